@@ -8,11 +8,11 @@ use std::time::Duration;
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{self, Thresholds};
-use muster_engine::service_proxy::Range;
+use muster_engine::service_proxy::Ipv4Cidr;
 use serde_json::Value;
 
-/// Configuration of a node, from its flags. Two nodes on one machine differ in every field that names a path, an
-/// address or a port.
+/// Configuration of a node, from its flags. Nodes on one machine must not share a name, root directory, runtime socket,
+/// parent cgroup or address.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Name of the Node object.
@@ -45,13 +45,14 @@ pub struct Config {
     /// Directory from which the runtime reads its CNI configuration. The agent writes a configuration file there when
     /// the pod CIDR is known, unless another file already exists. With `None`, the agent writes no CNI configuration.
     pub cni_conf_dir: Option<PathBuf>,
-    /// Directory of static pod manifests.
+    /// Directory of static pod manifests. With `None`, the node has no static pods.
     pub static_pod_dir: Option<PathBuf>,
-    /// The URL of the API server.
+    /// URL of the API server.
     pub server_url: String,
     /// CIDRs that are allowed for the `externalIPs` of Services. The node ignores all other external IPs.
-    pub external_ip_ranges: Vec<Range>,
-    /// Address of the cluster DNS, written to the resolv.conf of pods.
+    pub external_ip_ranges: Vec<Ipv4Cidr>,
+    /// Address of the cluster DNS, at which the agent serves DNS, and which is written to the resolv.conf of pods. With
+    /// `None`, the agent serves no DNS, and pods use the DNS of the node.
     pub cluster_dns: Option<IpAddr>,
     /// Path of the node's resolver configuration, usually `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,

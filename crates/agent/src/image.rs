@@ -28,7 +28,7 @@ use crate::runtime::containerd::images::images_client::ImagesClient;
 use crate::runtime::containerd::images::{CreateImageRequest, Descriptor, Image, UpdateImageRequest};
 use crate::runtime::containerd::leases::leases_client::LeasesClient;
 use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
-use crate::runtime::{Cri, Runtime as _, RuntimeError};
+use crate::runtime::{CriClient, Runtime as _, RuntimeError};
 
 /// The containerd namespace in which CRI keeps its images.
 const CONTAINERD_NAMESPACE: &str = "k8s.io";
@@ -77,7 +77,7 @@ impl ImageError {
 /// Imports all images of an archive and returns their names. If `name` is given, the image gets this name, whether or
 /// not the archive has a name for it. The archive must then contain only one image.
 pub async fn import_archive(
-    runtime: &Cri,
+    runtime: &CriClient,
     path: &Path,
     name: Option<&str>,
 ) -> Result<Vec<String>, ImageError> {
@@ -118,7 +118,7 @@ pub async fn import_archive(
 }
 
 /// Imports an image that was built in memory.
-pub async fn import_built_image(runtime: &Cri, image: &BuiltImage) -> Result<(), ImageError> {
+pub async fn import_built_image(runtime: &CriClient, image: &BuiltImage) -> Result<(), ImageError> {
     let lease = ContainerdLease::create(runtime.channel()).await?;
     for blob in &image.blobs {
         lease.write_blob(blob, io::Cursor::new(blob.content.clone())).await?;
@@ -131,7 +131,7 @@ pub async fn import_built_image(runtime: &Cri, image: &BuiltImage) -> Result<(),
 /// name under which the image was imported, or `None` if nothing was imported.
 ///
 /// Rule: sandboxes need no registry. The built-in image is imported under the configured name.
-pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, ImageError> {
+pub async fn ensure_sandbox_image(runtime: &CriClient) -> Result<Option<String>, ImageError> {
     let failed = |it: RuntimeError| ImageError::Containerd {
         tried: "look for the sandbox image",
         why: it.to_string(),
@@ -316,7 +316,7 @@ fn containerd_error(tried: &'static str, status: &Status) -> ImageError {
     ImageError::Containerd { tried, why: status.message().to_owned() }
 }
 
-/// Runs blocking work on the blocking thread pool.
+/// Runs `work`, which reads an archive, on the blocking thread pool.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
@@ -324,7 +324,6 @@ async fn run_blocking<T: Send + 'static>(
     done.unwrap_or_else(|it| Err(ImageError::Containerd { tried: "read the archive", why: it.to_string() }))
 }
 
-/// Opens a file for reading.
 fn open_file(path: &Path) -> Result<File, ImageError> {
     File::open(path).map_err(|source| ImageError::File { path: path.to_owned(), source })
 }

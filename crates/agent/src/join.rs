@@ -136,11 +136,12 @@ pub struct JoinOptions {
     pub address: IpAddr,
 }
 
-/// How a node that has not joined yet gets the cluster CA.
+/// From where a node gets the cluster CA.
 #[derive(Debug, Clone)]
 pub enum CaSource {
+    /// PEM file with the CA certificate.
     Certificate(PathBuf),
-    /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.
+    /// The CA is fetched from the server. Its certificate must have this fingerprint, as [`fingerprint`] returns it.
     Fingerprint(String),
 }
 
@@ -170,7 +171,7 @@ impl BootstrapToken {
     }
 }
 
-/// Whether the directory has a valid client certificate, so that no token is needed.
+/// Whether the node's directory has a client certificate that has not expired, so that no token is needed.
 pub fn has_valid_certificate(dir: &Path) -> bool {
     let stored = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
     stored.is_some_and(|it| !it.is_expired())
@@ -201,7 +202,7 @@ impl JoinedNode {
             return Err(JoinError::InvalidUrl(options.server.clone()));
         }
         pem::create_private_dir(&options.dir)?;
-        let authority_pem = ca::find_ca(options, &server).await?;
+        let authority_pem = ca::find_and_store_ca(options, &server).await?;
         let stored = Certificate::read(&options.dir.join(CLIENT_FILE))?;
         let certificate = match stored {
             Some(stored) if !stored.is_expired() => stored,
@@ -231,8 +232,9 @@ impl JoinedNode {
         &self.ca_pem
     }
 
-    /// Renews the client certificate and the serving certificate until `stop` is cancelled. `serve` is called with each
-    /// new serving certificate.
+    /// Renews the client certificate and the serving certificate until `stop` is cancelled. `address` is the node's
+    /// address in the serving certificate. `serve` is called with the stored serving certificate, if it is still valid,
+    /// and with each new one, each time as PEM with its key.
     ///
     /// Rule: a certificate is renewed at 70 to 90 % of its lifetime. The exact time depends on the node's name, so that
     /// the nodes of a fleet do not renew simultaneously.
@@ -279,7 +281,8 @@ impl JoinedNode {
         Ok(new)
     }
 
-    /// Renews the serving certificate whenever its renewal time comes, and calls `serve` with it. Never returns.
+    /// Renews the serving certificate whenever its renewal time comes. Calls `serve` with the stored certificate, if it
+    /// is still valid, and with each new one. Never returns.
     async fn renew_serving_certificate(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.options.dir.join(SERVING_FILE);
         let mut current = Certificate::read(&path).ok().flatten();
@@ -351,8 +354,8 @@ impl JoinedNode {
     }
 }
 
-/// Gets a client certificate with the bootstrap token, and stores the certificate. `had_certificate` is true if the
-/// directory has a certificate that is no longer valid.
+/// Gets a client certificate with the bootstrap token, and stores the certificate. Fails if another machine uses the
+/// name of the node. `had_certificate` is true if the directory has a certificate that has expired.
 async fn join_with_token(
     options: &JoinOptions,
     server: &Uri,
@@ -411,16 +414,16 @@ async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<()
     Err(JoinError::NodeNameInUse { name: options.name.clone(), at })
 }
 
-/// Creates a key and a CertificateSigningRequest for it, and waits for the certificate. `addresses` are the IP
-/// addresses for which a serving certificate is valid. They are empty for a client certificate.
+/// Creates a key and a CertificateSigningRequest for it, and waits for the certificate. `subject_alt_names` are the DNS
+/// names and IP addresses of a serving certificate. They are empty for a client certificate.
 async fn request_certificate(
     client: &Client,
     node: &str,
     (signer, usage): (&str, &str),
-    addresses: &[String],
+    subject_alt_names: &[String],
 ) -> Result<Certificate, JoinError> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(addresses.to_vec())?;
+    let mut params = CertificateParams::new(subject_alt_names.to_vec())?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
-use muster_engine::kubelet::cluster_identity::{self, ClusterRecord, NAMESPACE};
+use muster_engine::kubelet::cluster_identity::{self, CLUSTER_UID_NAMESPACE, ClusterRecord};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error_chain::format_error_chain;
@@ -40,7 +40,7 @@ pub struct ClusterMembership {
     state: Mutex<cluster_identity::Membership>,
     /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,
-    /// When a problem was last logged.
+    /// When it was last logged that the cluster is not confirmed.
     last_logged: Mutex<Option<Instant>>,
 }
 
@@ -65,19 +65,20 @@ impl ClusterMembership {
         }
     }
 
-    /// Reads the cluster UID from the API server. Returns whether it is the UID of the cluster that the node joined.
+    /// Reads the cluster UID from the API server, and records it if no UID is recorded yet. Returns whether it is the
+    /// UID of the cluster that the node joined.
     pub async fn confirm_cluster(&self) -> bool {
         let _one = self.in_flight.lock().await;
-        let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(NAMESPACE)).await;
+        let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(CLUSTER_UID_NAMESPACE)).await;
         match response {
             Ok(Ok(namespace)) => match namespace.uid().filter(|it| is_uid(it)) {
-                Some(uid) => self.record_identity(&uid),
+                Some(uid) => self.check_or_record_uid(&uid),
                 None => self
                     .lock_state()
-                    .mark_unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),
+                    .mark_unverified(Some(format!("namespace {CLUSTER_UID_NAMESPACE} has no UID").into())),
             },
             Ok(Err(kube::Error::Api(status))) => {
-                let why = format!("cannot read namespace {NAMESPACE}: {}", status.message);
+                let why = format!("cannot read namespace {CLUSTER_UID_NAMESPACE}: {}", status.message);
                 self.lock_state().mark_unverified(Some(why.into()));
             }
             Ok(Err(error)) => {
@@ -86,7 +87,7 @@ impl ClusterMembership {
             }
             Err(_) => self.lock_state().mark_unverified(None),
         }
-        self.log_problem();
+        self.log_not_ready_reason();
         self.may_apply_events()
     }
 
@@ -117,7 +118,7 @@ impl ClusterMembership {
         self.lock_state().may_remove_orphans()
     }
 
-    /// Called after a complete list of pods was received: confirms the cluster, and records that a list was received.
+    /// Confirms the cluster after a complete list of pods was received, and records that a list was received.
     /// Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
@@ -134,7 +135,7 @@ impl ClusterMembership {
     }
 
     /// Compares the API server's cluster UID with the recorded UID. Records the UID if none is recorded yet.
-    fn record_identity(&self, uid: &str) {
+    fn check_or_record_uid(&self, uid: &str) {
         let Some(uid) = self.lock_state().check_cluster_uid(uid.into()) else { return };
         match join::write_private_file(&self.record, &format!("{uid}\n")) {
             Ok(()) => {
@@ -153,7 +154,7 @@ impl ClusterMembership {
     }
 
     /// Logs why the cluster is not confirmed, at most once per [`LOG_INTERVAL`].
-    fn log_problem(&self) {
+    fn log_not_ready_reason(&self) {
         let Some(trouble) = self.not_ready_reason() else { return };
         let mut logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed()) {
@@ -172,7 +173,7 @@ fn read_record(record: &Path) -> ClusterRecord {
     }
 }
 
-/// Whether the text has the syntax of a cluster UID.
+/// Whether the text has the syntax of a cluster UID: at most [`UID_BYTES_MAX`] ASCII letters, digits and hyphens.
 fn is_uid(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= UID_BYTES_MAX

@@ -39,13 +39,13 @@ pub struct AgentMetrics {
     evictions: Family<EvictionLabels, Counter>,
     /// Number of pods by phase.
     pods: Family<PhaseLabels, Gauge>,
-    /// Time from when the agent first sees a pod until the pod's first container runs.
+    /// Time from when the agent first sees a pod until the pod's first container runs, in seconds.
     start_duration: Histogram,
     /// The part of `start_duration` that is spent in the agent and not in the runtime.
     agent_start_duration: Histogram,
-    /// Seconds until the client certificate expires.
+    /// Seconds until the client certificate expires. 0 without a certificate.
     client_ttl: Gauge,
-    /// Seconds until the serving certificate expires.
+    /// Seconds until the serving certificate expires. 0 without a certificate.
     server_ttl: Gauge,
     /// Resident memory of the agent process, in bytes.
     memory: Gauge,
@@ -200,7 +200,7 @@ impl AgentMetrics {
         self
     }
 
-    /// Counts an executed action, and its result if it is a probe.
+    /// Counts an executed action by its outcome. For a probe, also counts the result of the probe.
     pub(crate) fn count_action(&self, action: &Action, outcome: &ActionOutcome) {
         let result = if matches!(outcome, ActionOutcome::Failed { .. }) { "error" } else { "success" };
         self.actions.get_or_create(&ActionLabels { action: action_label(action), result }).inc();
@@ -229,7 +229,8 @@ impl AgentMetrics {
     /// Encodes all metrics in the Prometheus text format. `phases` has the phase of each pod. `pki` is the directory of
     /// the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
-        /// All pod phases. The metric `pods` has a value for each phase, even if no pod has this phase.
+        /// All pod phases. The metric `muster_pods` has a value for each phase, even if no pod has this phase. A pod
+        /// without a known phase counts as Pending.
         const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; POD_PHASES.len()];
         for phase in phases {
@@ -286,7 +287,7 @@ struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Reads the usage of this process from `/proc`.
+    /// Reads the usage of this process from `/proc`. A value that cannot be read is 0.
     fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);

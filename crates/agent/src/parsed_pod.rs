@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use muster_api::meta::ObjectKey;
-use muster_engine::kubelet::pod::Object;
+use muster_engine::kubelet::pod::PodObject;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::static_pod;
 use serde::de::Error as _;
@@ -21,7 +21,7 @@ pub struct ParsedPod {
     /// The pod as the API type.
     api: Pod,
     /// The pod as the engine's kubelet rules read it.
-    pub object: Arc<Object>,
+    pub object: Arc<PodObject>,
     /// The pod as pod admission reads it. `None` if the pod cannot be parsed for admission.
     pub candidate: Option<AdmissionCandidate>,
     /// The whole object as JSON, for the downward API.
@@ -42,13 +42,13 @@ pub struct PodContainer {
 }
 
 impl ParsedPod {
-    /// Parses all forms of a pod from one JSON value.
+    /// Parses all forms of a pod from one JSON value. Drops `managedFields`.
     pub fn new(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(metadata) = tree["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
         let api = Pod::deserialize(&tree)?;
-        let object = Object::from_value(&tree).map_err(serde_json::Error::custom)?;
+        let object = PodObject::from_value(&tree).map_err(serde_json::Error::custom)?;
         let containers = api.spec.as_ref().map(pod_containers).unwrap_or_default();
         let candidate = AdmissionCandidate::from_value(&tree).ok();
         Ok(Self { api, object: Arc::new(object), candidate, json: tree, containers })
@@ -78,7 +78,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// Returns the container with the given name, or `None` if the spec no longer has it.
+    /// Returns the container with this name, or `None` if the spec has none.
     pub fn container(&self, name: &str) -> Option<&PodContainer> {
         self.containers.iter().find(|it| it.container.name == name)
     }
@@ -160,7 +160,7 @@ mod tests {
             },
         }));
         let pod = pod.unwrap();
-        let decided = pod.object.spec.all().map(|it| format!("{} {}", it.position, it.name));
+        let decided = pod.object.spec.all_containers().map(|it| format!("{} {}", it.position, it.name));
         let executed = pod.containers.iter().enumerate();
         let executed = executed.map(|(position, it)| format!("{position} {}", it.container.name));
         assert_eq!(decided.collect::<Vec<_>>(), executed.collect::<Vec<_>>());

@@ -24,19 +24,18 @@ const TOKEN_RENEWAL_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// Default lifetime of a service account token, in seconds.
 const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 
-/// Client for the API objects that pods refer to: reads ConfigMaps and Secrets, and caches service account tokens.
+/// Client for the API objects that pods refer to. Reads ConfigMaps and Secrets, and requests and caches service account
+/// tokens.
 #[derive(Clone)]
-pub struct References {
+pub struct ReferenceClient {
     client: Client,
-    /// Cached service account tokens.
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
 
 /// Key of a cached token: pod UID, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TokenKey {
-    /// UID of the pod.
-    uid: String,
+    pod_uid: String,
     audience: Option<String>,
     /// Requested lifetime in seconds.
     lifetime_s: i64,
@@ -50,7 +49,7 @@ struct CachedToken {
     expires: Timestamp,
 }
 
-/// Why an object that a pod refers to cannot be read.
+/// Why an object that a pod refers to cannot be read, or a service account token cannot be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{kind} \"{name}\" not found")]
@@ -68,7 +67,7 @@ impl ReferenceError {
     }
 }
 
-impl References {
+impl ReferenceClient {
     pub fn new(client: Client) -> Self {
         Self { client, tokens: Arc::default() }
     }
@@ -95,7 +94,7 @@ impl References {
     ) -> Result<Arc<str>, ReferenceError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_DEFAULT_S);
-        let key = TokenKey { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
+        let key = TokenKey { pod_uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
         let cached = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let now = Timestamp::now();
         if let Some(cached) = &cached
@@ -148,15 +147,15 @@ impl References {
         Ok(token)
     }
 
-    /// Drops the cached tokens of a deleted pod.
+    /// Drops the cached tokens of the deleted pod with this UID.
     pub fn forget_tokens(&self, uid: &str) {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.uid != uid);
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.pod_uid != uid);
     }
 }
 
-impl std::fmt::Debug for References {
+impl std::fmt::Debug for ReferenceClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("References")
+        f.write_str("ReferenceClient")
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 
-pub use self::cri::Cri;
+pub use self::cri::CriClient;
 
 /// The CRI messages that the agent uses.
 #[allow(unreachable_pub, missing_debug_implementations)]
@@ -102,7 +102,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Makes the runtime reopen a container's log after the log file was renamed.
     fn reopen_log(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Runs a command in a container, and returns its output and exit code.
+    /// Runs a command in a container, and returns its output and exit code. Returns a `TimedOut` error if the command
+    /// does not end within `timeout`.
     fn exec_sync(
         &self,
         id: &str,
@@ -155,7 +156,7 @@ pub trait Runtime: Send + Sync + 'static {
 /// Stream of the IDs of containers and sandboxes that exited.
 pub type ExitStream = BoxStream<'static, Result<String, RuntimeError>>;
 
-/// Whether the runtime can run pods, the reason if it cannot, and its features.
+/// Why the runtime cannot run pods, if it cannot, and the features of the runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// Why the runtime is not ready. `None` if the runtime is ready.
@@ -171,7 +172,7 @@ pub struct RuntimeStatus {
 /// A failed call to the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RuntimeError {
-    /// Description of the failed call.
+    /// The operation that failed, as a verb phrase such as `list sandboxes`.
     pub operation: &'static str,
     pub kind: RuntimeErrorKind,
     /// The runtime's error message.
@@ -194,13 +195,13 @@ impl fmt::Display for RuntimeError {
 /// Kinds of runtime errors that callers handle differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The container, sandbox or image does not exist. A removal of it counts as successful.
+    /// The container, sandbox or image does not exist. Callers treat its removal as successful.
     NotFound,
     /// The runtime refused the operation, or the operation failed.
     Refused,
     /// The runtime did not respond within the timeout of the call. The operation may have been executed.
     TimedOut,
-    /// The runtime is not running. The call can be retried later.
+    /// The runtime cannot be reached. The call can be retried later.
     Unreachable,
     /// The runtime does not implement the operation.
     Unsupported,

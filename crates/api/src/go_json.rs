@@ -8,8 +8,8 @@ use serde_json::{Number, Value};
 /// Formats a value as Go's `encoding/json` does.
 ///
 /// Rule: the text equals that of Go's `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
-/// `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A 64-bit integer
-/// is written as an integer, and every other number as a float64.
+/// `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A signed 64-bit
+/// integer is written as an integer, and every other number as a float64.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     write_value(&mut out, value);
@@ -55,8 +55,9 @@ fn write_value(out: &mut String, value: &Value) {
 
 /// Appends a number to `out`.
 ///
-/// Rule: a 64-bit integer is written as an integer. Any other number is written as the shortest decimal that parses to
-/// the same float64. From 1e-6 up to 1e21 the decimal has no exponent, outside of this range it has one.
+/// Rule: a signed 64-bit integer is written as an integer. Any other number is written as the shortest decimal that
+/// parses to the same float64. The decimal has an exponent if the absolute value is below 1e-6 (but not zero) or at
+/// least 1e21.
 ///
 /// Go's `encoding/json` decodes every number as a float64 and loses digits above 2^53. Upstream's package `util/json`,
 /// which writes revisions, preserves integers.

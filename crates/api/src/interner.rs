@@ -8,11 +8,10 @@ use crate::labels::Labels;
 use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
-/// Stores equal strings and equal lists of many objects only once. Each time the number of entries has doubled, the
-/// entries that nothing else references are removed.
+/// Stores equal strings and equal lists of many objects only once. Entries that nothing else references are removed
+/// each time the number of entries has doubled since the last removal.
 #[derive(Debug, Default)]
 pub struct Interner {
-    /// The interned strings.
     texts: BTreeSet<Text>,
     labels: BTreeSet<Arc<[(Text, Text)]>>,
     tolerations: BTreeSet<Arc<[Toleration]>>,

@@ -8,7 +8,7 @@
 //! - [`json`], [`text`], [`interner`]: borrowed, reference-counted and interned strings;
 //! - [`meta`]: object keys;
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
-//! - [`well_known`]: names of labels, taints, annotations and conditions to which Kubernetes gives a meaning;
+//! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
 //! - [`names`]: the syntax of names and label keys;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
@@ -45,7 +45,7 @@ pub mod meta;
 pub mod names;
 /// Taints and tolerations, and the function that matches them.
 pub mod taints;
-/// Names of labels, taints, annotations and conditions to which Kubernetes gives a meaning.
+/// Names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster.
 pub mod well_known;
 
 /// The quality of service class of a pod.

@@ -72,7 +72,7 @@ impl ObjectMeta<'_> {
     }
 
     /// Returns the `creationTimestamp`, or the Unix epoch if it is absent or invalid.
-    pub fn created(&self) -> Time {
+    pub fn creation_time(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
 

@@ -61,7 +61,8 @@ impl ExpositionFormat {
 }
 
 /// Converts OpenMetrics to the Prometheus text format. In the text format the HELP and TYPE lines of a counter also
-/// have the suffix `_total`, and there are no UNIT and EOF lines.
+/// have the suffix `_total`, and there are no UNIT and EOF lines. Metrics of the type `info` become gauges with the
+/// suffix `_info`, and other types that the text format does not have become `untyped`.
 fn to_prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP precedes TYPE, which decides how both are written.

@@ -198,7 +198,7 @@ pub fn port_number_errors(port: i64) -> Vec<String> {
     range_errors(port, 1, 65535)
 }
 
-/// Returns the error of a Unix user or group ID that is negative or too large.
+/// Returns the error of a Unix user or group ID that is negative or above 2³¹-1.
 pub fn unix_id_errors(id: i64) -> Vec<String> {
     range_errors(id, 0, i64::from(i32::MAX))
 }
@@ -225,7 +225,7 @@ pub fn percent_errors(text: &str) -> Vec<String> {
 }
 
 /// Returns the errors of an HTTP header name.
-pub fn http_header_errors(text: &str) -> Vec<String> {
+pub fn http_header_name_errors(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
     }
@@ -262,8 +262,9 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     errors
 }
 
-/// Replaces the dash at the end of a `generateName` prefix with a letter, so that the prefix passes the check of a
-/// complete name. The dash is allowed, because a suffix follows it. Upstream: `maskTrailingDash`.
+/// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`, so that
+/// the prefix passes the check of a complete name. The dash is allowed, because a suffix follows it. Returns any other
+/// name unchanged. Upstream: `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {

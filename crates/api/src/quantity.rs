@@ -1,7 +1,8 @@
-//! Resource quantities, such as `100m`, `1.5Gi` and `12e6`. They are exact, because no floats are used.
+//! Resource quantities, such as `100m`, `1.5Gi` and `12e6`.
 //!
-//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. A [`Quantity`] holds nanounits in 128 bits, so a quantity
-//! above about 10²⁹ is refused. Upstream's type is unbounded.
+//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. A [`Quantity`] is a 128-bit integer of nanounits. Finer
+//! fractions are rounded away from zero. A quantity above about 10²⁹ is refused, although upstream's type is unbounded.
+//! With a binary suffix, as upstream, a quantity above 2⁶³-1 is parsed as 2⁶³-1.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -9,12 +10,12 @@ use alloc::string::ToString as _;
 use core::cmp::Ordering;
 use core::fmt;
 
-/// A quantity, and the suffix format in which it is written. Upstream: `resource.Quantity`.
+/// A quantity, and the suffix format in which it is written. Comparisons ignore the format. Upstream:
+/// `resource.Quantity`.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
     /// The value in nanounits.
     nanos: i128,
-    /// The format in which the quantity is written.
     format: SuffixFormat,
 }
 
@@ -54,29 +55,28 @@ impl fmt::Display for QuantityError {
 
 impl core::error::Error for QuantityError {}
 
-/// Number of nanounits in one unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-/// Number of nanounits in one thousandth.
 const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
-/// Returns the text that upstream stores for the quantity `text`, which is usually the canonical form.
+/// Returns the text that upstream stores for the quantity `text`: usually the canonical text, sometimes `text` itself.
+/// Fails if `text` is not a quantity.
 pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = QuantityTokens::tokenize(text)?;
     let quantity = parts.to_quantity()?;
-    Ok(if parts.is_kept_by_upstream() { text.into() } else { quantity.to_string().into() })
+    Ok(if parts.is_stored_verbatim_by_upstream() { text.into() } else { quantity.to_string().into() })
 }
 
 impl Quantity {
-    /// The quantity zero.
     pub const ZERO: Self = Self { nanos: 0, format: SuffixFormat::Decimal };
 
-    /// Parses a quantity.
+    /// Parses a quantity. Fails if the text does not have the format of a quantity, or if the number is too large.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         QuantityTokens::tokenize(text)?.to_quantity()
     }
 
-    /// Parses the quantity in a JSON string or number. Returns zero if the value is absent or invalid. There is no
-    /// error for an invalid value, because the decoder of the API object has already refused it.
+    /// Parses the quantity in a JSON string or number. Returns zero if it is not a valid quantity, or if the value is
+    /// neither a string nor a number. There is no error, because the decoder of the API object has already refused
+    /// invalid values.
     pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
@@ -211,8 +211,8 @@ struct QuantityTokens<'a> {
 }
 
 impl<'a> QuantityTokens<'a> {
-    /// Splits a quantity text into sign, digits and suffix. Fails if the suffix is invalid. The size of the number is
-    /// not checked.
+    /// Splits a quantity text into sign, digits and suffix. Fails if the text does not have the format of a quantity,
+    /// or if the suffix is unknown. The size of the number is not checked.
     fn tokenize(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -278,7 +278,7 @@ impl<'a> QuantityTokens<'a> {
         Ok((nanos, if nanos < NANOS_PER_UNIT { SuffixFormat::Decimal } else { SuffixFormat::Binary }))
     }
 
-    /// Returns all significant digits without the decimal point, or `None` if there are none.
+    /// Returns the digits before and after the decimal point as one string, or `None` if there are none.
     fn digits(&self) -> Option<Cow<'_, str>> {
         match (self.whole, self.fraction) {
             ("", "") => None,
@@ -289,7 +289,7 @@ impl<'a> QuantityTokens<'a> {
 
     /// Whether upstream stores the input text unchanged. Upstream's fast path keeps each text that it considers
     /// canonical. Some of these texts are not canonical.
-    fn is_kept_by_upstream(&self) -> bool {
+    fn is_stored_verbatim_by_upstream(&self) -> bool {
         let digits = self.digits().unwrap_or_default();
         let count = digits.len().max(1);
         match self.format {

@@ -54,7 +54,8 @@ pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Parses a JSON map of quantities by resource name. An invalid quantity is zero, as in [`Quantity::from_json`].
+/// Parses a JSON object of quantities by resource name. An invalid quantity becomes zero, as in
+/// [`Quantity::from_json`]. The result is empty if the value is not a JSON object.
 pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
@@ -68,7 +69,8 @@ pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantitie
     }
 }
 
-/// Raises each quantity in `sums` to the quantity of the same resource in `others`, if that is larger.
+/// Raises each quantity in `sums` to the quantity of the same resource in `others`, if the latter is larger. Adds
+/// resources that `sums` does not contain.
 fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);

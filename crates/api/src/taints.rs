@@ -4,13 +4,12 @@ use core::fmt;
 
 use crate::text::Text;
 
-/// Effect of a taint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TaintEffect {
     NoSchedule,
     PreferNoSchedule,
     NoExecute,
-    /// An unknown effect, which is ignored.
+    /// An effect that is none of the others. Rules about effects ignore a taint with an unknown effect.
     Unknown,
 }
 
@@ -35,7 +34,7 @@ impl TaintEffect {
     }
 }
 
-/// A taint of a node.
+/// A taint of a node. The value is empty if the taint has none.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Taint {
     pub key: Text,
@@ -54,7 +53,7 @@ impl fmt::Display for Taint {
     }
 }
 
-/// A toleration of a pod.
+/// A toleration of a pod, without its `tolerationSeconds`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Toleration {
     /// Key of the tolerated taints. An empty key matches every taint key.

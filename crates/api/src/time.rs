@@ -35,14 +35,16 @@ impl Time {
         Some(Self(timestamp.as_microsecond()))
     }
 
-    /// Formats the time as RFC 3339 with whole seconds, the precision of `metav1.Time`.
+    /// Formats the time as RFC 3339 with whole seconds, the precision of `metav1.Time`. A time that RFC 3339 cannot
+    /// represent is formatted as the Unix epoch.
     pub fn to_rfc3339(self) -> String {
         let secs = self.0.div_euclid(1_000_000);
         jiff::Timestamp::from_second(secs)
             .map_or_else(|_| String::from("1970-01-01T00:00:00Z"), |timestamp| timestamp.to_string())
     }
 
-    /// Formats the time as RFC 3339 with microseconds, the precision of `metav1.MicroTime`.
+    /// Formats the time as RFC 3339 with microseconds, the precision of `metav1.MicroTime`. A time that RFC 3339 cannot
+    /// represent is formatted as the Unix epoch.
     pub fn to_rfc3339_micros(self) -> String {
         let timestamp = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
@@ -68,7 +70,7 @@ impl Sub<Duration> for Time {
     }
 }
 
-/// Formats the time as RFC 3339.
+/// Formats the time as RFC 3339 with whole seconds.
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to_rfc3339())

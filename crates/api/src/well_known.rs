@@ -1,4 +1,5 @@
-//! Names to which Kubernetes gives a meaning: labels, taints, annotations, conditions and namespaces.
+//! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, conditions, namespaces and the
+//! default scheduler.
 
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 pub const LABEL_OS: &str = "kubernetes.io/os";

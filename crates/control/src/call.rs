@@ -15,12 +15,12 @@ use crate::lease::Term;
 use crate::rate_limit::RateLimiter;
 use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
 
-/// Timeout of a call other than a list. With leader election, the timeout of a write is [`Term::write_timeout`], which
-/// may be shorter.
+/// Timeout of a call. A caller with [`CallLimits`] has two exceptions: the timeout of a list is [`LIST_TIMEOUT`], and
+/// the timeout of a write is [`Term::write_timeout`], which may be shorter.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of a call that lists objects. It is longer than [`CALL_TIMEOUT`], because the pods of a large DaemonSet are
-/// megabytes of JSON.
+/// Timeout of a list by a caller with [`CallLimits`]. It is longer than [`CALL_TIMEOUT`], because the pods of a large
+/// DaemonSet are megabytes of JSON.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum length of an error message in characters. Longer messages are cut, because a proxy may respond with a whole
@@ -31,12 +31,12 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
-    /// Rate limit and lease term of the calls. `None` for a controller without leader election, for which the work
-    /// queue limits the calls.
+    /// Rate limit and lease term of the calls. `None` for a controller that runs without them: then only the work queue
+    /// limits the calls in flight.
     pub(crate) limits: Option<CallLimits>,
 }
 
-/// Rate limit and lease term of the calls of the DaemonSet controller.
+/// Rate limit and lease term of the calls of one replica of the DaemonSet controller.
 #[derive(Clone)]
 pub(crate) struct CallLimits {
     pub(crate) rate_limiter: RateLimiter,
@@ -45,8 +45,8 @@ pub(crate) struct CallLimits {
 }
 
 impl Caller {
-    /// Waits for the rate limit and sends a call. A write is sent only within the lease term. Returns the outcome, and
-    /// how long the API server took.
+    /// Waits for the rate limit and sends a call. A write is sent only within the lease term; after its end, this
+    /// function never returns. Returns the outcome, and the time from the request to the response.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
         let request = self.http_request(request);
@@ -71,7 +71,7 @@ impl Caller {
         (outcome, began.elapsed())
     }
 
-    /// Builds the HTTP request. With leader election, a write has the query parameter `timeout`, so that the API server
+    /// Builds the HTTP request. With [`CallLimits`], a write has the query parameter `timeout`, so that the API server
     /// abandons the write no later than the client does.
     fn http_request(&self, encoded: EncodedRequest) -> Request<Vec<u8>> {
         let EncodedRequest { verb, mut path, body, accept, .. } = encoded;
@@ -250,7 +250,7 @@ mod tests {
         };
         let caller = Caller { client: crate::client(config).unwrap(), limits: Some(limits) };
         let request_line = |call: &Call| {
-            let call = SetCall::single(set.clone(), call.clone(), Binding::Scheduler);
+            let call = SetCall::standalone(set.clone(), call.clone(), Binding::Scheduler);
             let request = caller.http_request(DaemonSetController::encode(&call));
             format!(
                 "{} {} {:?}",

@@ -15,8 +15,8 @@ use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::checks::{CaConfigMapRef, TokenSecretRef};
 use muster_engine::controller::measurement::{decode_query_response, evaluate_prometheus, evaluate_webhook};
 use muster_engine::controller::{
-    Accept, CallError, EncodedRequest, Measured, Measurement, MeasurementRequest, Outcome, Priority, Verb,
-    Watch,
+    Accept, CallError, EncodedRequest, Measurement, MeasurementRequest, MeasurementResult, Outcome, Priority,
+    Verb, Watch,
 };
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -72,7 +72,7 @@ pub(crate) struct CheckClient {
 }
 
 /// Bearer token and CA certificates for the requests to an endpoint.
-struct Access {
+struct EndpointCredentials {
     /// Bearer token. Empty if the check refers to no Secret.
     token: String,
     /// CA certificates (DER) with which the endpoint's certificate is verified. `None` means the CA certificates of the
@@ -100,15 +100,15 @@ impl CheckClient {
         Self { caller, options: Arc::new(options), permits }
     }
 
-    /// Measures a check and returns its result. If the check cannot be measured, the result is `Inconclusive` with a
-    /// message that says why.
-    pub(crate) async fn measure(&self, measurement: &Measurement) -> Measured {
+    /// Measures a check and returns its result. Waits while [`MEASUREMENTS_MAX`] other measurements run. If the check
+    /// cannot be measured, the result is `Inconclusive` with a message that says why.
+    pub(crate) async fn measure(&self, measurement: &Measurement) -> MeasurementResult {
         let Ok(_permit) = self.permits.acquire().await else {
-            return Measured::inconclusive("the controller is stopping");
+            return MeasurementResult::inconclusive("the controller is stopping");
         };
         let measured = match self.try_measure(measurement).await {
             Ok(measured) => measured,
-            Err(problem) => Measured::Inconclusive(problem),
+            Err(problem) => MeasurementResult::Inconclusive(problem),
         };
         let (set, check, result) = (&measurement.set, &measurement.check, measured.as_str());
         tracing::debug!(%set, %check, result, message = measured.message(), "measured check");
@@ -117,7 +117,7 @@ impl CheckClient {
 
     /// Checks that the endpoint is allowed, reads the token and the CA certificates, sends the requests, and evaluates
     /// the responses. The error is the message of an inconclusive result.
-    async fn try_measure(&self, measurement: &Measurement) -> Result<Measured, String> {
+    async fn try_measure(&self, measurement: &Measurement) -> Result<MeasurementResult, String> {
         let (url, secret, ca) = match &measurement.request {
             MeasurementRequest::Prometheus(it) => (&it.url, &it.secret_ref, &it.ca_ref),
             MeasurementRequest::Webhook { webhook, .. } => {
@@ -142,28 +142,28 @@ impl CheckClient {
             return Err(format!("the endpoint {origin} is not allowed: add it to --check-endpoints"));
         }
         let namespace = measurement.references_in.as_deref().unwrap_or(&self.options.namespace);
-        let reading = self.read_access(namespace, secret.as_ref(), ca.as_ref());
-        let access = tokio::time::timeout(REFERENCES_TIMEOUT, reading)
+        let reading = self.read_credentials(namespace, secret.as_ref(), ca.as_ref());
+        let credentials = tokio::time::timeout(REFERENCES_TIMEOUT, reading)
             .await
             .map_err(|_| "the Secret or ConfigMap of the check could not be read in time".to_owned())??;
-        let measuring = request_and_evaluate(&url, &access, &measurement.request);
+        let measuring = request_and_evaluate(&url, &credentials, &measurement.request);
         let measured = match tokio::time::timeout(timeout, measuring).await {
-            Err(_) => Measured::Inconclusive(format!("no response within {} s", timeout.as_secs())),
-            Ok(Err(problem)) => Measured::Inconclusive(problem),
+            Err(_) => MeasurementResult::Inconclusive(format!("no response within {} s", timeout.as_secs())),
+            Ok(Err(problem)) => MeasurementResult::Inconclusive(problem),
             Ok(Ok(measured)) => measured,
         };
-        Ok(measured.without_secret(&access.token))
+        Ok(measured.without_secret(&credentials.token))
     }
 
     /// Reads the bearer token from the Secret and the CA certificates from the ConfigMap that a check refers to. The
     /// error says which of them cannot be read, and why.
-    async fn read_access(
+    async fn read_credentials(
         &self,
         namespace: &str,
         secret: Option<&TokenSecretRef>,
         ca: Option<&CaConfigMapRef>,
-    ) -> Result<Access, String> {
-        let mut access = Access { token: String::new(), roots: None };
+    ) -> Result<EndpointCredentials, String> {
+        let mut credentials = EndpointCredentials { token: String::new(), roots: None };
         if let Some(TokenSecretRef { name, key }) = secret {
             let about = format!("secretRef: Secret {namespace}/{name}");
             let body = self.read_object("Secret", "secrets", namespace, name).await;
@@ -172,8 +172,8 @@ impl CheckClient {
                 serde_json::from_slice(&body).map_err(|_| format!("{about}: cannot be decoded"))?;
             let ByteString(token) = data.remove(key).ok_or_else(|| format!("{about}: has no key {key:?}"))?;
             let token = String::from_utf8(token).map_err(|_| format!("{about}: {key:?} is not text"))?;
-            access.token = token.trim().to_owned();
-            if access.token.is_empty() {
+            credentials.token = token.trim().to_owned();
+            if credentials.token.is_empty() {
                 return Err(format!("{about}: {key:?} is empty"));
             }
         }
@@ -189,9 +189,9 @@ impl CheckClient {
             if roots.is_empty() {
                 return Err(format!("{about}: {key:?} has no certificate"));
             }
-            access.roots = Some(roots.into_iter().map(|it| it.to_vec()).collect());
+            credentials.roots = Some(roots.into_iter().map(|it| it.to_vec()).collect());
         }
-        Ok(access)
+        Ok(credentials)
     }
 
     /// Reads an object of the core API group from the API server, and returns its JSON. The error says why it cannot be
@@ -226,13 +226,13 @@ impl CheckClient {
 /// inconclusive result.
 async fn request_and_evaluate(
     url: &EndpointUrl,
-    access: &Access,
+    credentials: &EndpointCredentials,
     request: &MeasurementRequest,
-) -> Result<Measured, String> {
-    let client = endpoint_client(url, access)?;
+) -> Result<MeasurementResult, String> {
+    let client = endpoint_client(url, credentials)?;
     match request {
         MeasurementRequest::Webhook { body, .. } => {
-            let (code, response) = post(&client, url, access, JSON_MEDIA_TYPE, body.clone()).await?;
+            let (code, response) = post(&client, url, credentials, JSON_MEDIA_TYPE, body.clone()).await?;
             Ok(evaluate_webhook(code, &response))
         }
         MeasurementRequest::Prometheus(check) => {
@@ -240,7 +240,7 @@ async fn request_and_evaluate(
                 let form =
                     form_urlencoded::Serializer::new(String::new()).append_pair("query", query).finish();
                 let form_type = "application/x-www-form-urlencoded";
-                let (code, response) = post(&client, url, access, form_type, form).await?;
+                let (code, response) = post(&client, url, credentials, form_type, form).await?;
                 decode_query_response(code, &response)
             };
             let result = query(&check.query).await.map_err(|problem| format!("query: {problem}"))?;
@@ -256,10 +256,10 @@ async fn request_and_evaluate(
 
 /// Creates an HTTP client for one endpoint. It ignores the proxy settings of the environment, retries nothing and
 /// follows no redirects.
-fn endpoint_client(url: &EndpointUrl, access: &Access) -> Result<Client, String> {
+fn endpoint_client(url: &EndpointUrl, credentials: &EndpointCredentials) -> Result<Client, String> {
     let origin = url.origin().parse().map_err(|_| "url: malformed".to_owned())?;
     let mut config = Config::new(origin);
-    config.root_cert.clone_from(&access.roots);
+    config.root_cert.clone_from(&credentials.roots);
     config.default_retry = false;
     config.disable_compression = true;
     Client::try_from(config).map_err(|error| format!("caRef: {}", root_cause(&error)))
@@ -270,7 +270,7 @@ fn endpoint_client(url: &EndpointUrl, access: &Access) -> Result<Client, String>
 async fn post(
     client: &Client,
     url: &EndpointUrl,
-    access: &Access,
+    credentials: &EndpointCredentials,
     media_type: &str,
     body: String,
 ) -> Result<(u16, Vec<u8>), String> {
@@ -279,8 +279,8 @@ async fn post(
         .header(ACCEPT, JSON_MEDIA_TYPE)
         .header(CONTENT_TYPE, media_type)
         .header(USER_AGENT, agent);
-    if !access.token.is_empty() {
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", access.token))
+    if !credentials.token.is_empty() {
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", credentials.token))
             .map_err(|_| "secretRef: the token has characters that no header may have".to_owned())?;
         bearer.set_sensitive(true);
         request = request.header(AUTHORIZATION, bearer);

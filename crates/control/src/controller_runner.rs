@@ -12,8 +12,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use muster_api::time::Time;
 use muster_engine::controller::{
-    CallError, Controller, Event, EventRecord, Measured, Measurement, Outcome, Reconcile, WatchEvent,
-    WorkQueue,
+    CallError, Controller, Event, EventRecord, Measurement, MeasurementResult, Outcome, Reconcile,
+    WatchEvent, WorkQueue,
 };
 use muster_events::{EventRecorder, EventSource};
 use prometheus_client::metrics::counter::Counter;
@@ -116,7 +116,7 @@ pub(crate) trait Observer<C: Controller>: Send {
     fn after_outcome_applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
     /// Called when the result of a measurement is known, before it is passed to the controller.
-    fn on_measured(&mut self, _measurement: &Measurement, _measured: &Measured) {}
+    fn on_measured(&mut self, _measurement: &Measurement, _measured: &MeasurementResult) {}
 
     /// Called after the controller panicked while it reconciled this key, or while it applied the outcome of a call of
     /// this key.
@@ -136,8 +136,8 @@ impl<C: Controller> Observer<C> for NoObserver {
     type Query = Infallible;
 }
 
-/// Runs a controller until `stop`. If the controller panics, or if the API server's store is replaced, starts a new
-/// controller with empty state.
+/// Runs a controller for all namespaces until `stop` is cancelled. If the controller panics, or if the API server's
+/// store is replaced, starts a new controller with empty state.
 pub(crate) async fn run<C: Runnable>(
     client: Client,
     config: RunnerConfig,
@@ -181,8 +181,8 @@ pub(crate) async fn run_in_namespace<C: Runnable>(
     }
 }
 
-/// Runs a controller until `stop`, in one namespace, or in all namespaces if `namespace` is `None`. Ends earlier if the
-/// API server's store is replaced.
+/// Runs a controller until `stop` is cancelled, in one namespace, or in all namespaces if `namespace` is `None`. Ends
+/// earlier if the API server's store is replaced. Never restarts the controller.
 pub(crate) async fn run_once<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,
@@ -233,7 +233,7 @@ pub(crate) struct Runner<C: Controller, O> {
     /// The client that measures rollout checks. `None` for a controller that makes no measurements.
     checks: Option<CheckClient>,
     /// Background tasks of the measurements in flight. They are aborted when the runner is dropped.
-    measurements: JoinSet<(Arc<Measurement>, Measured)>,
+    measurements: JoinSet<(Arc<Measurement>, MeasurementResult)>,
 }
 
 impl<C, O> Runner<C, O>
@@ -250,7 +250,7 @@ where
     ) -> (Self, impl Future<Output = ()> + use<C, O>) {
         let (recorder, recording) = EventRecorder::new(
             caller.client.clone(),
-            EventSource::component(config.component),
+            EventSource::for_component(config.component),
             config.events_dropped.clone(),
         );
         let runner = Self {
@@ -267,7 +267,8 @@ where
         (runner, recording)
     }
 
-    /// Runs until `stop`, or until the reflectors have ended.
+    /// Runs until `stop` is cancelled and the plans that are being executed are finished, or until the reflectors have
+    /// ended.
     async fn run(
         &mut self,
         mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,
@@ -287,7 +288,7 @@ where
                 Some((call, outcome, took)) = self.calls.next() => self.apply_outcome(&call, outcome, took),
                 Some(Ok((measurement, measured))) = self.measurements.join_next() => {
                     self.observer.on_measured(&measurement, &measured);
-                    self.queue.measured(&measurement, &measured, now());
+                    self.queue.apply_measurement(&measurement, &measured, now());
                 }
                 Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),
                 count = deliveries.recv_many(&mut received, WATCH_EVENTS_PER_RECONCILE_MAX) => {
@@ -303,7 +304,8 @@ where
         }
     }
 
-    /// Applies a list or a watch event. `kind` is the index of its kind in [`Controller::watches`].
+    /// Applies a delivery of a reflector: a list, a watch event, or a refusal (status 403). `kind` is the index of the
+    /// kind in [`Controller::watches`].
     pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
         self.observer.on_delivery(kind);
         let event = match delivery {
@@ -311,7 +313,7 @@ where
             Delivery::Watched(WatchEvent::Applied(fact)) => Event::Applied { kind, fact },
             Delivery::Watched(WatchEvent::Deleted(fact)) => Event::Deleted { kind, fact },
             Delivery::Watched(WatchEvent::Bookmark { resource_version, .. }) => {
-                return self.queue.bookmark(kind, resource_version, now());
+                return self.queue.apply_bookmark(kind, resource_version, now());
             }
             Delivery::Watched(WatchEvent::Error { .. }) => return,
             Delivery::Forbidden => return self.queue.on_forbidden(kind, now()),
@@ -339,8 +341,9 @@ where
         self.observer.after_reconcile(&self.queue, key, waited, now);
     }
 
-    /// Sends the calls that may be made now, and records events. Returns the time at which the next key must be
-    /// reconciled, or `None` if no key waits for a time.
+    /// Starts the calls and measurements that the reconciles requested, records their events, and makes the reflectors
+    /// list again if requested. Returns the time at which the next key must be reconciled, or `None` if no key waits
+    /// for a time.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, measurements, events, wake_at, relist } = self.queue.take_step();
         measurements.into_iter().for_each(|it| self.start_measurement(it));
@@ -373,11 +376,11 @@ where
             let measuring = async {
                 match &checks {
                     Some(checks) => checks.measure(&measurement).await,
-                    None => Measured::inconclusive("this controller measures no checks"),
+                    None => MeasurementResult::inconclusive("this controller measures no checks"),
                 }
             };
             let measured = AssertUnwindSafe(measuring).catch_unwind().await;
-            let bug = |_| Measured::inconclusive("the measurement panicked, which is a bug");
+            let bug = |_| MeasurementResult::inconclusive("the measurement panicked, which is a bug");
             let measured = measured.unwrap_or_else(bug);
             (measurement, measured)
         });
@@ -387,7 +390,7 @@ where
     /// with [`Runner::recover`]. If the call belongs to no key, the panic is propagated instead.
     fn apply_outcome(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.after_call(call, &outcome, took);
-        let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
+        let applying = AssertUnwindSafe(|| self.queue.apply_outcome(call, outcome, now()));
         if let Err(panic) = catch_unwind(applying) {
             match C::key_of(call) {
                 Some(key) => self.recover(&key, panic),
@@ -433,7 +436,7 @@ where
     }
 }
 
-/// Waits for the next query. Returns `None` at once if there is no channel.
+/// Waits for the next query. Returns `None` at once if there is no channel, or if the channel is closed.
 async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
     match queries {
         Some(queries) => queries.recv().await,
@@ -514,7 +517,7 @@ mod tests {
             unreachable!("the test sends no calls")
         }
 
-        fn done(&mut self, call: &Text, _: Outcome, _: Time) -> Requeue<Text> {
+        fn apply_outcome(&mut self, call: &Text, _: Outcome, _: Time) -> Requeue<Text> {
             self.panic_if_bad(PanicIn::Done, call);
             self.done.push(call.clone());
             Requeue::default()
@@ -616,7 +619,7 @@ mod tests {
     /// Requests one measurement for each ConfigMap, and stops the runner with the result.
     struct MeasuringController {
         stop: CancellationToken,
-        measured: Vec<Measured>,
+        measured: Vec<MeasurementResult>,
     }
 
     impl Controller for MeasuringController {
@@ -656,11 +659,16 @@ mod tests {
             unreachable!("the test sends no calls")
         }
 
-        fn done(&mut self, _: &Text, _: Outcome, _: Time) -> Requeue<Text> {
+        fn apply_outcome(&mut self, _: &Text, _: Outcome, _: Time) -> Requeue<Text> {
             unreachable!("the test sends no calls")
         }
 
-        fn measured(&mut self, measurement: &Measurement, measured: &Measured, _: Time) -> Vec<Text> {
+        fn apply_measurement(
+            &mut self,
+            measurement: &Measurement,
+            measured: &MeasurementResult,
+            _: Time,
+        ) -> Vec<Text> {
             assert_eq!(*measurement.set.name, *"a");
             self.measured.push(measured.clone());
             self.stop.cancel();
@@ -669,7 +677,7 @@ mod tests {
     }
 
     /// Runs a [`MeasuringController`] until it has a result, and returns the result.
-    async fn measured_by_runner(checks: Option<CheckOptions>) -> Vec<Measured> {
+    async fn measured_by_runner(checks: Option<CheckOptions>) -> Vec<MeasurementResult> {
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let caller = Caller { client, limits: None };
         let checks = checks.map(|it| CheckClient::new(caller.clone(), it));
@@ -689,8 +697,8 @@ mod tests {
     async fn a_measurement_runs_in_the_background_and_its_result_is_handed_back() {
         let refused = "the endpoint http://hook.example:80 is not allowed: add it to --check-endpoints";
         let measured = measured_by_runner(Some(CheckOptions::default())).await;
-        assert_eq!(measured, [Measured::inconclusive(refused)]);
+        assert_eq!(measured, [MeasurementResult::inconclusive(refused)]);
         let measured = measured_by_runner(None).await;
-        assert_eq!(measured, [Measured::inconclusive("this controller measures no checks")]);
+        assert_eq!(measured, [MeasurementResult::inconclusive("this controller measures no checks")]);
     }
 }

@@ -9,10 +9,10 @@ use futures::stream::FuturesUnordered;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::{
-    CallError, Controller as _, Event, EventRecord, Measured, Measurement, Outcome, WorkQueue,
+    CallError, Controller as _, Event, EventRecord, Measurement, MeasurementResult, Outcome, WorkQueue,
 };
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Fact, Kind, Set};
+use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::daemonset::{DaemonSetController, SetCall, event_about, manifest};
 use muster_engine::explain::ControllerState;
@@ -29,7 +29,8 @@ use crate::monitor::{CallKind, RunnerLoad, Stage};
 use crate::test_hooks::PlanProgress;
 use crate::{ASSIST_NAME, Context};
 
-/// `source.component` of the controller's Events. It is upstream's name, because dashboards filter by it.
+/// Name of the controller in logs, and the `source.component` of its Events. It is upstream's name, because dashboards
+/// filter by it. In assist mode the controller has the name [`ASSIST_NAME`] instead.
 const COMPONENT: &str = "daemonset-controller";
 
 /// Maximum time to finish the plans that are being executed when the controller stops. A plan has at most some hundreds
@@ -59,23 +60,23 @@ async fn run_in_namespace(context: &Arc<Context>, namespace: Option<&str>, stop:
         calls_in_flight_max: usize::MAX,
         drain_timeout: DRAIN_TIMEOUT,
         events_dropped: context.monitor.events_dropped.clone(),
-        checks: Some(CheckClient::new(caller(context), context.options.checks.clone())),
+        checks: Some(CheckClient::new(new_caller(context), context.options.checks.clone())),
     };
     let controller = DaemonSetController::new(context.options.settings, context.options.workers);
     let observer = DaemonSetObserver::new(context.clone());
-    run_once(caller(context), &config, controller, namespace, observer, stop).await;
+    run_once(new_caller(context), &config, controller, namespace, observer, stop).await;
 }
 
 /// Creates the [`Caller`] for calls to the API server. It obeys the rate limit and the lease term of this replica.
-pub(crate) fn caller(context: &Context) -> Caller {
+pub(crate) fn new_caller(context: &Context) -> Caller {
     let limits = CallLimits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
 /// Sends a call about a DaemonSet, and returns the response. The call is not part of a plan.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
-    let call = SetCall::single(set.clone(), call, context.options.settings.binding);
-    let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
+    let call = SetCall::standalone(set.clone(), call, context.options.settings.binding);
+    let (outcome, took) = new_caller(context).call(DaemonSetController::encode(&call)).await;
     let response = Response::decode(&call.call, outcome);
     observe_call(context, &call, &response, took);
     response
@@ -134,13 +135,13 @@ impl DaemonSetObserver {
     /// conflict. `None` if there is no conflict, or if the last warning is too recent.
     ///
     /// Rule: in assist mode upstream's controller is meant to write the status, so no conflict is reported.
-    fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {
+    fn detect_conflict(&mut self, fact: &WatchedObject) -> Option<EventRecord> {
         if self.context.options.settings.assist {
             return None;
         }
         let set = match fact {
-            Fact::Set(set) => set,
-            Fact::Gone { kind: Kind::Sets, key, .. } => {
+            WatchedObject::Set(set) => set,
+            WatchedObject::Gone { kind: Kind::Sets, key, .. } => {
                 self.conflicts.remove(key);
                 return None;
             }
@@ -202,7 +203,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         self.context.monitor.record_watch_data(Kind::ALL[kind]);
     }
 
-    fn before_apply(&mut self, event: &Event<Fact>) -> Vec<EventRecord> {
+    fn before_apply(&mut self, event: &Event<WatchedObject>) -> Vec<EventRecord> {
         match event {
             Event::Listed { kind, facts, .. } => {
                 self.context.monitor.count_list(Kind::ALL[*kind]);
@@ -222,11 +223,11 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         now: Time,
     ) {
         let controller = queue.controller();
-        if controller.reconciles() == self.reconciles {
+        if controller.reconcile_count() == self.reconciles {
             // The key was not planned again: further calls of its plan were started.
             return;
         }
-        self.reconciles = controller.reconciles();
+        self.reconciles = controller.reconcile_count();
         let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
         self.context.observe(PlanProgress::Planned { planner: controller.planner(), plan, now });
         self.record_plan(key, plan, waited);
@@ -255,7 +256,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         }
     }
 
-    fn on_measured(&mut self, measurement: &Measurement, measured: &Measured) {
+    fn on_measured(&mut self, measurement: &Measurement, measured: &MeasurementResult) {
         self.context.monitor.count_check_result(&measurement.check, measured.as_str());
     }
 
@@ -271,7 +272,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
         let now = RunnerLoad {
             queued: count(queue.len()),
-            executing: count(controller.executing_plans()),
+            executing: count(controller.executing_plan_count()),
             objects: Kind::ALL.map(|kind| count(planner.count(kind))),
         };
         monitor.report_load(&mut self.load, now);
@@ -288,12 +289,12 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
 
     fn on_drain(&mut self, queue: &WorkQueue<DaemonSetController>) {
         self.context.monitor.enter_stage(Stage::Stopping);
-        let plans = queue.controller().executing_plans();
+        let plans = queue.controller().executing_plan_count();
         tracing::info!(plans, "stopping: finishing the plans that are being executed");
     }
 }
 
-/// Logs each write to a pod, with the reason, and each failed call.
+/// Logs the outcome of a call. Reads and status writes that succeed are logged at debug level.
 fn log_call(call: &SetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {
@@ -348,7 +349,7 @@ mod tests {
     use crate::reflector::Delivery;
     use crate::{ExplainQueries, Monitor, Options};
 
-    fn set(name: &str) -> Fact {
+    fn set(name: &str) -> WatchedObject {
         let set = json!({
             "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "1", "generation": 1},
             "spec": {
@@ -356,7 +357,9 @@ mod tests {
                 "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
             },
         });
-        Fact::Set(Arc::new(facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
+        WatchedObject::Set(Arc::new(
+            facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap(),
+        ))
     }
 
     /// A context whose client reaches no server.
@@ -386,7 +389,7 @@ mod tests {
         };
         let controller = DaemonSetController::new(context.options.settings, context.options.workers);
         let observer = DaemonSetObserver::new(context.clone());
-        let mut runner = Runner::new(caller(&context), &config, controller, observer).0;
+        let mut runner = Runner::new(new_caller(&context), &config, controller, observer).0;
         for kind in Kind::ALL {
             let facts = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
             runner.apply(kind.index(), Delivery::Listed { facts, resource_version: 1 });
@@ -425,7 +428,7 @@ mod tests {
                 "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": {}},
             });
             let set = facts::decode_set(set.to_string().as_bytes(), &mut Interner::default()).unwrap();
-            Event::Applied { kind: Kind::Sets.index(), fact: Fact::Set(Arc::new(set)) }
+            Event::Applied { kind: Kind::Sets.index(), fact: WatchedObject::Set(Arc::new(set)) }
         };
         for (assist, warnings) in [(false, 1), (true, 0)] {
             let settings = crate::Settings { assist, ..crate::Settings::default() };

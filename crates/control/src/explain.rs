@@ -85,7 +85,7 @@ pub(crate) async fn read_set(
     name: &str,
 ) -> Result<Option<String>, ReadError> {
     let permission = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}/{name}", Kind::Sets.watch().resource.collection(Some(namespace)));
+    let path = format!("{}/{name}", Kind::Sets.watch().resource.collection_path(Some(namespace)));
     match get(client, permission, path).await {
         Err(ReadError::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
@@ -119,7 +119,7 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
         name: String,
     }
     let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
-    let path = format!("{}?limit=5", Kind::Sets.watch().resource.collection(Some(namespace)));
+    let path = format!("{}?limit=5", Kind::Sets.watch().resource.collection_path(Some(namespace)));
     let text = get(client, permission, path).await.unwrap_or_default();
     let list: Result<DaemonSetList, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()

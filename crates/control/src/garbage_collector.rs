@@ -25,7 +25,7 @@ pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
     run(client, config, move || new_garbage_collector(discovery_client.clone()).boxed(), stop).await;
 }
 
-/// Creates a garbage collector for the kinds that discovery returns.
+/// Creates a garbage collector for the kinds that API discovery returns. Waits until discovery succeeds.
 async fn new_garbage_collector(client: Client) -> GarbageCollector {
     let served = discover_kinds(&client).await;
     let watched = served.iter().filter(|(_, is_watched)| *is_watched).map(|(it, _)| it.clone());
@@ -33,10 +33,11 @@ async fn new_garbage_collector(client: Client) -> GarbageCollector {
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// Returns the kinds that the API server serves, each with a flag that is `true` if the garbage collector watches it.
+/// Returns the kinds that the API server serves with the verb `get`. The flag of a kind is `true` if the garbage
+/// collector watches the kind. Retries API discovery until it succeeds.
 ///
-/// It watches only kinds that can be listed, watched and deleted. It does not watch Events, which have no owners. A
-/// kind that is served in two API groups is watched in one of them.
+/// The garbage collector watches only kinds that can be listed, watched and deleted. It does not watch Events, which
+/// have no owners. A kind that is served in two API groups is watched in one of them.
 async fn discover_kinds(client: &Client) -> Vec<(Arc<Resource>, bool)> {
     /// API groups whose kinds are also served in another group.
     const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];

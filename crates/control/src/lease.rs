@@ -22,17 +22,16 @@ use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// Configuration of leader election: the Lease object, the identity of this replica, and the durations.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct LeaseConfig {
     pub namespace: String,
     pub name: String,
     /// Identity of this replica. It must be unique for each process, because two replicas with the same identity would
     /// both be leader.
     pub identity: String,
-    /// Durations of the leader election.
     pub election: LeaderElectionConfig,
 }
 
-impl Lease {
+impl LeaseConfig {
     /// Returns an error message if the namespace or name is invalid, or the durations are inconsistent. `None` if all
     /// is valid.
     pub fn validation_error(&self) -> Option<String> {
@@ -69,7 +68,8 @@ fn collection_path(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-impl fmt::Display for Lease {
+/// Formats the Lease as `NAMESPACE/NAME`.
+impl fmt::Display for LeaseConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -90,7 +90,7 @@ const WATCH_TIMEOUT_S: u64 = 290;
 pub(crate) struct Term {
     /// Time at which this term was created. `until` is counted from it.
     began: Instant,
-    /// The end of the term, in microseconds since `began`.
+    /// The end of the term, in microseconds since `began`. `u64::MAX` for a term without an end.
     until: Arc<AtomicU64>,
     /// Timeout of each write. It is so short that a write ends before another replica can acquire the lease.
     write_timeout: Duration,
@@ -116,8 +116,8 @@ impl Term {
         self.write_timeout
     }
 
-    /// Sets the end of the term. `until` is the duration since `began`.
-    fn extend(&self, until: Duration) {
+    /// Sets the end of the term, counted from `began`.
+    fn set_end(&self, until: Duration) {
         self.until.store(micros(until), Ordering::Release);
     }
 }
@@ -131,7 +131,7 @@ fn micros(elapsed: Duration) -> u64 {
 /// `leaderelection.LeaderElector`.
 pub(crate) struct Elector {
     client: Client,
-    lease: Lease,
+    lease: LeaseConfig,
     /// Decides whether to acquire, renew or wait.
     election: Election,
     /// The lease term, which each successful write of the Lease extends.
@@ -157,7 +157,7 @@ enum LeaseError {
 
 impl Elector {
     /// Creates the elector. `write_timeout_max` is the maximum timeout of a write, even if the lease allows more time.
-    pub(crate) fn new(client: Client, lease: Lease, write_timeout_max: Duration) -> Self {
+    pub(crate) fn new(client: Client, lease: LeaseConfig, write_timeout_max: Duration) -> Self {
         let term = Term {
             began: Instant::now(),
             until: Arc::new(AtomicU64::new(0)),
@@ -222,10 +222,11 @@ impl Elector {
         }
     }
 
-    /// Releases the lease, so that another replica can acquire it before it expires.
+    /// Ends the lease term and releases the lease, so that another replica can acquire it before it expires. A failure
+    /// is only logged.
     async fn release(&mut self) {
         // No write may start without the lease.
-        self.term.extend(Duration::ZERO);
+        self.term.set_end(Duration::ZERO);
         let released = match self.put_release_record().await {
             // A renewal without a response was applied after all: the Lease has a newer version.
             Err(LeaseError::Conflict) => match self.read_and_decide().await {
@@ -346,13 +347,13 @@ impl Elector {
         self.object = Some(self.put_record(record).await?);
         self.election.record_write(began);
         if let Some(until) = self.election.leads_until() {
-            self.term.extend(until);
+            self.term.set_end(until);
         }
         Ok(())
     }
 
     /// Writes this record into the Lease, and returns the stored object. Creates the Lease if it did not exist at the
-    /// last read. Fails with [`LeaseError::Conflict`] if the Lease has changed since it was last read.
+    /// last read. Fails with [`LeaseError::Conflict`] if the Lease was changed or deleted since it was last read.
     async fn put_record(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
@@ -394,9 +395,10 @@ impl Elector {
         self.object.as_ref().map(|it| LeaseRecord::read(&it["spec"]))
     }
 
-    /// Logs a change of leadership, and records it as an Event for `kubectl describe lease`. A failure is only logged.
+    /// Logs a change of leadership. The returned future records it as an Event for `kubectl describe lease`. A failure
+    /// is only logged.
     fn record_election_event(&self, change: &str) -> impl Future<Output = ()> + use<> {
-        let Lease { namespace, name, identity, .. } = &self.lease;
+        let LeaseConfig { namespace, name, identity, .. } = &self.lease;
         tracing::info!(lease = %self.lease, identity, "{change}");
         let uid = self.object.as_ref().map_or(Value::Null, |it| it["metadata"]["uid"].clone());
         let now = now().to_rfc3339();
@@ -439,8 +441,8 @@ mod tests {
 
     use super::*;
 
-    fn lease() -> Lease {
-        Lease {
+    fn lease() -> LeaseConfig {
+        LeaseConfig {
             namespace: "kube-system".into(),
             name: "muster-controller".into(),
             identity: "a".into(),
@@ -511,7 +513,8 @@ mod tests {
                 renew_deadline: Duration::from_secs(3),
                 retry_period: Duration::from_millis(50),
             };
-            let mut elector = Elector::new(client, Lease { election, ..lease() }, Duration::from_secs(1));
+            let mut elector =
+                Elector::new(client, LeaseConfig { election, ..lease() }, Duration::from_secs(1));
             elector.acquire(&Monitor::default()).await;
             assert_eq!(applied.recv().await.as_deref(), Some("a"));
             let done = CancellationToken::new();
@@ -534,9 +537,9 @@ mod tests {
         let term = elector.term();
         let write = || term.begin_write().now_or_never();
         assert_eq!(write(), None);
-        term.extend(term.began.elapsed() + Duration::from_secs(3600));
+        term.set_end(term.began.elapsed() + Duration::from_secs(3600));
         assert_eq!(write(), Some(Duration::from_secs(4)));
-        term.extend(term.began.elapsed());
+        term.set_end(term.began.elapsed());
         assert_eq!(write(), None);
         assert_eq!(Term::unlimited(Duration::from_secs(10)).begin_write().await, Duration::from_secs(10));
     }

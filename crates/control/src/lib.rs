@@ -79,7 +79,7 @@ pub use crate::endpoints::run_endpoints_controller;
 pub use crate::explain::{ExplainError, explain};
 pub use crate::explain_query::{ExplainQueries, QueryError};
 pub use crate::garbage_collector::run_garbage_collector;
-pub use crate::lease::Lease;
+pub use crate::lease::LeaseConfig;
 pub use crate::monitor::Monitor;
 pub use crate::node_lifecycle::run_node_lifecycle;
 pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};
@@ -97,7 +97,7 @@ pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{PlanObserver, PlanProgress};
 
-/// Name of the controllers: their user agent, their field manager, and the source of their Events.
+/// Name of the controllers: their user agent, their field manager, and the source of the Events about leader election.
 pub(crate) const CONTROLLER_NAME: &str = muster_engine::daemonset::manifest::CONTROLLER_FIELD_MANAGER;
 
 /// Name of the controller in assist mode, in which it runs beside upstream's DaemonSet controller: the default name of
@@ -115,8 +115,8 @@ pub struct Options {
     pub workers: usize,
     /// Limits on the requests to the API server.
     pub limits: RateLimits,
-    /// The Lease of the leader election. `None` if the controller runs without leader election.
-    pub lease: Option<Lease>,
+    /// Configuration of the leader election. `None` if the controller runs without leader election.
+    pub lease: Option<LeaseConfig>,
     /// Whether the leader also runs the rollout policy controller, which writes the status of rollout policies. `false`
     /// if that controller is started separately, as beside Muster's own API server.
     pub writes_policy_status: bool,
@@ -125,14 +125,14 @@ pub struct Options {
 }
 
 /// Default of [`Options::workers`].
-pub const WORKERS: usize = 16;
+pub const DEFAULT_WORKERS: usize = 16;
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
             namespaces: Vec::new(),
-            workers: WORKERS,
+            workers: DEFAULT_WORKERS,
             limits: RateLimits::default(),
             lease: None,
             writes_policy_status: false,
@@ -234,7 +234,8 @@ impl Controller {
     }
 
     /// Runs the controller until `stop` is cancelled. From then on it makes no new plan. It finishes the plans that are
-    /// being executed, and then releases the lease.
+    /// being executed, and then releases the lease. Returns an error if it ends earlier, because this replica is no
+    /// longer the leader or the API server's store was replaced.
     ///
     /// With leader election, a standby replica lists and watches nothing, because a new leader must list everything
     /// anyway to see the writes of the previous leader.
@@ -266,7 +267,8 @@ impl Controller {
         }
     }
 
-    /// Runs the DaemonSet controller until `stop`. It writes only within the lease term. Returns an error if the API
+    /// Runs the DaemonSet controller until `stop` is cancelled, together with the rollout policy controller if
+    /// [`Options::writes_policy_status`] is set. Both write only within the lease term. Returns an error if the API
     /// server's store was replaced.
     async fn run_as_leader(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
         let Self { client, options, monitor, explain_queries, observer } = self;
@@ -275,7 +277,7 @@ impl Controller {
             Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, observer });
         let policies = async {
             if context.options.writes_policy_status {
-                let caller = daemonset::caller(&context);
+                let caller = daemonset::new_caller(&context);
                 rollout_policy::run_beside_daemonset_controller(&context, caller, stop).await;
             }
             // The DaemonSet controller may still finish its plans.

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Maximum number of check names that the metric `muster_rollout_check_results_total` has as values of its label `check`.
-/// With the three results these are at most 303 series, however many policies come and go.
+/// Maximum number of check names that the metric `muster_rollout_check_results_total` has as values of its label
+/// `check`. With the three results these are at most 303 series, however many policies come and go.
 const CHECK_NAMES_MAX: usize = 100;
 
 /// Value of the label `check` for all check names beyond [`CHECK_NAMES_MAX`]. It cannot be the name of a check.
@@ -53,7 +53,7 @@ pub(crate) enum Stage {
 }
 
 /// Load of one runner, for the gauges: queue length, executing plans and cached objects. There is one runner for each
-/// namespace of `Options::namespaces`. The gauges are sums over all runners.
+/// namespace of `Options::namespaces`, or a single one for all namespaces. The gauges are sums over all runners.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerLoad {
     /// Number of keys in the work queue.
@@ -66,11 +66,9 @@ pub(crate) struct RunnerLoad {
 
 /// Health and metrics of the DaemonSet controller.
 pub struct Monitor {
-    /// All metrics.
     registry: Registry,
     /// Time at which the monitor was created.
     began: Instant,
-    /// The current lifecycle stage of the replica.
     stage: Mutex<Stage>,
     /// Number of runners whose caches are not synced.
     unsynced: AtomicUsize,
@@ -264,29 +262,29 @@ impl Monitor {
 
     /// Whether the readiness check succeeds.
     ///
-    /// Rule: a standby replica is ready. A leader is ready while its caches are synced and it is not stopping.
+    /// Rule: a standby replica is ready. A leader is ready while its caches are synced and it is not stopping. A
+    /// replica that has not read the Lease yet is not ready.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }
 
     /// Whether the liveness check succeeds.
     ///
-    /// Rule: a replica with runners is alive if one of them had a heartbeat in the last five minutes. A replica without
-    /// runners is always alive.
+    /// Rule: a leader that is not stopping is alive if one of its runners had a heartbeat in the last five minutes. Any
+    /// other replica is always alive.
     pub fn is_alive(&self) -> bool {
         let last_heartbeat = Duration::from_millis(self.last_heartbeat_ms.load(Ordering::Relaxed));
         !matches!(self.stage(), Stage::Listing | Stage::Working)
             || self.began.elapsed() < last_heartbeat + LIVENESS_TIMEOUT
     }
 
-    /// Sets the stage and the metric `muster_leader`.
+    /// Sets the stage and the metric `muster_leader`. Counts as a heartbeat.
     pub(crate) fn enter_stage(&self, stage: Stage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.leader.set(matches!(stage, Stage::Listing | Stage::Working | Stage::Stopping).into());
         self.record_heartbeat();
     }
 
-    /// Returns the current lifecycle stage of the replica.
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -346,7 +344,8 @@ impl Monitor {
         self.latency.get_or_create(kind).observe(took.as_secs_f64());
     }
 
-    /// Counts a reconcile and the decisions of its plan. `waited` is the time that the key was in the queue.
+    /// Counts a reconcile and the decisions of its plan, and sets the gauges of the DaemonSet from the status counts of
+    /// the plan. `waited` is the time that the key was in the queue.
     pub(crate) fn observe_reconcile(&self, waited: Duration, plan: &Plan) {
         self.queue_wait.observe(waited.as_secs_f64());
         let result = match (&plan.waiting, plan.is_idle()) {
@@ -381,7 +380,8 @@ impl Monitor {
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
-    /// Counts the result of a measured check of a rollout: `Pass`, `Fail` or `Inconclusive`.
+    /// Counts the result of a measured check of a rollout: `Pass`, `Fail` or `Inconclusive`. `check` is the name of the
+    /// check. It is counted as [`OTHER_CHECKS`] if the metric already has [`CHECK_NAMES_MAX`] other names.
     pub(crate) fn count_check_result(&self, check: &str, result: &'static str) {
         let mut names = self.check_names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_counted = names.contains(check) || names.len() < CHECK_NAMES_MAX;
@@ -398,7 +398,7 @@ impl Monitor {
         let rollouts = &mut self.collector.lock().rollouts;
         match status.and_then(|it| Some((it, it.phase?))) {
             Some((status, phase)) => {
-                let (held, failed) = (status.nodes.held, status.failures.counted());
+                let (held, failed) = (status.nodes.held, status.failures.failed_count());
                 let values = RolloutValues { phase, is_paused: status.paused, held, failed };
                 rollouts.insert(key.clone(), values);
             }
@@ -424,7 +424,8 @@ fn claim_reason(claim: &Claim) -> &'static str {
     }
 }
 
-/// Computes metrics at each scrape: the status counts of each DaemonSet, and the time since each watch delivered data.
+/// Computes metrics at each scrape: the status counts of each DaemonSet, the gauges of its progressive rollout, and the
+/// time since each watch delivered data.
 #[derive(Debug, Default)]
 struct DaemonSetCollector(Mutex<CollectedValues>);
 

@@ -5,11 +5,11 @@ use std::fmt;
 
 use kube::Client;
 use muster_api::meta::ObjectKey;
-use muster_engine::controller::{Patch, Verb};
+use muster_engine::controller::{PatchFormat, Verb};
 use muster_engine::daemonset::ControllerMode;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::explain::{Snapshot, SnapshotError};
-use muster_engine::preview::{RolloutPreview, apply_manifest, merge_patch};
+use muster_engine::preview::{RolloutPreview, applied_object, merge_patch};
 use serde_json::Value;
 
 use crate::clock::now;
@@ -129,8 +129,9 @@ pub async fn plan(
     snapshot.preview_rollout(now()).map_err(gone)
 }
 
-/// Adds a message for the user if another controller replaces the pods of the DaemonSet, because that controller may
-/// update nodes in a different order. In assist mode it replaces none, unless the DaemonSet is refused.
+/// Adds a note for the user if another controller replaces the pods of the DaemonSet, because that controller may
+/// update nodes in a different order. In assist mode Muster replaces the pods, so there is no note, unless assist mode
+/// refuses the DaemonSet.
 fn add_other_controller_note(snapshot: &mut Snapshot) {
     if snapshot.controller_mode() == ControllerMode::Assist && !snapshot.is_refused() {
         return;
@@ -156,7 +157,7 @@ async fn dry_run_apply(
     let (verb, path, body) = match (live, mode) {
         (_, ApplyMode::ServerSide { force }) => {
             let query = format!("{}&force={force}", options(SERVER_SIDE_MANAGER));
-            (Verb::Patch(Patch::Apply), format!("{path}?{query}"), planned.object.to_string())
+            (Verb::Patch(PatchFormat::Apply), format!("{path}?{query}"), planned.object.to_string())
         }
         (None, ApplyMode::ClientSide) => {
             let path = format!("{}?{}", planned.collection_path(), options(CLIENT_SIDE_MANAGER));
@@ -172,13 +173,13 @@ async fn dry_run_apply(
                 operation: format!("read the DaemonSet {planned}"),
                 source: source.into(),
             })?;
-            let Some(mut patch) = merge_patch(&before, &apply_manifest(&before, &planned.object)) else {
+            let Some(mut patch) = merge_patch(&before, &applied_object(&before, &planned.object)) else {
                 return Ok(live);
             };
             // The patch must apply to the object that it was computed from.
             patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
             let path = format!("{path}?{}", options(CLIENT_SIDE_MANAGER));
-            (Verb::Patch(Patch::Merge), path, patch.to_string())
+            (Verb::Patch(PatchFormat::Merge), path, patch.to_string())
         }
     };
     let permission = planned.permission(verb.as_str());

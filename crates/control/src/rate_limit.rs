@@ -24,12 +24,12 @@ impl RateLimits {
     /// Default of [`RateLimits::qps`]. Most API servers handle fewer writes per second than this, so in effect only
     /// their own flow control limits the writes. With upstream's default of 20, it takes four minutes to create the
     /// 5,000 pods of a DaemonSet.
-    pub const QPS: u32 = 2000;
+    pub const DEFAULT_QPS: u32 = 2000;
 }
 
 impl Default for RateLimits {
     fn default() -> Self {
-        Self { calls: 64, qps: Some(Self::QPS), burst: 2 * Self::QPS }
+        Self { calls: 64, qps: Some(Self::DEFAULT_QPS), burst: 2 * Self::DEFAULT_QPS }
     }
 }
 

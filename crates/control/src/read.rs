@@ -41,15 +41,14 @@ pub enum ReadError {
 pub(crate) struct Permission<'a> {
     /// The verb, as RBAC names it.
     pub(crate) verb: &'a str,
-    /// The kind of the objects.
     pub(crate) kind: Kind,
-    /// The namespace of the objects. `None` for all namespaces.
+    /// The namespace of the objects. `None` for all namespaces, or for a cluster-scoped kind.
     pub(crate) namespace: Option<&'a str>,
 }
 
 impl Permission<'_> {
     /// Returns the operation in words, such as `list pods in the namespace a`.
-    fn operation(self) -> String {
+    fn describe_operation(self) -> String {
         let is_namespaced = self.kind.watch().resource.namespaced;
         match self.namespace.filter(|_| is_namespaced) {
             Some(namespace) => format!("{} {} in the namespace {namespace}", self.verb, self.kind.plural()),
@@ -59,7 +58,7 @@ impl Permission<'_> {
     }
 
     /// Returns the resource and its API group in words, such as `daemonsets of the group apps`.
-    fn resource(self) -> String {
+    fn describe_resource(self) -> String {
         match self.kind.group() {
             "" => self.kind.plural().to_owned(),
             group => format!("{} of the group {group}", self.kind.plural()),
@@ -74,7 +73,7 @@ pub(crate) async fn send(
     permission: Permission<'_>,
     request: Request<Vec<u8>>,
 ) -> Result<String, ReadError> {
-    let operation = permission.operation();
+    let operation = permission.describe_operation();
     let response = timeout(READ_REQUEST_TIMEOUT, client.request_text(request)).await;
     let response = response.map_err(|_| ReadError::Timeout { operation: operation.clone() })?;
     response.map_err(|error| {
@@ -83,7 +82,7 @@ pub(crate) async fn send(
         };
         match status.code {
             403 => {
-                let (verb, resource) = (permission.verb.to_owned(), permission.resource());
+                let (verb, resource) = (permission.verb.to_owned(), permission.describe_resource());
                 ReadError::Forbidden { operation, verb, resource }
             }
             401 => ReadError::Unauthorized { operation },
@@ -101,8 +100,9 @@ pub(crate) async fn get(
     send(client, permission, request(Verb::Get, path, JSON_MEDIA_TYPE, String::new())).await
 }
 
-/// Calls `visit` with the JSON of every object of a list. `field` is `labelSelector` or `fieldSelector`, and `selector`
-/// its value, which may be empty. Only one page of the list is in memory at a time.
+/// Lists the objects of a kind in one namespace, or in all namespaces if `namespace` is `None`, and calls `visit` with
+/// the JSON of each object. `field` is `labelSelector` or `fieldSelector`, and `selector` its value. An empty
+/// `selector` selects all objects. Only one page of the list is in memory at a time.
 pub(crate) async fn for_each_object(
     client: &Client,
     kind: Kind,
@@ -111,12 +111,13 @@ pub(crate) async fn for_each_object(
     mut visit: impl FnMut(&[u8]) -> Result<(), BoxError>,
 ) -> Result<(), ReadError> {
     let permission = Permission { verb: "list", kind, namespace };
-    let unreadable = |source: BoxError| ReadError::Unreadable { operation: permission.operation(), source };
+    let unreadable =
+        |source: BoxError| ReadError::Unreadable { operation: permission.describe_operation(), source };
     let selector = Some((field, selector)).filter(|(_, it)| !it.is_empty());
     let mut page_token: Option<String> = None;
     loop {
         let query = page_query(selector, page_token.as_deref());
-        let path = format!("{}?{query}", kind.watch().resource.collection(namespace));
+        let path = format!("{}?{query}", kind.watch().resource.collection_path(namespace));
         let text = get(client, permission, path).await?;
         let page: Page<'_> = serde_json::from_str(&text).map_err(|it| unreadable(it.into()))?;
         for object in page.objects() {

@@ -28,7 +28,7 @@ const WATCH_TIMEOUT_S: u64 = 290;
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time without data after which a streaming list is abandoned. A server that does not support streaming lists never
-/// ends the list.
+/// ends the list. Also the timeout for the headers of a watch response.
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a whole streaming list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -47,7 +47,7 @@ const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 /// server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
-/// What a reflector sends to its controller: a whole list, or one watch event.
+/// A message from a reflector to its controller: a whole list, one watch event, or a refused list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
     /// All objects of the kind.
@@ -159,7 +159,7 @@ where
         Self {
             client,
             kind,
-            path: watch.resource.collection(namespace),
+            path: watch.resource.collection_path(namespace),
             watch,
             interner: Interner::default(),
             sender,
@@ -251,17 +251,18 @@ where
     /// delivers the changes after the list. After a paged list, returns `None`.
     async fn list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         if self.supports_streaming_list
-            && let Some(lines) = self.streaming_list().await?
+            && let Some(lines) = self.stream_list().await?
         {
             return Ok(Some(lines));
         }
-        self.paged_list().await?;
+        self.list_pages().await?;
         Ok(None)
     }
 
-    /// Lists the kind by a watch with `sendInitialEvents`, and returns the open watch. `None` if the server does not
-    /// support streaming lists, or if the stream ended early.
-    async fn streaming_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
+    /// Lists the kind by a watch with `sendInitialEvents`, sends the list to the controller, and returns the open
+    /// watch. Returns `None` if the server does not support streaming lists, or if the stream ended before the list was
+    /// complete or took too long.
+    async fn stream_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         /// Query parameters that request a streaming list.
         const STREAMING_LIST_OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let mut lines = match self.open_watch(STREAMING_LIST_OPTIONS).await {
@@ -305,8 +306,8 @@ where
         }
     }
 
-    /// Lists the kind page by page.
-    async fn paged_list(&mut self) -> Result<(), ListWatchError> {
+    /// Lists the kind page by page, and sends the list to the controller.
+    async fn list_pages(&mut self) -> Result<(), ListWatchError> {
         let mut facts = Vec::new();
         let mut page_token: Option<String> = None;
         loop {
@@ -328,8 +329,8 @@ where
         }
     }
 
-    /// Sends a whole list to the controller. Returns an error if the list is older than the state that was received
-    /// before.
+    /// Sends a whole list to the controller. Returns [`ListWatchError::StaleState`] if the list is older than the state
+    /// that was received before.
     async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);
@@ -337,8 +338,9 @@ where
         advanced
     }
 
-    /// Watches the kind until the connection ends. The next watch resumes after the last event that was received
-    /// completely.
+    /// Watches the kind until the connection ends or delivers nothing for [`WATCH_IDLE_TIMEOUT`]. `lines` is a watch
+    /// that is already open, or `None` to open one. Returns `Ok` if the next watch can resume after the last event that
+    /// was received completely, and an error if the kind must be listed again.
     async fn watch(&mut self, lines: Option<WatchLines>) -> Result<(), ListWatchError> {
         let mut lines = match lines {
             Some(lines) => lines,

@@ -8,7 +8,7 @@ use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::lease::LeaseRecord;
-use muster_engine::controller::{CallError, Patch, Verb};
+use muster_engine::controller::{CallError, PatchFormat, Verb};
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{self, Kind, Set};
 use muster_engine::daemonset::manifest;
@@ -30,12 +30,12 @@ use crate::{Context, Options};
 /// Maximum number of attempts to write the status of one DaemonSet. Another client may keep writing the same status.
 const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 
-/// How many DaemonSets `muster controller release` read and changed.
+/// Numbers of objects that `muster controller release` read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReleaseSummary {
     /// Number of DaemonSets that were read.
     pub sets: usize,
-    /// Number of DaemonSets that had conditions to remove.
+    /// Number of DaemonSets from whose status conditions were removed.
     pub changed: usize,
     /// Number of DaemonRollouts that were deleted.
     pub rollouts: usize,
@@ -115,7 +115,7 @@ pub async fn release(
     released.verdicts = remove_verdicts(&client).await?;
     let mut page_token: Option<String> = None;
     loop {
-        let (sets, next) = list_page(&client, page_token.as_deref()).await?;
+        let (sets, next) = list_daemonset_page(&client, page_token.as_deref()).await?;
         for set in sets {
             released.sets += 1;
             if clear_conditions(&context, Arc::new(set), &mut changed).await? {
@@ -129,13 +129,14 @@ pub async fn release(
     }
 }
 
-/// Reads all DaemonRollouts. Returns an empty list if the API server does not serve the kind.
+/// Reads all DaemonRollouts. Skips those that cannot be parsed. Returns an empty list if the API server does not serve
+/// the kind.
 async fn list_rollouts(client: &Client) -> Result<Vec<RolloutRecord>, ReleaseError> {
     let interner = &mut Interner::default();
     let mut rollouts = Vec::new();
     let mut page_token: Option<String> = None;
     loop {
-        let path = Kind::Rollouts.watch().resource.collection(None);
+        let path = Kind::Rollouts.watch().resource.collection_path(None);
         let page = get(client, format!("{path}?{}", page_query(None, page_token.as_deref()))).await;
         let text = match page {
             Err(ReleaseError::Call(kube::Error::Api(status))) if status.code == 404 => return Ok(rollouts),
@@ -162,7 +163,7 @@ async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
     let mut removed = 0;
     let mut page_token: Option<String> = None;
     loop {
-        let path = Kind::Revisions.watch().resource.collection(None);
+        let path = Kind::Revisions.watch().resource.collection_path(None);
         let text = get(client, format!("{path}?{}", page_query(None, page_token.as_deref()))).await?;
         let page: Page<'_> = serde_json::from_str(&text)?;
         for object in page.objects() {
@@ -171,9 +172,9 @@ async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
                 continue;
             }
             let version = revision.resource_version.to_string();
-            let patch = manifest::judge_patch(None, "", now(), &revision.uid, &version);
+            let patch = manifest::verdict_patch(None, "", now(), &revision.uid, &version);
             let path = Kind::Revisions.watch().resource.path(&revision.key);
-            let verb = Verb::Patch(Patch::Merge);
+            let verb = Verb::Patch(PatchFormat::Merge);
             removed += usize::from(write(client, verb, path, patch.to_string(), &revision.key).await?);
         }
         page_token = page.next_page_token();
@@ -230,7 +231,7 @@ fn is_forbidden(error: &ReleaseError) -> bool {
 }
 
 /// Checks that no leader holds a Lease of this name in the namespace, or in any namespace if `namespace` is `None`. A
-/// Lease is held until `renewTime` + `leaseDurationSeconds`.
+/// Lease with a holder is held until `renewTime` + `leaseDurationSeconds`, or forever if it has no `renewTime`.
 async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {
@@ -260,7 +261,8 @@ async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -
 }
 
 /// Reads one page of DaemonSets. Returns the DaemonSets and the token of the next page, `None` after the last page.
-async fn list_page(
+/// Skips DaemonSets that cannot be parsed.
+async fn list_daemonset_page(
     client: &Client,
     page_token: Option<&str>,
 ) -> Result<(Vec<Set>, Option<String>), ReleaseError> {

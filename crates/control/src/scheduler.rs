@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls of the scheduler in flight. Each call binds one pod, so this is also the number of pods that
-/// are bound at a time.
+/// Maximum number of calls of the scheduler in flight. Most calls bind one pod, so this is also the number of pods that
+/// can be bound at the same time.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Runs the scheduler until `stop`.

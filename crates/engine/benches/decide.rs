@@ -12,7 +12,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::facts::{self, Fact, Kind};
+use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::daemonset::planner::Planner;
@@ -224,9 +224,9 @@ impl Fleet {
         let _ = self.planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
     }
 
-    fn read(&mut self, kind: Kind, object: &Value) -> Fact {
+    fn read(&mut self, kind: Kind, object: &Value) -> WatchedObject {
         let line = json!({"type": "MODIFIED", "object": object}).to_string();
-        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watch_event(kind, line.as_bytes(), &mut self.shared)
             .expect("an object")
             .into_fact()
             .expect("a fact")
@@ -252,7 +252,7 @@ impl Fleet {
             let object = object(number, event % 2 == 1, self.version);
             let line = json!({"type": "MODIFIED", "object": object}).to_string();
             let began = Instant::now();
-            let watched = facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
+            let watched = facts::decode_watch_event(kind, line.as_bytes(), &mut self.shared)
                 .expect("an object")
                 .into_fact()
                 .expect("a fact");
@@ -286,7 +286,7 @@ impl Fleet {
     fn all_from_nothing(&mut self) -> Took {
         let took = (0..3).map(|_| {
             let started = Instant::now();
-            let mut scratch = self.planner.from_scratch();
+            let mut scratch = self.planner.with_all_cells_dirty();
             let plan = scratch.reconcile(&self.key, now());
             let took = started.elapsed();
             assert!(plan.is_some());

@@ -1,10 +1,10 @@
-//! [`HashOrderedMap`]: a map from names to values with a deterministic order, fast for 100,000 keys such as the names
-//! of all nodes.
+//! [`HashOrderedMap`]: a map from names or object keys to values, with a deterministic order and fast lookups among
+//! 100,000 keys, such as the names of all nodes.
 //!
 //! Node names are long, have common prefixes, and are scattered in memory. In a `BTreeMap` ordered by name, each
-//! comparison of a lookup would miss the processor's cache. So entries are ordered by a hash of the name, which is
-//! stored in the tree itself. Names with equal hashes are ordered by name. The order has no meaning, but is the same in
-//! every run.
+//! comparison of a lookup would miss the processor's cache. So this map is a `BTreeMap` ordered by a hash of the name,
+//! and its nodes store the hashes. Names with equal hashes are ordered by name. The order has no meaning, but is the
+//! same in every run.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
@@ -47,8 +47,8 @@ pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Adds the bytes of a text to a hash, eight at a time (FxHash). The multiplication mixes each byte into the highest
-/// bits.
+/// Updates an FxHash with the bytes of a text, eight bytes at a time. The multiplication mixes each byte into the
+/// highest bits.
 fn fx_hash(hash: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(hash, |hash, bytes| {
         let mut word = [0; 8];
@@ -80,7 +80,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.remove(&with_hash(key))
     }
 
-    /// Returns the entry of a key, to insert or change its value. The key of the entry contains the hash.
+    /// Returns the entry of a key, to insert or change its value. `Entry::key` returns the pair of hash and key.
     pub(crate) fn entry(&mut self, key: &K) -> btree_map::Entry<'_, (u64, K), V> {
         self.0.entry(with_hash(key))
     }
@@ -105,8 +105,9 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Joins two maps (full outer join). `make` computes the new value of each key from its values in `self` and
-    /// `other`. The join takes linear time, because it iterates over both maps in order and looks up no key.
+    /// Joins two maps (full outer join). `make` gets each key of either map with its values in `self` and `other`, of
+    /// which one may be `None`, and returns the value in the joined map. The join takes linear time, because it
+    /// iterates over both maps in order and looks up no key.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,
@@ -119,7 +120,8 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         HashOrderedMap(made.into_iter().collect())
     }
 
-    /// Iterates over the keys of both maps in order, each with its values in `self` and `other`.
+    /// Iterates over the keys of both maps in order, each with its values in `self` and `other`. A value is `None` if
+    /// that map does not contain the key.
     fn merge_join<'a, W>(
         &'a self,
         other: &'a HashOrderedMap<K, W>,

@@ -1,5 +1,5 @@
-//! A scenario: the state of a cluster as text, one object per line. Tests are written in this language. The simulator
-//! prints its failures in the same language, so that the output of a failing seed can be pasted into a test.
+//! A scenario: the state of a cluster as text, one object per line. Tests describe clusters in this language. The
+//! simulator prints the cluster of a failing seed in the same language, so that it can be pasted into a test.
 //!
 //! ```text
 //! now  1000                                  # all times are in seconds
@@ -11,20 +11,21 @@
 //! rev  web-a  template=1
 //! ```
 //!
-//! Absent words have defaults: `of=` is the only DaemonSet, the `rev=` of a pod is the `template=` of its DaemonSet,
-//! and a DaemonSet selects `app:NAME`. Template N is the template of the DaemonSet with the image `NAME:N`.
+//! Absent keywords have defaults: `of=` is the only DaemonSet of the scenario, the `rev=` of a pod is the `template=`
+//! of its DaemonSet, and a DaemonSet selects the label `app:NAME`. Template N is the template of the DaemonSet with the
+//! image `NAME:N`.
 //!
-//! | word | meaning |
+//! | keyword | meaning |
 //! |---|---|
 //! | `taint=KEY[=VALUE]:EFFECT[@TIME]` | a taint, and its `timeAdded` |
 //! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; `*` is every key; on a pod it replaces those of the template, and `none` removes them |
-//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; several words are alternative terms; `metadata.name` is a field |
-//! | `status=desired:3,ready:2` | the counts in a set's status |
-//! | `of=none` | a pod of no set |
+//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; several keywords are alternative terms; `metadata.name` is a field |
+//! | `status=desired:3,ready:2` | the counts in the status of a DaemonSet |
+//! | `of=none` | a pod or revision that belongs to no DaemonSet |
 //! | `hash=none` | no hash label |
-//! | `orphan`, `owner=UID` | without an owner reference, or with this UID in it |
-//! | `direct` | bound by the controller, not by the scheduler |
-//! | `deleting`, `deleting=TIME` | with a deletion timestamp: now, or that time |
+//! | `orphan`, `owner=UID` | without an owner reference, or with an owner reference that has this UID |
+//! | `direct` | bound by the DaemonSet controller, not by the scheduler |
+//! | `deleting`, `deleting=TIME` | with a `deletionTimestamp`: the current time, or `TIME` |
 //! | `failed`, `failed=REASON` | the pod failed |
 //! | `new` | a node without conditions |
 use alloc::{
@@ -90,7 +91,8 @@ pub fn parse_timestamp(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
 
-/// Parses the text of a scenario. The order of lines matters only within one kind of line.
+/// Parses the text of a scenario. Lines of different kinds may be in any order. Objects of one kind keep the order of
+/// their lines.
 pub fn parse(text: &str) -> Result<World, Error> {
     read::parse_world(text)
 }
@@ -103,7 +105,7 @@ pub fn print(world: &World) -> String {
 
 // The grammar: the words of each kind of line.
 
-/// The first word of a line: the kind of object that the line describes, or the current time.
+/// What a line describes: the current time, or an object of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     /// The current time.
@@ -130,7 +132,7 @@ enum KeywordArity {
 }
 use KeywordArity::{Many, Maybe, Nothing, One};
 
-/// The first words of lines, each with the kind of line that it starts.
+/// The first word of each kind of line.
 const LINE_KEYWORDS: [(&str, LineKind); 5] = [
     ("now", LineKind::Now),
     ("set", LineKind::Set),
@@ -233,7 +235,7 @@ const DAEMON_POD_KEYWORDS: &[&str] =
 /// The value of the keywords `of=`, `hash=` and `tolerate=` that means "none".
 const NONE_VALUE: &str = "none";
 
-/// Names of counts in the value of the keyword `status=`, each with the field of a DaemonSet's status that it sets.
+/// The names of counts in the value of the keyword `status=`, each with its field in the status of a DaemonSet.
 const STATUS_COUNTS: [(&str, &str); 7] = [
     ("current", "currentNumberScheduled"),
     ("misscheduled", "numberMisscheduled"),
@@ -244,7 +246,7 @@ const STATUS_COUNTS: [(&str, &str); 7] = [
     ("unavailable", "numberUnavailable"),
 ];
 
-/// Names of operators in the value of the keyword `affinity=`, each with its operator of a Kubernetes node selector
+/// The names of operators in the value of the keyword `affinity=`, each with its operator in a Kubernetes node selector
 /// requirement.
 const SELECTOR_OPERATORS: [(&str, &str); 6] = [
     ("in", "In"),
@@ -280,7 +282,7 @@ impl<'a> TaintText<'a> {
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
     /// Parses a taint or toleration in the notation `KEY[=VALUE][:EFFECT][@N]`. `None` if the text has another format.
-    fn read(text: &'a str) -> Option<TaintText<'a>> {
+    fn parse(text: &'a str) -> Option<TaintText<'a>> {
         let (text, at) = match text.rsplit_once('@') {
             Some((text, at)) => (text, Some(at.parse::<i32>().ok()?.into())),
             None => (text, None),
@@ -297,7 +299,7 @@ impl<'a> TaintText<'a> {
         (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
-    /// Creates the notation of a taint from its JSON object.
+    /// Creates a value from the JSON object of a taint.
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
             key: text_at(taint, "/key"),
@@ -307,7 +309,7 @@ impl<'a> TaintText<'a> {
         }
     }
 
-    /// Creates the notation of a toleration from its JSON object.
+    /// Creates a value from the JSON object of a toleration.
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
@@ -336,11 +338,11 @@ const NAME_POINTER: &str = "/metadata/name";
 const NAMESPACE_POINTER: &str = "/metadata/namespace";
 /// JSON pointer to the UID of an object.
 const UID_POINTER: &str = "/metadata/uid";
-/// Annotation of a DaemonSet with its `templateGeneration`.
+/// Key of the annotation that stores the template generation of a DaemonSet.
 const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 /// Waiting reason of a container that has crashed and waits for its restart. The phase of its pod is Running.
 const CRASHED_REASON: &str = "CrashLoopBackOff";
-/// Waiting reason of the container of a pod that is starting.
+/// Waiting reason of a container whose pod is starting.
 const STARTING_REASON: &str = "ContainerCreating";
 /// JSON pointer, in a pod's spec, to the terms of required node affinity.
 const REQUIRED_TERMS_POINTER: &str =
@@ -375,7 +377,7 @@ fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     })
 }
 
-/// Returns the owner reference with `controller: true`. `None` if the object has none.
+/// Returns the owner reference of an object that has `controller: true`. `None` if there is none.
 fn controller_reference(object: &Value) -> Option<&Value> {
     list_at(object, "/metadata/ownerReferences").iter().find(|it| it["controller"] == true)
 }
@@ -411,7 +413,7 @@ fn template_of(set: &Value, number: i64) -> Value {
     template
 }
 
-/// Returns a template that contains nothing but one container with the image `NAME:N`.
+/// Returns a pod template that contains only one container with the image `NAME:N`.
 fn bare_template(name: &str, number: i64) -> Value {
     json!({"metadata": {}, "spec": {"containers": containers_json(name, number)}})
 }
@@ -421,10 +423,10 @@ fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
-/// Returns the default hash label of a pod that has template `number` of the DaemonSet.
+/// Returns the hash label of a pod with template `number` of the DaemonSet if its line has no keyword `hash=`.
 ///
-/// Rule: the hash label of a pod is that of the DaemonSet's revision with the same template. If there is no such
-/// revision, the hash is computed.
+/// Rule: the hash label of a pod is the hash label of the DaemonSet's revision with the same template number. If there
+/// is no such revision, or if it has no hash label, the hash is computed.
 fn default_hash(set: &Value, number: i64, world: &World) -> String {
     let same = |it: &&Value| {
         let of = set_of(it, world);
@@ -437,7 +439,7 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     }
 }
 
-/// Returns the hash that the DaemonSet controller computes for a pod template. `set` provides the `collisionCount`.
+/// Returns the hash that the DaemonSet controller computes for a pod template. The `collisionCount` is that of `set`.
 fn computed_hash(set: Option<&Value>, template: &Value) -> String {
     let collisions = set.and_then(|it| it["status"]["collisionCount"].as_i64());
     manifest::revision_hash(template, collisions.and_then(|it| it.try_into().ok()))
@@ -522,12 +524,12 @@ fn plain_text(value: &Value) -> String {
     }
 }
 
-/// Replaces whitespace by `_`, because whitespace separates the words of a line.
+/// Replaces each whitespace character by `_`, because whitespace separates the words of a line.
 fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }
 
-/// Joins the keywords of a table with commas, for error messages.
+/// Joins the first elements of the pairs in a table with commas, for error messages.
 fn keyword_names<T>(table: &[(&str, T)]) -> String {
     table.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }

@@ -462,7 +462,7 @@ fn a_pod_that_has_changed_is_only_tried_again_and_nobody_is_told() {
     });
     assert_eq!(report.events, []);
     let key = scene.key();
-    scene.planner.done(&key, &report, scene.now);
+    scene.planner.apply_report(&key, &report, scene.now);
     assert_eq!(scene.reconcile().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
     scene.now = at(1);
     assert_eq!(scene.reconcile().delete.len(), 1);
@@ -495,7 +495,7 @@ fn a_namespace_that_is_being_deleted_is_no_failure() {
     .assert_eq(&calls);
     assert_eq!(report.events, [], "no event for each pod that cannot be");
     let key = scene.key();
-    scene.planner.done(&key, &report, scene.now);
+    scene.planner.apply_report(&key, &report, scene.now);
     expect![[r#"
         wait  a call failed, tried again at 2026-01-01T00:01:00Z
         wake at 60
@@ -617,15 +617,15 @@ fn no_plan_before_every_kind_that_was_written_has_come_back() {
     "#]]
     .assert_eq(&text(&scene.reconcile()));
     // The pods have come this far, the sets have not.
-    assert_eq!(scene.planner.bookmark(Kind::Pods, 5_000), []);
+    assert_eq!(scene.planner.apply_bookmark(Kind::Pods, 5_000), []);
     expect![[r#"
         wait  1 own writes have not come back yet
         wake at 10
     "#]]
     .assert_eq(&text(&scene.reconcile()));
-    assert_eq!(scene.planner.bookmark(Kind::Sets, 4_999), []);
+    assert_eq!(scene.planner.apply_bookmark(Kind::Sets, 4_999), []);
     assert_eq!(
-        scene.planner.bookmark(Kind::Sets, 5_000),
+        scene.planner.apply_bookmark(Kind::Sets, 5_000),
         [scene.key()],
         "this opens the gate, so the set is looked at"
     );
@@ -774,7 +774,7 @@ fn nothing_is_decided_before_all_four_kinds_were_listed() {
         for (kind, objects) in world::kinds(&world).into_iter().filter(|it| it.0 != missing) {
             let items = objects.iter().map(|it| {
                 let line = serde_json::json!({"type": "ADDED", "object": it}).to_string();
-                facts::decode_watched(kind, line.as_bytes(), &mut shared)
+                facts::decode_watch_event(kind, line.as_bytes(), &mut shared)
                     .expect("an object")
                     .into_fact()
                     .expect("a fact")

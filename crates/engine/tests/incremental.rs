@@ -10,7 +10,7 @@ use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{self, Fact, Kind};
+use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::daemonset::planner::Planner;
 use muster_engine::scenario;
@@ -281,7 +281,7 @@ impl History {
                 }
             }
             Happens::Relist(kind, which) => self.relist(*kind, *which),
-            Happens::Bookmark(kind) => drop(self.planner.bookmark(*kind, self.version)),
+            Happens::Bookmark(kind) => drop(self.planner.apply_bookmark(*kind, self.version)),
             Happens::Time(seconds) => self.now += seconds,
             Happens::Execution(which, answers) => self.act(*which, answers),
             Happens::Object(kind, object) => {
@@ -346,9 +346,9 @@ impl History {
         self.watch(kind, "MODIFIED", object);
     }
 
-    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> WatchedObject {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watch_event(kind, line.as_bytes(), &mut self.shared)
             .expect("a well-formed object")
             .into_fact()
             .expect("a fact")
@@ -408,14 +408,14 @@ impl History {
                 _ => Response::Wrote { name: "made".into(), resource_version: version },
             }
         });
-        self.planner.done(key, &report, now);
+        self.planner.apply_report(key, &report, now);
     }
 
     /// What is kept, and what would be worked out from nothing: the same plans, from the same cells and totals.
     fn check(&mut self, reached: &mut Reached) -> Result<(), TestCaseError> {
         let keys: Vec<ObjectKey> = self.planner.keys().cloned().collect();
         for key in keys {
-            let mut scratch = self.planner.from_scratch();
+            let mut scratch = self.planner.with_all_cells_dirty();
             let now = self.now();
             let kept = self.planner.reconcile(&key, now);
             let anew = scratch.reconcile(&key, now);

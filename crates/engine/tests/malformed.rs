@@ -5,7 +5,7 @@ use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{self, Fact, Kind};
+use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::daemonset::planner::Planner;
@@ -77,10 +77,10 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
     let mut planner = Planner::new(Settings::default());
     for kind in Kind::ALL {
         let of_kind = objects.iter().filter(|it| it.0 == kind);
-        let items: Vec<Fact> = of_kind
+        let items: Vec<WatchedObject> = of_kind
             .filter_map(|(_, object)| {
                 let line = json!({"type": "ADDED", "object": object}).to_string();
-                facts::decode_watched(kind, line.as_bytes(), &mut shared).ok()?.into_fact()
+                facts::decode_watch_event(kind, line.as_bytes(), &mut shared).ok()?.into_fact()
             })
             .collect();
         let _ = planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
@@ -113,7 +113,7 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
                     _ => Response::Wrote { name: "x".into(), resource_version: 1 },
                 }
             });
-            planner.done(&key, &report, now);
+            planner.apply_report(&key, &report, now);
         }
     }
 }
@@ -151,9 +151,9 @@ proptest! {
         let mut shared = Interner::default();
         for kind_of_event in ["ADDED", "DELETED", "BOOKMARK", "ERROR", what.as_str()] {
             let line = json!({"type": kind_of_event, "object": value}).to_string();
-            let _ = facts::decode_watched(kind, line.as_bytes(), &mut shared);
+            let _ = facts::decode_watch_event(kind, line.as_bytes(), &mut shared);
         }
-        let _ = facts::decode_watched(kind, &bytes, &mut shared);
+        let _ = facts::decode_watch_event(kind, &bytes, &mut shared);
         put_through(&[(kind, value)], &[2]);
     }
 }
@@ -163,7 +163,8 @@ proptest! {
 fn what_cannot_be_read_is_left_out_and_says_what_it_is() {
     let mut shared = Interner::default();
     let line = br#"{"type":"ADDED","object":{"metadata":{"name":"x","labels":{"a":1}}}}"#;
-    let error = facts::decode_watched(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
+    let error =
+        facts::decode_watch_event(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
     assert!(error.to_string().starts_with("read an object of pods: invalid type"), "{error}");
 }
 

@@ -59,7 +59,7 @@ fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
             json!({"type": "ADDED", "object": pod})
         });
         held_by_each(&lines, |it| {
-            let pod = facts::decode_watched(Kind::Pods, it, &mut shared)
+            let pod = facts::decode_watch_event(Kind::Pods, it, &mut shared)
                 .expect("a pod")
                 .into_fact()
                 .expect("a fact");

@@ -26,13 +26,11 @@ const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum time between two log messages about a full queue. A full queue may drop thousands of Events at once.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
-/// Media type of JSON.
 const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// The component that reports Events, with its node. Upstream: `v1.EventSource`.
 #[derive(Debug, Clone)]
 pub struct EventSource {
-    /// Name of the component that reports the Events.
     pub component: &'static str,
     /// Name of the node on which the component runs. Empty for a controller.
     pub host: String,
@@ -40,7 +38,7 @@ pub struct EventSource {
 
 impl EventSource {
     /// Creates the event source of a component that does not belong to a node.
-    pub fn component(component: &'static str) -> Self {
+    pub fn for_component(component: &'static str) -> Self {
         Self { component, host: String::new() }
     }
 }
@@ -196,7 +194,8 @@ mod tests {
     async fn queued_events_are_written_when_the_recorder_is_dropped() {
         let (client, requests) = client();
         let dropped = Counter::default();
-        let (recorder, writing) = EventRecorder::new(client, EventSource::component("test"), dropped.clone());
+        let (recorder, writing) =
+            EventRecorder::new(client, EventSource::for_component("test"), dropped.clone());
         recorder.record(record("a"));
         recorder.record(record("b"));
         drop(recorder);
@@ -209,7 +208,8 @@ mod tests {
     async fn events_beyond_the_queue_are_dropped_and_counted() {
         let (client, requests) = client();
         let dropped = Counter::default();
-        let (recorder, writing) = EventRecorder::new(client, EventSource::component("test"), dropped.clone());
+        let (recorder, writing) =
+            EventRecorder::new(client, EventSource::for_component("test"), dropped.clone());
         for number in 0..QUEUED_EVENTS_MAX + 3 {
             recorder.record(record(&format!("p{number}")));
         }

@@ -45,8 +45,8 @@ pub fn write_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Overwrites an existing file in place. This reuses the blocks of the file, so it may succeed on a full disk, where
-/// [`write_private_file`] fails. It is not atomic: a crash may leave a partial file.
+/// Overwrites an existing file in place, and sets its mode to 0600. This reuses the blocks of the file, so it may
+/// succeed on a full disk, where [`write_private_file`] fails. It is not atomic: a crash may leave a partial file.
 pub fn overwrite_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = private_open_options().open(path)?;
     file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
@@ -92,7 +92,7 @@ pub enum DirPrivacy {
     Foreign { owner: u32 },
 }
 
-/// Creates a directory and its missing parents with mode 0700.
+/// Creates a directory and its missing parents with mode 0700. Succeeds, and changes no mode, if the directory exists.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(path)
 }

@@ -18,13 +18,13 @@ pub(crate) struct AdminFlags {
     data_dir: PathBuf,
 }
 
-/// An API client with the administrator's credentials. The other fields are read from the certificates in the
-/// kubeconfig.
+/// An API client with the administrator's credentials, and data from the certificates in the kubeconfig.
 pub(crate) struct AdminConnection {
     pub(crate) client: Client,
-    /// The cluster CA certificate, in DER.
+    /// The cluster CA certificate, in DER. `None` if the kubeconfig has none.
     pub(crate) ca_certificate: Option<Vec<u8>>,
-    /// The serial number of the client certificate in use.
+    /// The serial number of the client certificate. `None` if the kubeconfig has no client certificate that can be
+    /// decoded.
     pub(crate) serial: Option<String>,
 }
 

@@ -14,9 +14,9 @@ use muster_agent::image;
 use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, JoinedNode};
 use muster_agent::local_node;
 use muster_agent::metrics::AgentMetrics;
-use muster_agent::net::{self, Range};
+use muster_agent::net::{self, Ipv4Cidr};
 use muster_agent::node::{self, Node, host};
-use muster_agent::runtime::{Cri, Runtime as _};
+use muster_agent::runtime::{CriClient, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ use crate::sim_node::{parse_label, parse_taint};
 
 /// Interval at which the agent checks that the runtime has its sandbox (pause) image.
 const SANDBOX_IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
-/// Interval at which a failed check or import of the sandbox image is retried.
+/// Delay before a failed check or import of the sandbox image is retried.
 const SANDBOX_IMAGE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Run this machine as a node: join the cluster and run the pods bound to it, until Ctrl-C or SIGTERM
@@ -98,7 +98,7 @@ pub(crate) struct AgentArgs {
     /// CIDR ranges allowed in spec.externalIPs of Services, such as 192.0.2.0/24; other external IPs are not
     /// programmed. The API server needs the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = parse_cidr)]
-    allow_external_ips: Vec<Range>,
+    allow_external_ips: Vec<Ipv4Cidr>,
     /// DNS resolver configuration of the machine
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
@@ -186,11 +186,11 @@ impl EvictionAndGcFlags {
         let choose = |flag: &'static str| move |why: String| anyhow::anyhow!("choose another {flag}: {why}");
         let thresholds = config
             .eviction_thresholds
-            .with_hard(&self.eviction_hard.join(","))
+            .with_hard_thresholds(&self.eviction_hard.join(","))
             .map_err(choose("--eviction-hard"))?
-            .with_soft(&self.eviction_soft.join(","), &self.eviction_soft_grace_period)
+            .with_soft_thresholds(&self.eviction_soft.join(","), &self.eviction_soft_grace_period)
             .map_err(choose("--eviction-soft"))?
-            .with_reclaim(&self.eviction_minimum_reclaim.join(","))
+            .with_minimum_reclaim(&self.eviction_minimum_reclaim.join(","))
             .map_err(choose("--eviction-minimum-reclaim"))?;
         Ok(EvictionAndGcConfig {
             eviction_thresholds: thresholds,
@@ -272,14 +272,15 @@ async fn run_node(
         ca: ca_source,
         address,
     };
-    net::accept_api_server(&args.server).await;
+    net::insert_api_server_accept_rules(&args.server).await;
     let joined = tokio::select! {
         () = graceful_stop.cancelled() => return Ok(()),
         joined = JoinedNode::join(&join_options) => joined?,
     };
     let config = Arc::new(node_config(args, name, address)?);
     let metrics = Arc::new(AgentMetrics::default());
-    let runtime = Arc::new(Cri::connect(&config.runtime_socket).with_metrics(metrics.runtime_calls.clone()));
+    let runtime =
+        Arc::new(CriClient::connect_lazy(&config.runtime_socket).with_metrics(metrics.runtime_calls.clone()));
     if let Err(error) = runtime.version().await {
         tracing::warn!(
             error = format!("{:#}", anyhow::Error::from(error)),
@@ -340,8 +341,8 @@ async fn run_node(
 }
 
 /// Imports the built-in sandbox image whenever the runtime's sandbox image is missing, until `stop` is cancelled. The
-/// image is missing on a machine without a registry, or after images were removed.
-async fn ensure_sandbox_image_periodically(runtime: Arc<Cri>, stop: CancellationToken) {
+/// image is missing on a machine that cannot reach a registry, or after images were removed.
+async fn ensure_sandbox_image_periodically(runtime: Arc<CriClient>, stop: CancellationToken) {
     let keeping = async {
         let mut is_logged = false;
         loop {
@@ -419,8 +420,8 @@ fn hostname() -> anyhow::Result<String> {
     Ok(name.trim().to_lowercase())
 }
 
-/// Returns the local address from which this machine reaches the server, as the kernel's routing table selects it. No
-/// packet is sent.
+/// Returns the local address from which this machine reaches the server, according to the kernel's routing table. No
+/// packet is sent to the server, but a host name is resolved.
 fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
@@ -451,11 +452,11 @@ pub(crate) fn parse_runtime_socket(text: &str) -> anyhow::Result<PathBuf> {
     Ok(path.into())
 }
 
-fn parse_cidr(text: &str) -> anyhow::Result<Range> {
-    Range::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
+fn parse_cidr(text: &str) -> anyhow::Result<Ipv4Cidr> {
+    Ipv4Cidr::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
-/// Parses the mapping `FROM=TO` of a host path to another path.
+/// Parses the mapping `FROM=TO` of a host path to another path. Both paths must be absolute.
 fn parse_path_mapping(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     match text.split_once('=') {
         Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {

@@ -78,9 +78,9 @@ struct CertificateRecord {
     /// User name in the certificate.
     subject: String,
     groups: String,
-    /// Time of issue.
+    /// Time of issue, in RFC 3339.
     issued: String,
-    /// Time of expiry.
+    /// Time of expiry, in RFC 3339.
     not_after: String,
 }
 
@@ -97,7 +97,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let revoked = read_revocation_list(&client).await?.and_then(|it| it.data).unwrap_or_default();
     let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
-    for it in issued_certificates(&client).await? {
+    for it in list_issued_certificates(&client).await? {
         let since = revoked_at(&revoked, &it).unwrap_or_else(|| "-".to_owned());
         rows.push([it.serial, it.subject, it.groups, it.issued, it.not_after, since]);
     }
@@ -108,7 +108,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
 /// Executes `muster cert revoke`.
 async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()> {
     let connected = args.administrator.connect().await?;
-    let recorded = issued_certificates(&connected.client).await?;
+    let recorded = list_issued_certificates(&connected.client).await?;
     let mut serials = Vec::new();
     for text in &args.serials {
         serials.push(parse_serial(text)?);
@@ -151,9 +151,9 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Returns the time at which a recorded certificate was revoked. It was revoked if the revocation list has an entry for
-/// its serial number, or an entry for the certificates of its user that covers it. Returns `None` if it is not revoked.
-/// `revoked` is the revocation list.
+/// Returns the time at which a recorded certificate was revoked, or `None` if it is not revoked. `revoked` is the
+/// revocation list. It revokes a certificate by an entry for the serial number, or by an entry for all certificates
+/// that were issued to the user until a certain time.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));
@@ -166,8 +166,9 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Opt
     (!is_valid).then(|| json_string_field(entry, "revokedAt"))
 }
 
-/// Lists the recorded certificates that have not expired, sorted by subject and time of issue.
-async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
+/// Reads the records of issued certificates from the API server. Returns those of certificates that have not expired,
+/// sorted by subject and time of issue.
+async fn list_issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
     let mut all = Vec::new();
@@ -195,7 +196,7 @@ async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateR
     Ok(all)
 }
 
-/// Normalizes a serial number to the server's form: lower-case hexadecimal digits without leading zeros.
+/// Parses a serial number, and returns it in the server's form: lower-case hexadecimal digits without leading zeros.
 fn parse_serial(text: &str) -> anyhow::Result<String> {
     let digits: String = text.chars().filter(|it| *it != ':').collect::<String>().to_lowercase();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0').to_owned();

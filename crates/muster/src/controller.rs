@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_control::{
-    ASSIST_NAME, Binding, Controller, ExplainQueries, LeaderElectionConfig, Lease, Options, RateLimits,
+    ASSIST_NAME, Binding, Controller, ExplainQueries, LeaderElectionConfig, LeaseConfig, Options, RateLimits,
     Settings,
 };
 use tokio_util::sync::CancellationToken;
@@ -76,7 +76,7 @@ struct RunControllerArgs {
     #[arg(long, value_name = "WHO", default_value = "scheduler", value_parser = ["scheduler", "direct"])]
     binding: String,
     /// Maximum number of DaemonSets that are reconciled concurrently
-    #[arg(long, value_name = "N", default_value_t = muster_control::WORKERS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = muster_control::DEFAULT_WORKERS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
     /// Maximum number of pods of one DaemonSet that are created, or deleted, in one reconcile
     #[arg(long, value_name = "N", default_value_t = Settings::default().burst as u16, value_parser = clap::value_parser!(u16).range(1..))]
@@ -85,7 +85,7 @@ struct RunControllerArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     conditions: bool,
     /// Maximum average rate of requests to the API server, per second; 0: unlimited
-    #[arg(long, value_name = "N", default_value_t = RateLimits::QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = RateLimits::DEFAULT_QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     kube_api_qps: u32,
     /// Maximum burst of requests to the API server above --kube-api-qps
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -196,12 +196,12 @@ impl ControllerArgs {
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     match args.command {
         None => args.run.run_controller().await,
-        Some(ControllerCommand::Release(release)) => release.remove_conditions().await,
+        Some(ControllerCommand::Release(release)) => release.release().await,
     }
 }
 
 impl RunControllerArgs {
-    /// Runs the DaemonSet controller until a signal or a failure.
+    /// Runs the DaemonSet controller until it fails or a signal stops it. A second signal ends it at once.
     async fn run_controller(self) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
         let mut signals = TerminationSignals::register()?;
@@ -282,7 +282,7 @@ impl RunControllerArgs {
 impl ReleaseArgs {
     /// Executes `muster controller release`: removes the conditions of `muster controller` from the status of every
     /// DaemonSet, all DaemonRollouts, and the verdicts about revisions. Prints what was removed.
-    async fn remove_conditions(self) -> anyhow::Result<()> {
+    async fn release(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
         let mut names = Vec::new();
         for default_name in [LEASE_NAME, ASSIST_NAME] {
@@ -320,7 +320,8 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    /// Returns the namespace of the controller: the namespace of the Lease if it is known, otherwise `kube-system`.
+    /// Returns the namespace of the Lease if it is known, otherwise `kube-system`. It is also the namespace of the
+    /// controller.
     fn namespace_or_default(&self, config: &Config) -> String {
         self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned())
     }
@@ -333,8 +334,8 @@ impl LeaseFlags {
         config: &Config,
         default_name: &str,
         election: LeaderElectionConfig,
-    ) -> anyhow::Result<Lease> {
-        let lease = Lease {
+    ) -> anyhow::Result<LeaseConfig> {
+        let lease = LeaseConfig {
             namespace: self.namespace_or_default(config),
             name: self.leader_elect_resource_name.clone().unwrap_or_else(|| default_name.to_owned()),
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),

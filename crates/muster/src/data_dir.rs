@@ -12,8 +12,8 @@ use muster_files::DirPrivacy;
 
 use crate::logging::{print_to_stderr, print_to_stdout};
 
-/// Files of a data directory. A non-empty directory is accepted as a data directory only if it contains one of these
-/// files.
+/// Files and directories in a data directory. A non-empty directory is accepted as a data directory only if it contains
+/// one of them.
 const DATA_DIR_FILES: [&str; 10] = [
     "lock",
     "cluster",
@@ -41,8 +41,8 @@ pub(crate) struct DataDirLock {
 }
 
 impl DataDirLock {
-    /// Waits until the lock file is removed or replaced, and returns an error, because a second process could then lock
-    /// the directory.
+    /// Waits until the lock file is removed or replaced, and returns the error with which the process must exit. From
+    /// then on, a second process could lock the directory.
     pub(crate) async fn wait_until_lost(&self) -> anyhow::Error {
         while self.is_held() {
             tokio::time::sleep(LOCK_CHECK_INTERVAL).await;
@@ -99,7 +99,7 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
         Err(TryLockError::WouldBlock) => {
             bail!(
                 "another muster{} is running on {}: stop that one, or choose another --data-dir",
-                holder_for_message(&mut file),
+                lock_holder_text(&mut file),
                 dir.display()
             )
         }
@@ -146,7 +146,7 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
         Err(TryLockError::WouldBlock) => {
             bail!(
                 "muster{} is still running on {}: stop it with Ctrl-C or SIGTERM",
-                holder_for_message(&mut file),
+                lock_holder_text(&mut file),
                 dir.display()
             )
         }
@@ -171,7 +171,8 @@ async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the real nodes of the data directory from this machine, and prints what was removed.
+/// Removes the real nodes of the data directory from this machine, and prints what was removed. Fails if anything is
+/// left.
 async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
     let pods = local_node::count_running_pods(dir).await;
     if 0 < pods {
@@ -198,9 +199,9 @@ fn open_lock_file(dir: &Path) -> io::Result<File> {
     muster_files::open_private_file(&dir.join("lock"))
 }
 
-/// Formats the PID of the process that holds the lock as ` (process PID)` for an error message. Returns an empty string
-/// if the PID is unknown.
-fn holder_for_message(file: &mut File) -> String {
+/// Reads the PID of the process that holds the lock from the lock file, and formats it as ` (process PID)` for an error
+/// message. Returns an empty string if the PID is unknown.
+fn lock_holder_text(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
     match (read, text.trim().parse::<u32>()) {

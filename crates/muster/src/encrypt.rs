@@ -70,7 +70,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     }
     let keys = match &found {
         Some(keys) if !args.rotate => keys.clone(),
-        found => EncryptionKeys::add_key_to_file(found.as_ref(), file)?,
+        found => EncryptionKeys::write_file_with_new_key(found.as_ref(), file)?,
     };
     // The old keys also read unencrypted Secrets, which is what a store without keys holds.
     let count = muster_server::reencrypt_secrets(dir, Some(&keys), Some(&keys))?;
@@ -103,7 +103,7 @@ pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result
     }
 }
 
-/// Creates an encryption key if the data directory is new.
+/// Creates the default key file with a new key, if the data directory is new.
 ///
 /// Rule: `muster up` creates an encryption key in a new data directory, so that all Secrets are encrypted from the
 /// start.
@@ -112,7 +112,7 @@ pub(crate) fn create_key_for_new_data_dir(data_dir: &Path) -> anyhow::Result<()>
         .iter()
         .all(|it| !data_dir.join(it).exists());
     if is_new {
-        EncryptionKeys::add_key_to_file(None, &data_dir.join(DEFAULT_KEY_FILE))?;
+        EncryptionKeys::write_file_with_new_key(None, &data_dir.join(DEFAULT_KEY_FILE))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use muster_agent::image;
 use muster_agent::local_node;
-use muster_agent::runtime::{Cri, Runtime as _, v1};
+use muster_agent::runtime::{CriClient, Runtime as _, v1};
 
 use crate::agent::parse_runtime_socket;
 use crate::logging::print_to_stdout;
@@ -66,7 +66,7 @@ struct RuntimeFlags {
 
 impl RuntimeFlags {
     /// Connects to the selected container runtimes. Returns each runtime with the name of its node.
-    fn connect(&self) -> anyhow::Result<Vec<(String, Cri)>> {
+    fn connect(&self) -> anyhow::Result<Vec<(String, CriClient)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
             Some(socket) => vec![("this machine".to_owned(), socket.clone())],
@@ -92,7 +92,7 @@ impl RuntimeFlags {
                 return Err(error).context(format!("{}: {why}", socket.display()));
             }
         }
-        Ok(sockets.into_iter().map(|(name, socket)| (name, Cri::connect(&socket))).collect())
+        Ok(sockets.into_iter().map(|(name, socket)| (name, CriClient::connect_lazy(&socket))).collect())
     }
 }
 
@@ -141,7 +141,7 @@ fn is_permission_denied(error: std::io::Error) -> bool {
 
 /// Imports an archive into the runtime of a node, and returns the names of its images.
 async fn import_archive(
-    runtime: &Cri,
+    runtime: &CriClient,
     node: &str,
     file: &Path,
     name: Option<&str>,

@@ -14,7 +14,7 @@ use muster_agent::image;
 use muster_agent::join;
 use muster_agent::local_node::{LocalCluster, LocalNode};
 use muster_agent::node::host;
-use muster_agent::runtime::Cri;
+use muster_agent::runtime::CriClient;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
@@ -35,17 +35,17 @@ const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The started real nodes, with the bootstrap token with which they join. The token is revoked when all nodes have
-/// joined.
+/// The real nodes that were started, with the bootstrap token with which they join.
 pub(crate) struct RealNodes {
-    /// The bootstrap token. `None` if all nodes already had a certificate.
+    /// The bootstrap token. `None` if all nodes already had a valid certificate.
     token: Option<String>,
     /// The file from which the agents read the token.
     token_file: PathBuf,
 }
 
 impl RealNodes {
-    /// Starts `count` nodes that join the server at `port`. `agent_flags` are additional flags for each agent.
+    /// Creates `count` nodes on this machine, and starts them as tasks of `supervisor`. They join the server at `port`.
+    /// `agent_flags` are additional flags for each agent.
     pub(crate) async fn start(
         machine: &LocalCluster,
         count: u16,
@@ -111,7 +111,7 @@ impl RealNodes {
         Ok(Self { token, token_file })
     }
 
-    /// Revokes the bootstrap token after the nodes have joined.
+    /// Revokes the bootstrap token and removes its file, after the nodes have joined.
     pub(crate) async fn revoke_bootstrap_token(&self, administrator: &Client) -> anyhow::Result<()> {
         let _ = std::fs::remove_file(&self.token_file);
         match &self.token {
@@ -133,8 +133,8 @@ async fn restore_routes_periodically(node: &LocalNode) {
     }
 }
 
-/// Starts the containerd of a node, imports the image archives of a directory, and waits until the containerd exits.
-/// Always returns an error, so that the supervisor calls this function again.
+/// Starts the containerd of a node, imports the image archives of the directory `images`, and waits until the
+/// containerd exits. Always returns an error, so that the supervisor calls this function again.
 async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = node.start_containerd().await?;
     import_image_archives(node, &containerd.runtime, images).await;
@@ -143,7 +143,7 @@ async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
 }
 
 /// Imports all image archives of a directory. An archive that cannot be imported is logged and skipped.
-async fn import_image_archives(node: &LocalNode, runtime: &Cri, images: &Path) {
+async fn import_image_archives(node: &LocalNode, runtime: &CriClient, images: &Path) {
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
     let is_archive = |it: &PathBuf| {
         let name = it.to_string_lossy();

@@ -28,14 +28,15 @@ pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
     json!({"subject": subject, "notAfter": not_after, "revokedAt": format_rfc3339(Timestamp::now())})
 }
 
-/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without an expiry
-/// time never expires.
-fn has_expired(entry: &str, now: Timestamp) -> bool {
+/// Whether the entry is no longer needed: its credential expired more than [`REVOCATION_RETENTION`] ago. A credential
+/// without an expiry time never expires.
+fn is_entry_expired(entry: &str, now: Timestamp) -> bool {
     let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
     until.is_ok_and(|it| it < now - REVOCATION_RETENTION)
 }
 
-/// Adds entries to the revocation list, removes expired entries, and returns the stored list.
+/// Adds entries to the revocation list, removes expired entries, and returns the stored list. Retries the write if it
+/// conflicts with another one.
 pub(crate) async fn add_to_revocation_list(
     client: &Client,
     entries: BTreeMap<String, Value>,
@@ -48,7 +49,7 @@ pub(crate) async fn add_to_revocation_list(
         map.metadata.name = Some(REVOCATION_LIST.to_owned());
         let data = map.data.get_or_insert_default();
         let now = Timestamp::now();
-        data.retain(|_, it| !has_expired(it, now));
+        data.retain(|_, it| !is_entry_expired(it, now));
         data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
         let written = match is_new {
             true => maps.create(&PostParams::default(), &map).await,
@@ -63,13 +64,14 @@ pub(crate) async fn add_to_revocation_list(
     bail!("update the revocation list: too many write conflicts; try again")
 }
 
-/// Reads the revocation list. Returns `None` if nothing was revoked yet.
+/// Reads the ConfigMap with the revocation list. Returns `None` if nothing was revoked yet.
 pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
     maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
-/// Parses a JSON object and returns one of its string fields, or an empty string if the field is missing.
+/// Parses a JSON object and returns one of its string fields. Returns an empty string if the field is missing or the
+/// JSON is invalid.
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
@@ -95,8 +97,8 @@ mod tests {
             ("2025-12-31T23:59:59Z", true),
             ("", false),
         ] {
-            assert_eq!(has_expired(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
+            assert_eq!(is_entry_expired(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
         }
-        assert!(!has_expired("{}", now) && !has_expired("no JSON", now));
+        assert!(!is_entry_expired("{}", now) && !is_entry_expired("no JSON", now));
     }
 }

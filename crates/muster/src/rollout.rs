@@ -8,7 +8,7 @@
 
 /// Reads and writes the objects of a rollout in the API server.
 mod access;
-/// Decides what a command writes to the spec of a DaemonRollout.
+/// Decides what a command writes to the spec of a DaemonRollout, and when the command is refused.
 mod change;
 /// The output of `muster rollout history`.
 mod history;
@@ -38,8 +38,8 @@ use self::snapshot::{RolloutSnapshot, SetName};
 
 /// Interval at which `status --watch` reads the rollout.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How long `status --watch` retries failed reads before it exits with the error.
-const WATCH_ERRORS_MAX: Duration = Duration::from_secs(60);
+/// How long `status --watch` retries failed reads since the last successful one, before it exits with the error.
+const WATCH_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Exit code of `status --watch --exit-on-wait` if the rollout waits for an approval.
 const EXIT_WAITING: u8 = 2;
 
@@ -247,7 +247,7 @@ pub(crate) async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let api = connect(&set, OPERATOR_ROLE).await?;
-    print_to_stdout(request(&api, &action, write.dry_run).await?.trim_end());
+    print_to_stdout(submit_request(&api, &action, write.dry_run).await?.trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -256,7 +256,8 @@ const VIEWER_ROLE: &str = "muster-rollout-viewer";
 /// Name of the ClusterRole that grants all commands of `muster rollout`.
 const OPERATOR_ROLE: &str = "muster-rollout-operator";
 
-/// Connects to the cluster of the DaemonSet. Error messages name `role`, the ClusterRole that grants the command.
+/// Creates the client for the rollout of the DaemonSet that the flags name. Error messages name `role`, the ClusterRole
+/// that grants the command.
 async fn connect(flags: &SetFlags, role: &'static str) -> anyhow::Result<RolloutApi> {
     let name = parse_daemonset_name(std::slice::from_ref(&flags.set))?.to_owned();
     let config = flags.cluster.client_config().await?;
@@ -277,7 +278,7 @@ async fn show_status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     if args.watch {
         return watch(&api, args).await;
     }
-    let snapshot = api.read_with_set().await?;
+    let snapshot = api.read_all().await?;
     if args.output == "text" {
         print_to_stdout(progress::status_text(&snapshot).trim_end());
         return Ok(ExitCode::SUCCESS);
@@ -299,13 +300,14 @@ async fn show_status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line for each change of a rollout until it ends, and returns the exit code.
+/// Executes `muster rollout status --watch`: prints a line for each change of a rollout until it ends, and returns the
+/// exit code.
 async fn watch(api: &RolloutApi, args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let mut last_line = String::new();
     let mut answered = began;
     // The first read reports every error: later ones may be due to a restart of the API server.
-    let mut read = Ok(api.read_with_set().await?);
+    let mut read = Ok(api.read_all().await?);
     loop {
         match read {
             Ok(snapshot) => {
@@ -324,31 +326,31 @@ async fn watch(api: &RolloutApi, args: &StatusArgs) -> anyhow::Result<ExitCode> 
                     Some(RolloutEnd::WaitsForApproval) | None => {}
                 }
             }
-            Err(error) if WATCH_ERRORS_MAX < answered.elapsed() => return Err(error),
+            Err(error) if WATCH_RETRY_TIMEOUT < answered.elapsed() => return Err(error),
             Err(_) => {}
         }
         if let Some(timeout) = args.timeout.filter(|it| *it < began.elapsed()) {
             bail!("the rollout has not ended after {} s: {last_line}", timeout.as_secs());
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
-        read = api.read_with_set().await;
+        read = api.read_all().await;
     }
 }
 
 /// Executes `muster rollout history`.
 async fn show_history(args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let api = connect(&args.set, VIEWER_ROLE).await?;
-    let snapshot = api.read_with_set().await?;
+    let snapshot = api.read_all().await?;
     print_to_stdout(history::table(&snapshot).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the request of an operator to the DaemonRollout, and returns the text that the command prints. After a
-/// conflict it reads the objects again and retries once.
-async fn request(api: &RolloutApi, action: &OperatorAction, dry_run: bool) -> anyhow::Result<String> {
+/// Writes the request of an operator to the DaemonRollout, and returns the text that the command prints. After a write
+/// conflict, reads the objects again and retries once.
+async fn submit_request(api: &RolloutApi, action: &OperatorAction, dry_run: bool) -> anyhow::Result<String> {
     let mut is_second = false;
     loop {
-        let snapshot = api.read().await?;
+        let snapshot = api.read_for_request().await?;
         let change = plan_change(action, &snapshot)?;
         match api.write_spec(&snapshot, &change.spec, dry_run).await {
             Ok(()) => return Ok(change.text(&snapshot.set, dry_run)),
@@ -367,7 +369,7 @@ fn second_conflict_error(set: &SetName, message: &str) -> anyhow::Error {
 /// Executes `muster rollout forget`.
 async fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
     let api = connect(&args.set, OPERATOR_ROLE).await?;
-    let snapshot = api.read_with_set().await?;
+    let snapshot = api.read_all().await?;
     let change = change::plan_forget(&snapshot)?;
     let is_confirmed = args.yes || args.write.dry_run;
     if !is_confirmed && !confirm(&snapshot, &change.consequences)? {
@@ -388,8 +390,8 @@ async fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
 /// Maximum length in bytes of the answer that [`confirm`] reads.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks on the terminal whether the DaemonRollout is to be deleted. Returns whether the user agrees. Fails if standard
-/// input is not a terminal.
+/// Prints the consequences, and asks on the terminal whether the DaemonRollout is to be deleted. Returns whether the
+/// user agrees. Fails if standard input is not a terminal.
 fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("forget asks before it deletes, and standard input is not a terminal: give --yes");
@@ -403,8 +405,8 @@ fn confirm(snapshot: &RolloutSnapshot, consequences: &[String]) -> anyhow::Resul
     Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
-/// Returns text from the API server as one line that can be printed on a terminal: control characters are escaped, and
-/// text of more than 1000 characters is cut.
+/// Returns text from the API server as one line that can be printed on a terminal. Control characters, and characters
+/// that change the direction of text, are escaped. Text of more than 1000 characters is cut.
 fn printable(text: &str) -> String {
     /// Maximum number of characters to print. Messages of the controller are shorter.
     const CHARS_MAX: usize = 1000;
@@ -428,8 +430,8 @@ fn printable(text: &str) -> String {
     out
 }
 
-/// Returns the string field of an object at a JSON pointer. Empty if there is no such string.
-fn text_of(object: &Value, pointer: &str) -> String {
+/// Returns the string at a JSON pointer of an object. Empty if there is no such string.
+fn string_at(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 

@@ -102,7 +102,7 @@ impl ServingFlags {
         &self,
         start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
         announce_stop: impl AsyncFnOnce(),
-        finish: impl AsyncFnOnce(Shutdown) -> anyhow::Result<()>,
+        finish: impl AsyncFnOnce(ShutdownCause) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
         let mut signals = TerminationSignals::register()?;
@@ -132,14 +132,14 @@ impl ServingFlags {
         };
         tokio::pin!(ending);
         let shutdown = tokio::select! {
-            () = &mut ending => Shutdown::Orderly,
+            () = &mut ending => ShutdownCause::Orderly,
             () = signals.recv() => {
                 abort.cancel();
                 ending.await;
-                Shutdown::Immediate
+                ShutdownCause::Immediate
             }
         };
-        let shutdown = if has_failed { Shutdown::AfterFailure } else { shutdown };
+        let shutdown = if has_failed { ShutdownCause::AfterFailure } else { shutdown };
         let finished = finish(shutdown).await;
         ended.and(finished)
     }
@@ -167,8 +167,8 @@ impl ServingFlags {
         exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
         server.set_limits(self.limits.limits_config());
         let given = match machine {
-            Some(machine) => server.assign_pod_cidrs(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
-            None => server.assign_pod_cidrs(&self.cluster_cidr, 0),
+            Some(machine) => server.set_pod_cidr_range(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
+            None => server.set_pod_cidr_range(&self.cluster_cidr, 0),
         };
         given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
         let allowed = server.allow_external_ips(&self.allow_external_ips);
@@ -176,8 +176,8 @@ impl ServingFlags {
         Ok(server)
     }
 
-    /// Starts the server and the built-in controllers, and writes the administrator's kubeconfig. Returns the
-    /// `export KUBECONFIG=…` line for the administrator's shell.
+    /// Writes the administrator's kubeconfig, and starts the server and the built-in controllers, except those in
+    /// `without`. Returns the `export KUBECONFIG=…` line for the administrator's shell.
     pub(crate) fn start_server(
         &self,
         server: ApiServer,
@@ -221,7 +221,7 @@ impl ServingFlags {
     }
 }
 
-/// Parses a number of bytes, with an optional binary suffix such as `Mi`.
+/// Parses a number of bytes, with an optional binary suffix such as `Mi`. Fails if it is less than [`STORE_BYTES_MIN`].
 fn parse_store_bytes(text: &str) -> Result<usize, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("", 0)];
     let (number, shift) =
@@ -232,9 +232,9 @@ fn parse_store_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
 }
 
-/// Why the process shuts down, which decides whether tasks finish their work.
+/// Why and how the process shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shutdown {
+pub(crate) enum ShutdownCause {
     /// One signal was received. Tasks finish their work.
     Orderly,
     /// A second signal was received. Tasks stop immediately.

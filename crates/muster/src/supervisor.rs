@@ -1,5 +1,5 @@
-//! Supervises the tasks of one process: the API server, controllers and nodes. Each task has a name and, as a client of
-//! the server, its own identity. A task that ends unexpectedly is restarted.
+//! Supervises the tasks of one process: the API server, controllers and nodes. A task that ends unexpectedly is
+//! restarted, except the API server: the process ends with it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::duration_flag;
 
-/// Maximum time that the supervised tasks get to finish their work, before the server is stopped.
+/// Time that the supervised tasks get to finish their work before the server is stopped, unless
+/// [`Supervisor::extend_stop_timeout`] extends it.
 const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum time that the server gets to stop. The server waits at most five seconds for responses in flight.
@@ -96,7 +97,7 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
 const ALL_CONTROLLERS: &str = "all";
 
 /// Delay before the first restart of a supervised task. The delay doubles with each restart, up to
-/// [`RESTART_DELAY_MAX`].
+/// [`RESTART_DELAY_MAX`]. It is reset after the task has run for longer than [`RESTART_DELAY_MAX`].
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(500);
 /// Maximum delay before a supervised task is restarted.
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
@@ -113,7 +114,7 @@ pub(crate) fn enabled_controllers(without: &[String]) -> impl Iterator<Item = &'
         .filter(|it| !without.iter().any(|out| out == it.name || out == ALL_CONTROLLERS))
 }
 
-/// Runs the tasks of the process, restarts them when they end, and stops them.
+/// Runs the tasks of the process, restarts all but the API server when they end, and stops them.
 #[derive(Debug, Default)]
 pub(crate) struct Supervisor {
     /// Cancelled when the tasks must finish their work and stop.
@@ -128,7 +129,7 @@ pub(crate) struct Supervisor {
     tasks: JoinSet<()>,
     /// Names of the tasks in `tasks`, for log messages.
     names: HashMap<Id, String>,
-    /// Maximum time that the tasks get to finish their work, at least [`TASK_STOP_TIMEOUT`].
+    /// Time that the tasks get to finish their work. [`TASK_STOP_TIMEOUT`] applies if it is longer.
     stop_timeout: Duration,
 }
 
@@ -161,7 +162,7 @@ impl Supervisor {
         self.names.insert(id, name);
     }
 
-    /// Extends the time that tasks get to finish to at least `timeout`.
+    /// Extends the time that tasks get to finish their work to at least `timeout`.
     pub(crate) fn extend_stop_timeout(&mut self, timeout: Duration) {
         self.stop_timeout = self.stop_timeout.max(timeout);
     }

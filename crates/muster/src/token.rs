@@ -112,7 +112,7 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     let AdminConnection { client, ca_certificate, .. } = args.administrator.connect().await?;
     let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
     print_to_stdout(token);
-    match advertised_server_address(&client).await {
+    match read_advertised_server_address(&client).await {
         Some(server) => {
             let hash =
                 ca_certificate.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
@@ -137,9 +137,9 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the address and port of the API server, as published in the EndpointSlice `default/kubernetes`. Returns
-/// `None` if it cannot be read.
-async fn advertised_server_address(client: &Client) -> Option<String> {
+/// Reads the address and port of the API server from the EndpointSlice `default/kubernetes`. Returns `None` if the
+/// EndpointSlice cannot be read or has no address.
+async fn read_advertised_server_address(client: &Client) -> Option<String> {
     let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
     let address = own.endpoints.as_ref()?.first()?.addresses.first()?.clone();
@@ -291,13 +291,14 @@ enum TokenReference {
         id: String,
         /// Claim `sub`, the name of the service account's user.
         subject: String,
-        /// Claim `exp`, the time of expiry.
+        /// Claim `exp`, the time of expiry in RFC 3339. Empty if the token has no such claim.
         not_after: String,
     },
 }
 
 impl TokenReference {
-    /// Parses an argument of `muster token revoke`.
+    /// Parses an argument of `muster token revoke`: a bootstrap token or its ID, `NAMESPACE/NAME` of a Secret, or a
+    /// service account token.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let parts: Vec<&str> = text.split('.').collect();
         let is_id =

@@ -26,7 +26,7 @@ use muster_server::BuiltinUser;
 use crate::check_flags::CheckFlags;
 use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
 use crate::real_nodes::RealNodes;
-use crate::serving_flags::{ServingFlags, Shutdown, loopback_kube_client};
+use crate::serving_flags::{ServingFlags, ShutdownCause, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
 
@@ -41,7 +41,8 @@ const DEFAULT_SIM_NODES: u16 = 3;
 
 /// Interval of progress output on a terminal. Each output overwrites the previous line.
 const TERMINAL_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of progress output if standard output or standard error is not a terminal.
+/// Interval of progress output if standard output or standard error is not a terminal, and of output with reasons why
+/// nodes are not Ready.
 const LOG_PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time after the start at which `muster up` begins to print why nodes are not Ready.
@@ -105,10 +106,10 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     };
     let finish = async |shutdown| match (counts.real, shutdown) {
         (0, _) => Ok(()),
-        (_, Shutdown::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
-        (_, Shutdown::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
-        (_, Shutdown::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE_MAX).await,
-        (_, Shutdown::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
+        (_, ShutdownCause::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
+        (_, ShutdownCause::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
+        (_, ShutdownCause::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE_MAX).await,
+        (_, ShutdownCause::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
     };
     args.serving.run_until_signal(start, print_wait, finish).await
 }
@@ -120,8 +121,9 @@ struct NodeCounts {
 }
 
 impl NodeCounts {
-    /// Returns the numbers of nodes that the flags specify. If neither flag is given, returns one real node if this
-    /// machine can run real nodes, otherwise [`DEFAULT_SIM_NODES`].
+    /// Returns the numbers of nodes that the flags specify. If neither flag is given, prints and returns the default:
+    /// one real node if this machine can run real nodes, otherwise [`DEFAULT_SIM_NODES`]. Fails if the flags request
+    /// real nodes that this machine cannot run.
     fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
         let missing = local_node::find_missing_tools();
         match (args.nodes, args.sim_nodes) {
@@ -175,7 +177,8 @@ impl NodeCounts {
     }
 }
 
-/// Removes the containers, processes, network namespaces and mounts of the real nodes from this machine.
+/// Removes the containers, processes, network namespaces and mounts of the real nodes from this machine. `grace` is the
+/// time that pods get to stop. Fails if anything is left.
 async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
     local_node::clean_up(data_dir, grace).await?;
     let left = local_node::find_leftovers(data_dir)?;
@@ -185,7 +188,7 @@ async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// Starts the server, the controllers and the nodes, and waits until all nodes are Ready.
+/// Starts the server, the controllers and the nodes, waits until all nodes are Ready, and prints the `ready:` line.
 async fn start_cluster(
     args: &UpArgs,
     counts: &NodeCounts,
@@ -341,8 +344,8 @@ async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRe
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
 
-/// Waits until every agent has renewed its node's Lease. It does not wait for the Ready condition, because the
-/// condition may be from an earlier `muster up` that was killed.
+/// Waits until every agent has renewed its node's Lease. The Ready condition is not enough, because it may be from an
+/// earlier `muster up` that was killed.
 ///
 /// `before` has the renew times before the agents were started. Renew times are compared with `before` and not with the
 /// clock, because the clock may be set back.
@@ -381,7 +384,7 @@ fn is_node_ready(node: &Node) -> bool {
 }
 
 /// Prints how many nodes are Ready, and after [`NOT_READY_REASONS_DELAY`] also why the other nodes are not. On a
-/// terminal, each line overwrites the previous line, and the last line is removed at the end.
+/// terminal, a line without reasons is overwritten by the next line, and is removed at the end.
 struct ReadyProgress {
     /// Number of nodes to wait for.
     count: usize,
@@ -430,7 +433,8 @@ impl ReadyProgress {
     }
 }
 
-/// Formats the first nodes that are not Ready, each with the reason. `waiting` has the reason of each such node.
+/// Formats the first nodes that are not Ready, each with the reason. Empty if `waiting` is empty. `waiting` has the
+/// reason of each node that is not Ready.
 fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
     let named = waiting.iter().take(NOT_READY_REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::idle_timeout::IdleTimeout;
+use crate::idle_timeout::IdleTimeoutStream;
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::pki::{self, Pki, PkiError};
 use crate::request::User;
@@ -79,9 +79,9 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Reads the address of a node's agent from the status of the Node. Returns `None` if the status has no agent
-    /// endpoint. Only IP addresses are used and host names are ignored, so that no DNS server decides where the server
-    /// connects.
+    /// Reads the address of a node's agent from the status of the Node. Returns `None` if the status has no agent port
+    /// or no IP address. Only IP addresses are used and host names are ignored, so that no DNS server decides where the
+    /// server connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -145,12 +145,12 @@ impl AgentClient {
 
     /// Connects to an agent and checks its certificate.
     ///
-    /// Rule: an agent's certificate must be signed by the cluster CA, name the node and match the address, so that no
-    /// node can answer for another.
+    /// Rule: an agent's certificate must be signed by the CA of node serving certificates, name the node and match the
+    /// address, so that no node can answer for another.
     async fn dial(
         &self,
         agent: &AgentAddress,
-    ) -> Result<TlsStream<IdleTimeout<tokio::net::TcpStream>>, AgentError> {
+    ) -> Result<TlsStream<IdleTimeoutStream<tokio::net::TcpStream>>, AgentError> {
         let failed =
             |it: std::io::Error| AgentError::Dial { address: agent.host_and_port(), why: it.to_string() };
         let socket = if agent.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
@@ -160,7 +160,7 @@ impl AgentClient {
         socket.set_nodelay(true).map_err(failed)?;
         let stream = socket.connect((agent.address, agent.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(agent.address.into());
-        let stream = self.tls.connect(name, IdleTimeout::new(stream, AGENT_IDLE_TIMEOUT)).await;
+        let stream = self.tls.connect(name, IdleTimeoutStream::new(stream, AGENT_IDLE_TIMEOUT)).await;
         let wrong_identity = |why: String| AgentError::WrongIdentity {
             node: agent.node.clone(),
             address: agent.host_and_port(),

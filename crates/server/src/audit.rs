@@ -19,7 +19,7 @@ use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 /// second. They take about 10 MB at 1 kB for each line.
 const QUEUED_LINES_MAX: usize = 10_000;
 
-/// Size at which the audit log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
+/// Size in bytes at which the audit log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
 const FILE_BYTES_MAX: u64 = 100_000_000;
 /// Number of rotated audit log files that are kept. Upstream: the value suggested for `--audit-log-maxbackup`.
 const ROTATED_FILES_MAX: usize = 10;
@@ -151,7 +151,7 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
 struct RotatingFile {
     path: PathBuf,
     file: BufWriter<File>,
-    /// Size of the current file.
+    /// Size of the current file in bytes.
     bytes: u64,
     /// Size at which the current file is rotated.
     bytes_max: u64,
@@ -197,7 +197,8 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`, and opens a new file.
+    /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`, and opens a new file. The oldest of
+    /// `ROTATED_FILES_MAX` rotated files is overwritten.
     fn rotate_file(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let nth = |it: usize| self.path.with_added_extension(it.to_string());

@@ -38,7 +38,6 @@ pub(crate) const UNSENT_RESPONSES_KIB_MAX: u32 = 32 << 10;
 /// Tracks all open connections and enforces their limits.
 #[derive(Debug)]
 pub(crate) struct ConnectionTracker {
-    /// Maximum number of connections.
     connections_max: usize,
     /// Maximum number of connections from one address.
     per_address_max: usize,
@@ -69,7 +68,6 @@ struct ConnectionTable {
 pub(crate) struct Connection {
     /// Key in `ConnectionTable::by_id`.
     id: u64,
-    /// IP address of the client.
     address: IpAddr,
     /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
     last_request_ms: AtomicU64,
@@ -102,13 +100,13 @@ pub(crate) struct ConnectionPermit {
 
 /// The client of a request: address, connection and certificate. Stored as an extension of the request.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct RequestClient {
     pub(crate) address: IpAddr,
     /// The client's connection. `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
     /// Value to keep alive until the connection is closed, even after an upgrade to another protocol.
     pub(crate) guard: Option<ConnectionGuard>,
-    /// The client certificate. `None` if the client has none.
+    /// The client certificate. `None` if the client sent none, or one that names no user.
     pub(crate) peer: Option<PeerCertificate>,
     /// Whether the client runs in the server's process.
     pub(crate) is_in_process: bool,
@@ -166,7 +164,7 @@ impl ConnectionTracker {
         let connection = Arc::new(Connection {
             id,
             address,
-            last_request_ms: AtomicU64::new(self.now_ms()),
+            last_request_ms: AtomicU64::new(self.elapsed_ms()),
             user: OnceLock::new(),
             task: OnceLock::new(),
             unfinished_bodies: Arc::new(Semaphore::new(UNFINISHED_BODIES_MAX)),
@@ -181,13 +179,13 @@ impl ConnectionTracker {
     }
 
     /// Returns the milliseconds since `started_at`.
-    fn now_ms(&self) -> u64 {
+    fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records the time of a request on the connection, and its user if the request was authenticated.
+    /// Records the time of a request on the connection. The first call with a user also records the user.
     pub(crate) fn record_request(&self, connection: &Connection, user: Option<&User>) {
-        connection.last_request_ms.store(self.now_ms(), Ordering::Relaxed);
+        connection.last_request_ms.store(self.elapsed_ms(), Ordering::Relaxed);
         let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.by_id.contains_key(&connection.id) {
@@ -206,7 +204,8 @@ impl ConnectionTracker {
 
 impl ConnectionTable {
     /// Closes one of the connections for which `may_evict` returns true, chosen by the rule of
-    /// [`ConnectionTracker::admit_connection`]. Returns `None` if no connection can be closed.
+    /// [`ConnectionTracker::admit_connection`]. Returns `Some` if it closed one, and `None` if no connection may be
+    /// closed.
     fn evict_connection(&mut self, may_evict: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,
@@ -263,7 +262,8 @@ impl ConnectionPermit {
         let _ = self.connection.task.set(task);
     }
 
-    /// Records that the TLS handshake is finished. `user` is the user of the client certificate.
+    /// Records that the TLS handshake is finished. `user` is the user of the client certificate, or `None` if the
+    /// client sent no certificate.
     pub(crate) fn finish_handshake(&self, user: Option<&User>) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handshakes.remove(&self.connection.id);

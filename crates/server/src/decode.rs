@@ -27,7 +27,8 @@ pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
 const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent. If they are present, they
-/// must be those of `expected`. `media_type` has no parameters. An empty `media_type` means JSON.
+/// must be those of `expected`, except that DeleteOptions may have any `apiVersion`. `media_type` has no parameters. An
+/// empty `media_type` means JSON.
 pub(crate) fn decode_object(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -129,7 +130,8 @@ pub(crate) fn decode_patch_result(
 }
 
 /// Decodes the object that a server-side apply results in. The merge has already removed unknown fields, so that only
-/// values can be invalid. `applied` is the object that the client applied. Error messages contain its name.
+/// values can be invalid. `applied` is the object that the client applied. Error messages contain its namespace and
+/// name.
 pub(crate) fn decode_apply_result(
     expected: GroupVersionKind<'_>,
     object: &Value,
@@ -154,8 +156,9 @@ pub(crate) fn decode_apply_result(
 
 /// Returns the 413 error for an apply whose resulting object exceeds `DECODED_BYTES_MAX`.
 ///
-/// Rule: an apply whose resulting object would exceed the limit of a decoded body is refused with 413. Each apply under a new
-/// field manager adds an entry to `managedFields`. If these entries are the cause, the message says how to remove them.
+/// Rule: an apply whose resulting object would exceed the limit of a decoded body is refused with 413. Each apply under
+/// a new field manager adds an entry to `managedFields`. If these entries are the cause, the message says how to remove
+/// them.
 fn applied_object_too_large_error(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if estimated_bytes(managed) < DECODED_BYTES_MAX / 2 {
@@ -359,7 +362,7 @@ fn type_meta_error_message(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// Formats a JSON syntax error. The most common one, an unexpected end of input, has the message of Go's
+/// Returns the message of a JSON error. The most common one, an unexpected end of input, has the message of Go's
 /// `encoding/json`.
 fn go_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }

@@ -24,13 +24,17 @@ pub(crate) struct ApiError {
 impl ApiError {
     /// Returns the error for an object that does not exist (404).
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
-            .with_details(kind, name)
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("{} \"{name}\" not found", kind.group_resource()),
+        )
+        .with_details(kind, name)
     }
 
     /// Returns the error for a create of an object whose name is in use (409).
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} \"{name}\" already exists", kind.resource());
+        let message = format!("{} \"{name}\" already exists", kind.group_resource());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
@@ -39,7 +43,7 @@ impl ApiError {
     pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
-            kind.resource()
+            kind.group_resource()
         );
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
@@ -67,7 +71,7 @@ impl ApiError {
 
     /// Returns the error for a write whose precondition does not hold (409).
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.group_resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
@@ -83,7 +87,7 @@ impl ApiError {
 
     /// Returns the error for a write that admission refuses (403).
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.group_resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
@@ -107,8 +111,8 @@ impl ApiError {
         Self::invalid_of_kind(kind.group, kind.kind, name, causes)
     }
 
-    /// Returns the error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the
-    /// options, such as `DeleteOptions`.
+    /// Returns the error for invalid options of a request, as opposed to an invalid object (422). `kind` is the kind of
+    /// the options, such as `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
@@ -120,7 +124,7 @@ impl ApiError {
         Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
     }
 
-    /// Returns the error for a patch whose result cannot be decoded as an object of the kind.
+    /// Returns the error for a patch whose result cannot be decoded as an object of the kind (422).
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
         Self::invalid_of_kind("", "", "", &[cause])
     }
@@ -258,16 +262,16 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// Returns the error for a patch that cannot be applied to its object. As in upstream, the message does not say
-    /// why.
+    /// Returns the error for a patch that cannot be applied to its object (422). As in upstream, the message does not
+    /// say why.
     pub(crate) fn patch_not_applicable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         Self { details: json!({}), ..error }
     }
 
-    /// Returns the error with code 500 and without `reason`, for cases in which upstream sends it although the client
-    /// is at fault.
+    /// Returns an error with code 500 and without `reason`. Upstream sends such an error in some cases in which the
+    /// client is at fault.
     pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -297,8 +301,8 @@ impl ApiError {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// Returns the error for a request that is rejected because too many requests are in progress. The client may retry
-    /// after `retry_after_s` seconds.
+    /// Returns the error for a request that is rejected because too many requests are in progress (429). The client may
+    /// retry after `retry_after_s` seconds.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -314,7 +318,7 @@ impl ApiError {
         error
     }
 
-    /// Returns the error for an eviction that would violate a PodDisruptionBudget. The client may retry after
+    /// Returns the error for an eviction that would violate a PodDisruptionBudget (429). The client may retry after
     /// `retry_after_s` seconds. If `retry_after_s` is 0, the error contains no time.
     pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
@@ -325,7 +329,8 @@ impl ApiError {
         error
     }
 
-    /// Returns the error for an error response of a node agent with the status code `code` and the text `why`.
+    /// Returns the error for an error response of a node agent with the status code `code` and the text `why`. Codes
+    /// other than 400 and 404 become 500.
     pub(crate) fn from_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),

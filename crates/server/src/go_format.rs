@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Maximum number of bytes of a value that an error message quotes. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
-/// Truncates a value to `QUOTED_BYTES_MAX` bytes, so that an error message can quote it.
+/// Truncates a text of more than `QUOTED_BYTES_MAX` bytes and appends `...`, so that an error message can quote it.
 pub(crate) fn truncate_quoted(mut text: String) -> String {
     if QUOTED_BYTES_MAX < text.len() {
         text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));

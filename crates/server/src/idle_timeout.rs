@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes fail if they make no progress for the timeout. Reads have a timeout only if one is set.
+/// A stream whose writes fail if they make no progress for the timeout. Reads fail in the same way only after
+/// [`IdleTimeoutStream::set_read_timeout`].
 #[derive(Debug)]
-pub(crate) struct IdleTimeout<S> {
+pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
     /// Timer of writes.
     write_timer: StallTimer,
@@ -19,7 +20,7 @@ pub(crate) struct IdleTimeout<S> {
     read_timer: Option<StallTimer>,
 }
 
-impl<S> IdleTimeout<S> {
+impl<S> IdleTimeoutStream<S> {
     /// Wraps a stream whose writes fail if the client reads nothing for `timeout`.
     pub(crate) fn new(stream: S, timeout: Duration) -> Self {
         Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
@@ -64,7 +65,7 @@ impl StallTimer {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -79,7 +80,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let connection = self.get_mut();
         let polled = Pin::new(&mut connection.stream).poll_write(context, bytes);

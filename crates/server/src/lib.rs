@@ -119,13 +119,13 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::AgentClient;
 use crate::audit::AuditLog;
 use crate::auth::TokenSigner;
-use crate::connections::{Client, ConnectionGuard, ConnectionPermit};
+use crate::connections::{ConnectionGuard, ConnectionPermit, RequestClient};
 use crate::controllers::{certificate_records, certificate_signing, cluster_roles, namespace_deletion};
 use crate::debug_explain::ExplainProvider;
 use crate::error::ApiError;
 use crate::flow_control::response::StreamExecutor;
 use crate::http::Api;
-use crate::idle_timeout::IdleTimeout;
+use crate::idle_timeout::IdleTimeoutStream;
 use crate::limits::ServerLimits;
 use crate::loopback::SharedLoopbackState;
 use crate::metrics::GaugeGuard;
@@ -142,7 +142,7 @@ pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
 pub use crate::storage::data_dir::{
-    DataError, STORE_BYTES_MAX, StoreOptions, backup, has_store, reencrypt_secrets, restore,
+    DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
 };
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
@@ -176,8 +176,8 @@ pub enum BindError {
     Bootstrap(String),
 }
 
-/// Returns the end of the error message for an address on which the server cannot listen: advice on how to fix it.
-/// Empty if there is no advice.
+/// Returns advice for an address on which the server cannot listen, as the end of the error message. Empty if there is
+/// no advice.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
@@ -207,7 +207,7 @@ pub struct ApiServer {
     listeners: Vec<TcpListener>,
     /// The addresses and the CA certificate of this server, which some bootstrap objects contain.
     identity: bootstrap::ServerIdentity,
-    /// Whether all bootstrap objects were created when the server started.
+    /// Whether the bootstrap objects were created when the server started. `false` if the disk was too full for them.
     is_bootstrapped: bool,
     pki: Arc<Pki>,
     api: Api,
@@ -223,8 +223,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Listens on the address `listen`, and opens the certificates and the store in `data_dir`. The directory must
-    /// exist, and no other server may use it.
+    /// Listens on the address `listen`, opens the certificates and the store in `data_dir`, and creates missing
+    /// bootstrap objects. The directory must exist, and no other server may use it.
     ///
     /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
     /// port. `nodes` is `None` if there are no such nodes.
@@ -323,7 +323,7 @@ impl ApiServer {
     /// Sets the range from which each new node gets a pod CIDR of 256 addresses. The first `reserved` CIDRs of the
     /// range are not assigned, because nodes may choose them themselves. Returns an error message if the range is
     /// invalid.
-    pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
+    pub fn set_pod_cidr_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_cidrs.set_range(range, reserved)
     }
 
@@ -368,8 +368,8 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Serves until `stop` is cancelled, and then finishes the requests in flight. Returns an error if the store or a
-    /// background task fails.
+    /// Serves until `stop` is cancelled. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes
+    /// the store. Returns an error if the store or a background task fails.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
             .into_iter()
@@ -495,8 +495,8 @@ impl BackgroundTasks {
         self.names.insert(id, name);
     }
 
-    /// Waits until a background task ends, and returns its name. Before the server stops, a task ends only by a
-    /// panic.
+    /// Waits until a background task ends, and returns its name. Returns immediately if there are no tasks. Before the
+    /// server stops, a task ends only by a panic.
     async fn wait_for_ended_task(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
@@ -555,7 +555,7 @@ async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity
     }
 }
 
-/// Renews the serving certificate whenever it is due, until the server stops.
+/// Checks hourly whether the serving certificate is due for renewal, and renews it, until the server stops.
 async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
     let mut due = tokio::time::interval(CERTIFICATE_RENEWAL_CHECK_INTERVAL);
     loop {
@@ -583,13 +583,13 @@ async fn serve_connection(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small and must not be delayed by Nagle's algorithm.
     stream.set_nodelay(true)?;
-    let stream_with_timeout = IdleTimeout::new(stream, api.limits.config.response_timeout);
+    let stream_with_timeout = IdleTimeoutStream::new(stream, api.limits.config.response_timeout);
     serve_tls(stream_with_timeout, address, permit, tls, api, watcher).await
 }
 
 /// Performs the TLS handshake, authenticates the client certificate and serves the connection.
 async fn serve_tls<S>(
-    stream_with_timeout: IdleTimeout<S>,
+    stream_with_timeout: IdleTimeoutStream<S>,
     address: IpAddr,
     permit: Arc<ConnectionPermit>,
     tls: TlsAcceptor,
@@ -611,10 +611,10 @@ where
     let peer = certificate.and_then(|it| PeerCertificate::from_der(it));
     let user = peer.as_ref().and_then(|it| it.user(Timestamp::now()));
     permit.finish_handshake(user);
-    let streams_max = limits::streams_max(user);
+    let streams_max = limits::http2_streams_max(user);
     let connection = permit.connection.clone();
     let counted = GaugeGuard::new(&api.registry.metrics.connections);
-    let client = Arc::new(Client {
+    let client = Arc::new(RequestClient {
         address,
         connection: Some(connection),
         guard: Some(ConnectionGuard::new((permit, counted))),
@@ -636,7 +636,7 @@ async fn serve_http<S>(
     stream: S,
     is_http2: bool,
     streams_max: u32,
-    client: Arc<Client>,
+    client: Arc<RequestClient>,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>

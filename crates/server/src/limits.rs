@@ -22,26 +22,29 @@ const FILE_DESCRIPTORS_RESERVED: usize = 200;
 const WATCHES_MAX: usize = 50_000;
 
 /// Number of watches out of [`WATCHES_MAX`] that are reserved for nodes, Muster's own components and members of
-/// `system:masters`.
+/// `system:masters`. If fewer watches are configured, at most half of them are reserved.
 const WATCHES_RESERVED: usize = 30_000;
 
-/// Maximum number of watches of one user.
+/// Maximum number of watches of one user, except Muster's own components and members of `system:masters`.
 const WATCHES_OF_USER_MAX: usize = 5_000;
 
 /// Maximum number of watches of one node.
 const WATCHES_OF_NODE_MAX: usize = 200;
 
-/// Maximum number of streams to agents: followed logs, exec, attach and port-forwards. With two buffers of 16 kB and
+/// Maximum number of streams to agents: followed logs, exec, attach and port-forwards. [`AGENT_STREAMS_OF_USER_MAX`] of
+/// them are reserved for nodes, Muster's own components and members of `system:masters`. With two buffers of 16 kB and
 /// two TLS connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 
-/// Maximum number of streams to agents that one user may have.
+/// Maximum number of streams to agents of one user, except Muster's own components and members of `system:masters`.
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Maximum number of request bodies that the server receives at the same time.
+/// Maximum number of request bodies that the server receives at the same time. Nodes, Muster's own components and
+/// members of `system:masters` may send as many in addition.
 const REQUEST_BODIES_MAX: usize = 4_000;
 
-/// Maximum number of request bodies that the server receives from one user at the same time.
+/// Maximum number of request bodies that the server receives at the same time from one user, except Muster's own
+/// components and members of `system:masters`.
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
 /// Maximum total bytes of the buffered request bodies that are larger than 64 KiB. Smaller bodies do not count. The
@@ -49,7 +52,7 @@ const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 
 /// Like [`BUFFERED_BYTES_MAX`], but for the request bodies of one user, and separately for the unsent responses of one
-/// user.
+/// user. It does not apply to Muster's own components and members of `system:masters`.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 
 /// Bytes in addition to [`BUFFERED_BYTES_MAX`] that are reserved for nodes, Muster's own components and members of
@@ -57,11 +60,12 @@ const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
 /// Maximum number of unsent small responses (up to 64 KiB). At 20 kB each for stream, task and buffers, 4,000 responses
-/// use 80 MB.
+/// use 80 MB. Nodes, Muster's own components and members of `system:masters` may use [`SMALL_RESPONSES_OF_USER_MAX`] in
+/// addition.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 
-/// Maximum number of unsent small responses (up to 64 KiB) of one user. This is the number of streams of two HTTP/2
-/// connections.
+/// Maximum number of unsent small responses (up to 64 KiB) of one user, except Muster's own components and members of
+/// `system:masters`. This is the number of streams of two HTTP/2 connections.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
 /// Maximum number of streams on one HTTP/2 connection, as in upstream.
@@ -215,11 +219,11 @@ impl ServerLimits {
     }
 }
 
-/// Returns the maximum number of streams on an HTTP/2 connection of this user.
+/// Returns the maximum number of streams on an HTTP/2 connection. `peer` is the user of the client certificate.
 ///
 /// Rule: an HTTP/2 connection may have 250 streams, as in upstream. A connection of one of Muster's own components or
 /// of a user in `system:masters` may have 4,000.
-pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
+pub(crate) fn http2_streams_max(peer: Option<&User>) -> u32 {
     match peer.map(User::trust_level) {
         Some(TrustLevel::Trusted) => TRUSTED_HTTP2_STREAMS_MAX,
         _ => HTTP2_STREAMS_MAX,

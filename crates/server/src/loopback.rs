@@ -10,7 +10,7 @@ use hyper::body::Body;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::connections::Client;
+use crate::connections::RequestClient;
 use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
@@ -30,7 +30,7 @@ pub enum LoopbackError {
     Panicked,
 }
 
-/// An in-process client whose requests are authorized as one component of Muster. Upstream: `LoopbackClientConfig`.
+/// An in-process client whose requests are authorized as one built-in user. Upstream: `LoopbackClientConfig`.
 #[derive(Debug, Clone)]
 pub struct LoopbackClient {
     api: Api,
@@ -46,7 +46,7 @@ pub(crate) struct SharedLoopbackState {
     /// Permits for requests in flight, at most `REQUESTS_IN_FLIGHT_MAX`. Closed when the server stops.
     permits: Arc<Semaphore>,
     /// The client that handlers see in the extensions of a request: it has the loopback address and no connection.
-    client: Arc<Client>,
+    client: Arc<RequestClient>,
 }
 
 impl LoopbackClient {
@@ -77,7 +77,7 @@ impl LoopbackClient {
 
 impl SharedLoopbackState {
     pub(crate) fn new() -> Self {
-        let client = Client {
+        let client = RequestClient {
             address: IpAddr::from(Ipv4Addr::LOCALHOST),
             connection: None,
             guard: None,

@@ -29,7 +29,7 @@ pub(crate) struct ServerMetrics {
     registry: MetricsRegistry,
     /// `apiserver_request_total`: completed requests by status code.
     requests: Family<RequestCodeLabels, Counter>,
-    /// `apiserver_request_duration_seconds`: request latency.
+    /// `apiserver_request_duration_seconds`: request latency; for a watch, until its first byte.
     latency: Family<RequestLabels, Histogram>,
     /// `apiserver_current_inflight_requests`: read-only and mutating requests in flight.
     in_flight: Family<InFlightLabels, Gauge>,
@@ -362,7 +362,8 @@ impl ServerMetrics {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
 
-    /// Counts a request rejected by flow control. `reason` is upstream's: `queue-full` or `time-out`.
+    /// Counts a request rejected by flow control, also as refused by the limit `seats`. `reason` is upstream's:
+    /// `queue-full` or `time-out`.
     pub(crate) fn count_flow_rejection(&self, priority_level: &'static str, reason: &'static str) {
         self.count_refused_request("seats");
         self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
@@ -373,7 +374,8 @@ impl ServerMetrics {
         self.flow_waits.get_or_create(&PriorityLevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
-    /// Sets the number of seats in use and the number of requests that wait for a seat, for one priority level.
+    /// Sets the number of seats in use and the number of requests that wait for a seat, for the read-only or the
+    /// mutating requests of one priority level.
     pub(crate) fn set_flow_level_usage(
         &self,
         priority_level: &'static str,
@@ -416,8 +418,9 @@ impl ServerMetrics {
         self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    /// Sets the total number of queued requests and of rejected requests of one flow. The numbers are added to the
-    /// counters of the flow, so the caller must first clear these with [`ServerMetrics::clear_flow_metrics`].
+    /// Sets how many requests of one flow have been queued and how many have been rejected. The numbers are added to
+    /// the counters of the flow, so the caller must first clear the counters with
+    /// [`ServerMetrics::clear_flow_metrics`].
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,

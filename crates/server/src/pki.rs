@@ -31,7 +31,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::machine_address::machine_address;
 use crate::request::{
-    AUTHENTICATED_GROUP, CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
+    AUTHENTICATED_GROUP, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
     MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
 };
 
@@ -119,7 +119,7 @@ impl BuiltinUser {
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
-            Self::Controller => (CONTROLLER_USER, None),
+            Self::Controller => (DAEMONSET_CONTROLLER_USER, None),
             Self::Disruption => (DISRUPTION_USER, None),
             Self::Endpoints => (ENDPOINTS_USER, None),
             Self::GarbageCollector => (GARBAGE_COLLECTOR_USER, None),
@@ -251,6 +251,7 @@ impl Pki {
     }
 
     /// Queues an issued client certificate, in PEM, until it is stored as a certificate record for `muster cert list`.
+    /// A certificate that cannot be parsed is ignored.
     pub(crate) fn queue_issued_certificate(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
         let Some(issued) = parse_issued_certificate(&der) else { return };
@@ -263,13 +264,13 @@ impl Pki {
         std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until a client certificate is queued.
+    /// Waits until a client certificate is queued. Returns immediately if one was queued since the last call.
     pub(crate) async fn wait_for_issued_certificate(&self) {
         self.issued_notify.notified().await;
     }
 
     /// Returns a kubeconfig for the server at `url`. It contains the CA certificate, and a new client certificate and
-    /// key for `user`.
+    /// key for `user`. The new certificate is queued like every issued client certificate.
     pub(crate) fn kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
         let client = self.issue_client_certificate(user)?;
         self.queue_issued_certificate(&client.certificate);
@@ -331,7 +332,7 @@ current-context: muster
         config().map_err(|source| self.ca.unusable_error(source))
     }
 
-    /// Converts the serving certificate to the rustls type. Its certificate chain includes the CA.
+    /// Converts the serving certificate and its key to the rustls type. The certificate chain includes the CA.
     fn certified_key(
         &self,
         identity: &CertificateAndKey,
@@ -372,7 +373,6 @@ impl CertificateAuthority {
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 
-    /// Issues a certificate with a new key.
     fn issue_with_new_key(&self, params: &CertificateParams) -> Result<CertificateAndKey, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
@@ -484,8 +484,8 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     move |source| PkiError::File { path, source }
 }
 
-/// Returns the DNS names and IP addresses for which the serving certificate is valid. `addresses` are added to the
-/// fixed names.
+/// Returns the DNS names and IP addresses for which the serving certificate is valid: fixed names, the host name of
+/// this machine and `addresses`. An unspecified address such as `0.0.0.0` stands for the address of this machine.
 fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",

@@ -202,7 +202,7 @@ mod tests {
         let kind = Kind::find("", "v1", "pods").unwrap();
         let selector = ObjectSelector::parse(kind, labels, fields).unwrap();
         let record = StoredObject {
-            key: kind.key(Some("a"), "p").into(),
+            key: kind.store_key(Some("a"), "p").into(),
             value: pod.to_string().into(),
             index: kind.build_selector_index(&pod),
             created: 2,

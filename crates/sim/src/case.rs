@@ -183,7 +183,8 @@ pub struct CaseResult {
     pub hash: u64,
     /// Number of executed steps.
     pub steps: u64,
-    /// Number of controller writes until the cluster had converged. A fault can be injected at each write.
+    /// Number of writes of the DaemonSet controller until the cluster had converged. A fault can be injected at each
+    /// write.
     pub writes: usize,
     /// Number of delivered watch events. A fault can be injected at each event.
     pub deliveries: usize,
@@ -192,7 +193,7 @@ pub struct CaseResult {
     spared: (usize, usize),
     /// Number of pods that controllers created and deleted, by node and by `create` or `delete`.
     pub summary: BTreeMap<(Text, &'static str), u64>,
-    /// The pods of each node at the end of the case, one line per node, as [`World::pods_by_node`] formats them.
+    /// The pods of each node at the end of the case, as [`World::format_pods_by_node`] formats them.
     pub end: String,
     /// The cluster at the end of the case, as scenario text.
     pub scenario: String,
@@ -201,8 +202,8 @@ pub struct CaseResult {
 }
 
 impl CaseResult {
-    /// Returns all faults of the runs with a fault, if this is the result of the run without faults: each fault at
-    /// every write and every watch event after the line `faults` of the script.
+    /// Returns the faults to inject, one for each further run of the case: every fault at every write and at every
+    /// watch event after the line `faults` of the script. This result must be that of the run without faults.
     pub fn possible_faults(&self) -> impl Iterator<Item = InjectedFault> + use<> {
         let writes = (self.spared.0 + 1..=self.writes).flat_map(|at| RequestFault::ALL.map(|it| (at, it)));
         let watches = (self.spared.1 + 1..=self.deliveries).flat_map(|at| WatchFault::ALL.map(|it| (at, it)));
@@ -252,12 +253,12 @@ pub fn run_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, false)
 }
 
-/// Runs a case like [`run_case`], and records a log line for every step.
+/// Runs a case like [`run_case`], and records the log lines of the run.
 pub fn trace_case(case: &Case, fault: InjectedFault) -> CaseResult {
     run_case_with(case, fault, true)
 }
 
-/// Runs a case with the injected fault `fault`. If `verbose` is true, the result has a log line for every step.
+/// Runs a case with the injected fault `fault`. If `verbose` is true, the result contains the log lines of the run.
 fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult {
     let mut world = World::new(CASE_SEED, case.replicas, FaultRates::without_faults());
     world.trace.lines = verbose.then(Vec::new);
@@ -280,7 +281,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
             match line {
                 ScriptLine::Action(action) => world.execute_user_action(action),
                 ScriptLine::See(expected) if is_fault_free => {
-                    let found = world.pods_by_node();
+                    let found = world.format_pods_by_node();
                     expect_text(&mut world, "see", expected, &found);
                 }
                 ScriptLine::SeeStatus(expected) if is_fault_free => {
@@ -315,7 +316,7 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
         deliveries: world.deliveries,
         spared,
         summary: world.checks.summary.clone(),
-        end: world.pods_by_node(),
+        end: world.format_pods_by_node(),
         scenario: world.server.scenario_text(),
         trace: world.trace.lines.take().unwrap_or_default(),
     }
@@ -325,10 +326,11 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
 /// the case. In a run without faults, it also compares the number of events and of writes. Reports each difference as a
 /// violation.
 fn compare_final_state(case: &Case, world: &mut World, fault: InjectedFault) {
-    // L14: a fault at any write, such as a kill of the controller, does not change the phase and the verdicts at the end.
+    // L14: a fault at any write, such as a kill of the controller, does not change the phase and the verdicts at the
+    // end.
     let what = if fault.write.is_some() { "L14" } else { "end" };
     expect_rollouts(world, what, &case.rollouts);
-    let found = world.pods_by_node();
+    let found = world.format_pods_by_node();
     if case.anywhere {
         expect_text(world, "end", &without_node_names(&case.end), &without_node_names(&found));
     } else {
@@ -357,15 +359,15 @@ fn compare_final_state(case: &Case, world: &mut World, fault: InjectedFault) {
     }
 }
 
-/// Reports a violation if the text `found` differs from the expected text. `what` is the section with the expected
-/// text, `see` or `end`.
+/// Reports a violation if the text `found` differs from the expected text. `what` is the ID of the violation: the
+/// section with the expected text, `see` or `end`.
 fn expect_text(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
         world.checks.report_violation(what, || format!("expected\n{expected}found\n{found}"));
     }
 }
 
-/// Removes the node names from the lines of [`World::pods_by_node`], and sorts the lines.
+/// Removes the node names from the lines of [`World::format_pods_by_node`], and sorts the lines.
 fn without_node_names(pods_by_node: &str) -> String {
     let of_line = |line: &str| line.split_once("  ").map_or("", |(_, pods)| pods).to_owned() + "\n";
     let mut lines: Vec<String> = pods_by_node.lines().map(of_line).collect();
@@ -373,8 +375,8 @@ fn without_node_names(pods_by_node: &str) -> String {
     lines.concat()
 }
 
-/// Reports a violation if a count in the status of a DaemonSet differs from its expected value. `what` is the section
-/// with the expected counts, `see` or `end`.
+/// Reports a violation if a count in the status of a DaemonSet differs from its expected value. `what` is the ID of the
+/// violation: the section with the expected counts, `see` or `end`.
 fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCounts]) {
     for (set, counts) in expected {
         for (count, expected) in counts {
@@ -407,8 +409,8 @@ fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     })
 }
 
-/// Reports a violation if a field of a DaemonRollout differs from its expected value. `what` is the section with the
-/// expected values, `see` or `end`.
+/// Reports a violation if a field of a DaemonRollout differs from its expected value. `what` is the ID of the
+/// violation: the section with the expected values, `see` or `end`, or the invariant `L14`.
 fn expect_rollouts(world: &mut World, what: &'static str, expected: &[ExpectedRollout]) {
     for (set, fields) in expected {
         for (field, expected) in fields {
@@ -471,7 +473,7 @@ fn template_number(world: &World, revision: &Revision) -> String {
 }
 
 /// Returns all ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision
-/// number).
+/// number). The line of revisions without a set begins with their namespace in brackets.
 fn revisions_text(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {

@@ -155,9 +155,10 @@ pub trait ControllerProcess: fmt::Debug {
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
-    /// Returns the step that delivers a new event of `source`, for the caller to schedule. Returns `None` if such a
-    /// step is already scheduled, if the process is not running, or if the controller does not watch this source.
-    fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep>;
+    /// Marks the delivery of a new event of `source` as scheduled, and returns the step that delivers the event. The
+    /// caller must schedule this step. Returns `None` if such a step is already scheduled, if the process is not
+    /// running, or if the controller does not watch this source.
+    fn mark_delivery_scheduled(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
 /// A simulated process that runs one built-in controller. It implements [`ControllerProcess`] for a controller of type
@@ -262,7 +263,7 @@ impl<L: Controller + 'static> SimProcess<L> {
     }
 
     /// Delivers the next event of the kind with the index `kind` in `watches`. If a watch fault is drawn at random, the
-    /// fault changes or prevents the delivery.
+    /// fault changes or prevents the delivery. The fault `StaleRelist` acts as `Relist`, and `Coalesce` has no effect.
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.scheduled_deliveries.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
@@ -324,13 +325,14 @@ impl<L: Controller + 'static> SimProcess<L> {
         }
     }
 
-    /// Reconciles the next keys of the work queue, and schedules the resulting requests.
+    /// Reconciles the next keys of the work queue, and schedules the resulting requests. Does nothing if no reconcile
+    /// is due.
     fn reconcile(&mut self, context: &mut StepContext<'_>) {
         if self.reconcile_due.is_none_or(|it| context.now < it) {
             return;
         }
         self.reconcile_due = None;
-        let step = self.work_queue.next(context.now);
+        let step = self.work_queue.reconcile_due(context.now);
         for call in step.calls {
             self.sequence += 1;
             self.calls.insert(self.sequence, (call, None));
@@ -393,7 +395,7 @@ impl<L: Controller + 'static> SimProcess<L> {
     /// Passes the outcome of the request with the key `at` in `calls` to the controller.
     fn receive_response(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, Some(outcome))) = self.calls.remove(&at) else { return };
-        self.work_queue.done(&call, outcome, context.now);
+        self.work_queue.apply_outcome(&call, outcome, context.now);
         self.reconcile_soon(context);
     }
 }
@@ -413,7 +415,7 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
         }
     }
 
-    fn schedule_delivery_step(&mut self, source: WatchSource) -> Option<ControllerStep> {
+    fn mark_delivery_scheduled(&mut self, source: WatchSource) -> Option<ControllerStep> {
         if !self.is_running {
             return None;
         }

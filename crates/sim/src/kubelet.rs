@@ -11,7 +11,7 @@ use muster_api::time::{Time, earliest};
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::kubelet::pod::{
-    Action, ActionOutcome, Container, ContainerState, Host, Object, Pod, PodTermination,
+    Action, ActionOutcome, Container, ContainerState, Host, Pod, PodObject, PodTermination,
 };
 use serde_json::{Value, json};
 
@@ -225,7 +225,7 @@ impl Kubelet {
         let objects = iteration.server.objects(Kind::Pods).filter(|(_, it)| here(it));
         for (key, object) in objects {
             let uid = Text::from(object["metadata"]["uid"].as_str().unwrap_or_default());
-            let parsed = || Arc::new(Object::from_value(object).expect("a pod"));
+            let parsed = || Arc::new(PodObject::from_value(object).expect("a pod"));
             match self.pods.get_mut(&uid) {
                 None => {
                     let pod = Pod::new(parsed(), host(), iteration.clock);
@@ -261,7 +261,7 @@ impl Kubelet {
         while let Some(entry) = self.operations.first_entry().filter(|it| it.key().0 <= iteration.now) {
             let RuntimeOperation { process_number, uid, action } = entry.remove();
             let running =
-                action.container().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
+                action.container_name().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
                     self.runtime.running_containers(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
                 });
             let image = self.pods.get(&uid).map(|it| it.image.clone()).unwrap_or_default();
@@ -274,7 +274,7 @@ impl Kubelet {
                 });
             }
             if let Some(managed) = self.pods.get_mut(&uid).filter(|_| process_number == self.process_number) {
-                managed.pod.done(&action, outcome, iteration.clock);
+                managed.pod.apply_outcome(&action, outcome, iteration.clock);
                 managed.needs_sync = true;
             }
         }
@@ -328,7 +328,7 @@ impl Kubelet {
             managed.needs_sync |= managed.wake_at.is_some_and(|at| at <= iteration.clock);
             for (at, action, outcome) in core::mem::take(&mut managed.responses) {
                 if at <= iteration.now {
-                    managed.pod.done(&action, outcome, iteration.clock);
+                    managed.pod.apply_outcome(&action, outcome, iteration.clock);
                     managed.needs_sync = true;
                 } else {
                     iteration.schedule_at(at);
@@ -393,7 +393,7 @@ impl Kubelet {
                 .execute_action(uid, action, &managed.image, iteration.clock)
                 .unwrap_or(ActionOutcome::Done),
         };
-        managed.pod.done(&action, done, iteration.clock);
+        managed.pod.apply_outcome(&action, done, iteration.clock);
         managed.needs_sync = true;
     }
 
@@ -492,7 +492,7 @@ impl ManagedPod {
         }
         if let Some(action) = self.probe.take() {
             let outcome = ActionOutcome::Probed { passed: result.1, message: "no".into() };
-            self.pod.done(&action, outcome, clock);
+            self.pod.apply_outcome(&action, outcome, clock);
             (self.last_probe, self.needs_sync) = (Some(result), true);
         }
     }

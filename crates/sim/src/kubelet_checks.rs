@@ -93,7 +93,7 @@ impl KubeletChecks {
     }
 
     /// Checks the crash-loop backoff: an exited container restarts immediately the first time, then after 10 s, 20 s
-    /// and so on up to 5 min.
+    /// and so on up to 5 min. A run of more than ten minutes resets the backoff.
     fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };

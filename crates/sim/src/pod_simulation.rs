@@ -12,7 +12,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{
-    Action, ActionOutcome, Container, ContainerState, Host, Object, Pod, PodTermination, RestartPolicy,
+    Action, ActionOutcome, Container, ContainerState, Host, Pod, PodObject, PodTermination, RestartPolicy,
     RuntimeState,
 };
 use serde_json::{Value, json};
@@ -247,7 +247,7 @@ impl PodSimulation {
                 let now = self.now;
                 self.checks.on_response(&action);
                 if let Some(pod) = &mut self.kubelet {
-                    pod.done(&action, outcome, now);
+                    pod.apply_outcome(&action, outcome, now);
                 }
                 self.schedule_runtime_query(1);
                 self.sync_pod()?;
@@ -286,8 +286,8 @@ impl PodSimulation {
     }
 
     /// Returns the pod on the API server, parsed for the kubelet's rules.
-    fn parsed_pod(&self) -> Arc<Object> {
-        Arc::new(Object::from_value(&self.object).expect("it is a pod"))
+    fn parsed_pod(&self) -> Arc<PodObject> {
+        Arc::new(PodObject::from_value(&self.object).expect("it is a pod"))
     }
 
     /// Starts a new kubelet process, unless one is running.
@@ -486,7 +486,8 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// Checks the order of termination: a sidecar is stopped after all main containers.
+    /// Checks the order of termination: a sidecar is stopped after all main containers. Checks only pods that are being
+    /// deleted after all faults have stopped.
     fn check_stop_order(&self, process_number: u64, name: &str) -> Result<(), String> {
         let seen = self.runtime.runtime_state(&self.uid, 0);
         let is_deleted =
@@ -504,8 +505,9 @@ impl PodSimulation {
         }
     }
 
-    /// Checks that the kubelet may delete the pod from the API server: no container is running, and the status reports
-    /// the end of the pod.
+    /// Checks that the kubelet may delete the pod from the API server: no container is running, and the phase of the
+    /// pod is Succeeded or Failed. After all faults have stopped, the status must also report the exit of every
+    /// container.
     fn check_delete_allowed(&self) -> Result<(), String> {
         if self.runtime.is_running(&self.uid) {
             return Err("the pod is deleted from the API server while it is running".into());

@@ -32,7 +32,7 @@ pub struct RunResult {
 const FAULTS_DURATION: Duration = Duration::from_secs(240);
 
 /// Runs one seed: a phase with faults, then a phase without faults in which the cluster must converge. If `verbose` is
-/// true, the result has a log line for every step.
+/// true, the result contains the log lines of the run.
 pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     let mut world = random_world(seed);
     world.trace.lines = verbose.then(Vec::new);
@@ -62,7 +62,7 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
 }
 
 /// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. From
-/// [`POLICY_SEEDS_FROM`] on, it also has a RolloutPolicy, which is drawn after the rest of the cluster.
+/// seed [`FIRST_POLICY_SEED`] on, the cluster also has a RolloutPolicy, which is drawn after the rest of the cluster.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -98,15 +98,15 @@ fn random_world(seed: u64) -> World {
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
     world.user_actions_left = rng.between(0, 60);
     if has_policies(seed) {
-        world.add_random_policies();
+        world.add_random_policy();
     }
     world
 }
 
-/// The first seed whose random cluster has a RolloutPolicy.
-pub const POLICY_SEEDS_FROM: u64 = 1_000_000;
+/// The first seed whose random cluster has a RolloutPolicy. All later seeds have one, too.
+pub const FIRST_POLICY_SEED: u64 = 1_000_000;
 
 /// Whether the random cluster of this seed has a RolloutPolicy.
 pub fn has_policies(seed: u64) -> bool {
-    POLICY_SEEDS_FROM <= seed
+    FIRST_POLICY_SEED <= seed
 }

@@ -15,7 +15,7 @@ use muster_api::well_known::{
     NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
 };
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::facts::{self, Fact, Kind, Node, Pod, Revision, Set, Template};
+use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Template, WatchedObject};
 use muster_engine::daemonset::progressive::policy::Policy;
 use muster_engine::daemonset::progressive::record::RolloutRecord;
 use muster_engine::scenario;
@@ -44,12 +44,12 @@ pub struct SimCommit {
     /// Time of the commit.
     pub at: Time,
     /// The parsed object after the change. `None` if the object was deleted.
-    pub fact: Option<Fact>,
+    pub fact: Option<WatchedObject>,
 }
 
 /// One version of an object: the revision of the change, and the parsed object after the change. The object is `None`
 /// if it was deleted.
-type ObjectVersion = (u64, Option<Fact>);
+type ObjectVersion = (u64, Option<WatchedObject>);
 
 /// The simulated API server.
 #[derive(Debug)]
@@ -71,7 +71,8 @@ pub struct SimServer {
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     /// The current DaemonRollouts, parsed, by key.
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
-    /// All pod templates that sets or revisions have ever had, by `data` of their ControllerRevision.
+    /// All pod templates that sets have ever had, and those of [`SimServer::record_template`], by `data` of their
+    /// ControllerRevision.
     pub templates: Arc<BTreeMap<Text, Template>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -171,17 +172,23 @@ impl SimServer {
     }
 
     /// Returns the parsed object (the fact) at a revision, or `None` if the object did not exist.
-    pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Fact> {
+    pub fn object_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&WatchedObject> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
     /// Returns all versions of an object that were current at a revision between `from` and `to`, both included. A
     /// version is `None` if the object did not exist.
-    pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Fact>> {
+    pub fn facts_between(
+        &self,
+        kind: Kind,
+        key: &ObjectKey,
+        from: u64,
+        to: u64,
+    ) -> Vec<Option<&WatchedObject>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
-        let mut found: Vec<Option<&Fact>> = Vec::new();
+        let mut found: Vec<Option<&WatchedObject>> = Vec::new();
         if first.is_none() {
             found.push(None);
         }
@@ -191,9 +198,11 @@ impl SimServer {
     }
 
     /// Returns all objects of a kind as they were at a revision, parsed.
-    pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
+    pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<WatchedObject> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
-        of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
+        of_kind
+            .filter_map(|((kind, key), _)| self.object_at_revision(*kind, key, revision).cloned())
+            .collect()
     }
 
     /// Whether new pods are rejected, because the quota is used up or the namespace is terminating.
@@ -256,8 +265,9 @@ impl SimServer {
         Ok(key)
     }
 
-    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Returns
-    /// the resourceVersion of the object.
+    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes
+    /// the object if `change` removes the last finalizer of an object that is being deleted. Returns the
+    /// resourceVersion of the object.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -290,7 +300,8 @@ impl SimServer {
         Ok(self.revision())
     }
 
-    /// Patches an object. UID and resourceVersion in the patch are preconditions.
+    /// Patches an object. UID and resourceVersion in the patch are preconditions. Returns the resourceVersion of the
+    /// object.
     pub fn patch(
         &mut self,
         kind: Kind,
@@ -308,7 +319,8 @@ impl SimServer {
         self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
-    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match.
+    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match. Returns
+    /// the resourceVersion of the object.
     pub fn put_status(
         &mut self,
         kind: Kind,
@@ -325,9 +337,11 @@ impl SimServer {
         self.update(kind, key, actor, |object| object["status"] = body["status"].clone())
     }
 
-    /// Deletes an object. `uid` and `resource_version` are preconditions.
-    /// Rule: a pod that may still be running only gets a deletion timestamp. The kubelet deletes such a pod after its
-    /// containers have stopped.
+    /// Deletes an object. `uid` and `resource_version` are preconditions. With `force`, a pod is deleted even if it may
+    /// still be running.
+    ///
+    /// Rule: an object with finalizers, and a pod that may still be running, only get a deletion timestamp. The kubelet
+    /// deletes such a pod after its containers have stopped.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -450,24 +464,30 @@ impl SimServer {
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
-            Kind::Sets => Some(Fact::Set(Arc::new(facts::decode_set(json, shared).expect("a set")))),
-            Kind::Nodes => Some(Fact::Node(Arc::new(facts::decode_node(json, shared).expect("a node")))),
-            Kind::Pods => facts::decode_pod(json, shared).expect("a pod").map(|it| Fact::Pod(Arc::new(it))),
+            Kind::Sets => Some(WatchedObject::Set(Arc::new(facts::decode_set(json, shared).expect("a set")))),
+            Kind::Nodes => {
+                Some(WatchedObject::Node(Arc::new(facts::decode_node(json, shared).expect("a node"))))
+            }
+            Kind::Pods => {
+                facts::decode_pod(json, shared).expect("a pod").map(|it| WatchedObject::Pod(Arc::new(it)))
+            }
             Kind::Revisions => facts::decode_revision(json, shared)
                 .expect("a revision")
-                .map(|it| Fact::Revision(Arc::new(it))),
-            kind => Some(facts::decode_fact(kind, json, shared).expect("an object of a rollout")),
+                .map(|it| WatchedObject::Revision(Arc::new(it))),
+            kind => Some(facts::decode_object(kind, json, shared).expect("an object of a rollout")),
         });
-        if let Some(Fact::Set(set)) = &parsed {
+        if let Some(WatchedObject::Set(set)) = &parsed {
             add_template(&mut self.templates, set);
         }
         match (&parsed, kind) {
-            (Some(Fact::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
-            (Some(Fact::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
-            (Some(Fact::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
-            (Some(Fact::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
-            (Some(Fact::Policy(it)), kind) => drop(self.policies.insert((kind, key.clone()), it.clone())),
-            (Some(Fact::Rollout(it)), _) => drop(self.rollouts.insert(key.clone(), it.clone())),
+            (Some(WatchedObject::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
+            (Some(WatchedObject::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
+            (Some(WatchedObject::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
+            (Some(WatchedObject::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
+            (Some(WatchedObject::Policy(it)), kind) => {
+                drop(self.policies.insert((kind, key.clone()), it.clone()))
+            }
+            (Some(WatchedObject::Rollout(it)), _) => drop(self.rollouts.insert(key.clone(), it.clone())),
             (_, Kind::Sets) => drop(self.sets.remove(key)),
             (_, Kind::Nodes) => drop(self.nodes.remove(&key.name)),
             (_, Kind::Pods) => drop(self.pods.remove(key)),
@@ -500,8 +520,10 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// Sets a node condition to True for each taint that stands for a condition, such as `memory-pressure`. Otherwise the
-/// node lifecycle controller would remove the taint.
+/// Makes the node conditions agree with the taints that stand for them, such as `MemoryPressure` with
+/// `memory-pressure`. A condition becomes True if the node has the taint. An existing condition becomes False if the
+/// node does not have it. Likewise `spec.unschedulable` follows the taint `unschedulable`. Otherwise the node lifecycle
+/// controller would remove the taints.
 fn set_conditions_for_taints(node: &mut Value) {
     /// Names of the taints that follow from node conditions, each with the type of its condition.
     const CONDITION_TAINTS: [(&str, &str); 4] = [
@@ -533,7 +555,8 @@ fn may_delete_pod_immediately(pod: &Value) -> bool {
 }
 
 /// Applies a patch as a JSON merge patch. As in a strategic merge patch, however, `ownerReferences` are merged by UID,
-/// `conditions` are merged by type, and `podIPs` are replaced.
+/// `conditions` are merged by type, and `podIPs` are replaced. The fields `uid` and `resourceVersion` are ignored,
+/// because they are preconditions.
 pub fn apply_patch(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();

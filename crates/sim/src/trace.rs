@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write as _};
 
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::Fact;
+use muster_engine::daemonset::facts::WatchedObject;
 use muster_engine::scenario;
 
 use crate::server::{Actor, SimCommit};
@@ -36,8 +36,8 @@ impl Trace {
         self.hash
     }
 
-    /// Returns the hash of the objects that DaemonSet controllers have written so far. It does not depend on the steps of
-    /// the simulation, so that it can be compared between versions of the simulator.
+    /// Returns the hash of the objects that DaemonSet controllers have written so far. It does not depend on the steps
+    /// of the simulation, so that it can be compared between versions of the simulator.
     pub fn controller_writes_hash(&self) -> u64 {
         self.controller_writes_hash
     }
@@ -50,15 +50,15 @@ impl Trace {
         update_hash(&mut self.hash, text.as_bytes());
     }
 
-    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the JSON that
-    /// the commit wrote, empty if it deleted the object.
+    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the JSON
+    /// that the commit wrote, empty if it deleted the object.
     pub fn record_commit(&mut self, commit: &SimCommit, object: &[u8]) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {
             let line =
                 format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision);
             match &commit.fact {
-                Some(Fact::Rollout(rollout)) => format!("{line}: {}", rollout.status),
+                Some(WatchedObject::Rollout(rollout)) => format!("{line}: {}", rollout.status),
                 _ => line,
             }
         });

@@ -2,7 +2,7 @@
 
 use muster_api::interner::Interner;
 use muster_engine::daemonset::execution::Call;
-use muster_engine::daemonset::facts::{self, Fact, Kind};
+use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::plan::{RevisionWrite, RolloutWrite};
 use serde_json::{Value, json};
 
@@ -312,12 +312,12 @@ impl UserAction {
 fn parse_policy(kind: Kind, name: &str, spec: String) -> Result<UserAction, String> {
     let value: Value = serde_json::from_str(&spec).map_err(|it| format!("policy {name}: {it}"))?;
     let object = json!({"metadata": {"name": name}, "spec": value}).to_string();
-    let fact = facts::decode_fact(kind, object.as_bytes(), &mut Interner::default());
+    let fact = facts::decode_object(kind, object.as_bytes(), &mut Interner::default());
     match fact.map_err(|it| it.to_string())? {
-        Fact::Policy(policy) if policy.invalid.is_empty() => {
+        WatchedObject::Policy(policy) if policy.invalid.is_empty() => {
             Ok(UserAction::ApplyPolicy { kind, name: name.to_owned(), spec })
         }
-        Fact::Policy(policy) => Err(format!("policy {name}: {}", policy.invalid.join("; "))),
+        WatchedObject::Policy(policy) => Err(format!("policy {name}: {}", policy.invalid.join("; "))),
         _ => Err(format!("policy {name} is not a policy")),
     }
 }

@@ -41,9 +41,7 @@ pub struct ReadBarrierError {
 
 /// Options of a [`Db`](crate::Db): history window, limits and callbacks.
 pub struct DbOptions {
-    /// Limits of the history.
     pub window: HistoryWindow,
-    /// Limits on the size of the store.
     pub limits: StoreLimits,
     /// Maximum number of queued commits. Further commits are rejected with [`CommitError::QueueFull`].
     pub queue_max: usize,
@@ -63,7 +61,6 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 /// A write to one key, with its preconditions.
 #[derive(Debug)]
 pub struct Commit {
-    /// The key to write or delete.
     pub key: String,
     /// The state that `key` must have.
     pub expect: Precondition,

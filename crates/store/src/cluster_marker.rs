@@ -28,7 +28,6 @@ const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 /// The content of the cluster marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClusterMarker {
-    /// UID of the cluster.
     pub(crate) uid: String,
     /// A revision that the database had reached when the marker was written. The database may be ahead of it.
     pub(crate) revision: Revision,
@@ -74,12 +73,11 @@ pub(crate) struct ClusterMarkerFile {
     file: File,
     /// Device and inode of the open file, by which a replaced file is detected.
     id: FileId,
-    /// Path of the file.
     path: PathBuf,
 }
 
 impl ClusterMarkerFile {
-    /// Opens the marker file, which must exist.
+    /// Opens the marker file for writing its revision. The file must already contain a marker.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = muster_files::open_private_file(path)?;
         let id = FileId::from_metadata(&file.metadata()?);
@@ -110,7 +108,7 @@ impl FileId {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Fails if the file at `path` does not exist or does not have this identity.
+    /// Fails if the file at `path` does not exist or does not have this identity. Other IO errors are ignored.
     pub(crate) fn check_not_replaced(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::from_metadata(&found) == self => Ok(()),

@@ -60,7 +60,6 @@ pub struct StoredObject {
     pub key: Arc<str>,
     /// The object as JSON, including its resourceVersion.
     pub value: Bytes,
-    /// The labels and selectable fields of the object.
     pub index: SelectorIndex,
     /// Revision of the commit that created the object.
     pub created: Revision,

@@ -29,7 +29,7 @@ const COMPACTION_COMMITS_MAX: usize = 256;
 /// enough for a longer number or one more condition in a status.
 const SYSTEM_GROWTH_BYTES_MAX: isize = 1024;
 
-/// The storage backend of a single server. Dropping it stops the writer thread.
+/// The storage backend of a single server. After it is dropped, the writer thread writes the queued commits and ends.
 pub(crate) struct LocalBackend(Arc<BackendState>);
 
 /// State that [`LocalBackend`] and the writer thread share.
@@ -81,7 +81,8 @@ struct TrimmedCommit {
 }
 
 impl LocalBackend {
-    /// Loads the store from the log and starts the writer thread.
+    /// Loads the store from the log and starts the writer thread. Returns the store to which the backend publishes
+    /// commits, and the backend.
     pub(crate) fn open(
         mut log: impl Log + 'static,
         options: DbOptions,
@@ -162,12 +163,10 @@ impl WriterEnd {
 
 // Poisoned locks are still used: no panic can leave the queue or the trimmed commits half changed.
 impl BackendState {
-    /// Locks the queue.
     fn lock_queue(&self) -> MutexGuard<'_, CommitQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the list of trimmed commits.
     fn lock_trimmed_commits(&self) -> MutexGuard<'_, VecDeque<TrimmedCommit>> {
         self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,7 +213,6 @@ impl Compaction {
 
 /// The state of the writer thread, which owns the log.
 struct LogWriter {
-    /// The log that makes commits durable.
     log: Box<dyn Log>,
     /// The compacted revision of the log. After the disk was full, it may be above the compacted revision of the store
     /// in memory.
@@ -225,7 +223,8 @@ struct LogWriter {
 }
 
 impl LogWriter {
-    /// Writes batches until the backend is closed or the log fails.
+    /// Writes batches until the backend is closed or the log fails. After a failure, rejects the queued commits and
+    /// calls `on_failure`.
     fn run(self, on_failure: OnFailure) {
         // Declared before the writer and so dropped after it: when `close` returns, the log is closed, even after a
         // panic.
@@ -307,7 +306,7 @@ impl LogWriter {
             return if error.is_transient() { Ok(()) } else { Err(error) };
         }
         let (dones, outcomes): (Vec<_>, Vec<_>) = outcomes.unzip();
-        let events = committed_events(&outcomes);
+        let events = passed_events(&outcomes);
         if !events.is_empty() {
             self.shared.published.publish(&events, |trimmed| self.shared.record_trimmed_commits(trimmed));
         }
@@ -350,7 +349,7 @@ impl LogWriter {
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
     ) -> Result<(), LogError> {
-        let events = committed_events(outcomes);
+        let events = passed_events(outcomes);
         if events.is_empty() { Ok(()) } else { self.append_events(&events) }
     }
 
@@ -380,7 +379,7 @@ impl LogWriter {
         &mut self,
         outcomes: &[Result<Arc<CommitEvent>, CommitError>],
     ) -> Result<(), LogError> {
-        let events = committed_events(outcomes);
+        let events = passed_events(outcomes);
         let Some(compaction) =
             Compaction::from_commits(events.iter().map(|it| TrimmedCommit::from_event(it)))
         else {
@@ -454,7 +453,8 @@ impl LogError {
     }
 }
 
-/// Marks the writer thread as ended and notifies [`Backend::close`] when it is dropped, also after a panic.
+/// When it is dropped, also after a panic, marks the writer thread as ended and notifies [`Backend::close`]. Drops the
+/// commits that are still queued without calling their callbacks.
 struct EndNotifier(Arc<BackendState>);
 
 impl Drop for EndNotifier {
@@ -470,7 +470,7 @@ impl Drop for EndNotifier {
 }
 
 /// Returns the events of the commits that passed [`LogWriter::check_batch`].
-fn committed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
+fn passed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
     outcomes.iter().flatten().cloned().collect()
 }
 
@@ -506,18 +506,19 @@ struct PendingBatch<'a> {
     limits: StoreLimits,
     /// Whether the disk has space for writes other than deletes.
     has_write_space: bool,
-    /// Total bytes of the store after the checked commits.
+    /// Total bytes of the store after the checked commits. Not updated if the store has no size limits.
     bytes: usize,
     /// Bytes of each namespace that the checked commits changed, after these commits.
     namespaces: HashMap<Box<str>, usize>,
     /// The objects that the checked commits wrote, by key. The value is `None` for a deleted key.
     changed: HashMap<Arc<str>, Option<Arc<StoredObject>>>,
-    /// Revision of the last checked commit.
+    /// Revision of the last checked commit, or of the store if no commit has passed its checks yet.
     revision: Revision,
 }
 
 impl PendingBatch<'_> {
-    /// Checks a commit against its preconditions and the limits, assigns its revision and returns its event.
+    /// Checks a commit against its preconditions and the limits, assigns its revision and returns its event. Moves the
+    /// selector index out of the commit, see [`Commit::restore_index`].
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check_precondition(self.get(key).as_ref())?;
@@ -557,7 +558,7 @@ impl PendingBatch<'_> {
         Ok(self.limits.check_growth(class, growth, self.bytes, namespace)?)
     }
 
-    /// Updates `bytes` and `namespaces` after a commit.
+    /// Updates `bytes` and `namespaces` after a commit. Does nothing if the store has no size limits.
     fn update_usage(&mut self, key: &str, now: Option<&StoredObject>, before: Option<&Arc<StoredObject>>) {
         if self.limits == StoreLimits::UNLIMITED {
             return;

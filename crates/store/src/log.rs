@@ -31,8 +31,8 @@ pub trait Log: Send {
         true
     }
 
-    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if the whole reserve is
-    /// already used.
+    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if there is no reserve, or if
+    /// the whole reserve is already used.
     fn release_reserve(&mut self) -> bool {
         false
     }
@@ -120,8 +120,8 @@ pub enum LogError {
     /// The encryption key with this ID is needed and is not configured.
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// The database file was removed or replaced while the server used it. Further writes would go to the old file,
-    /// which a later start does not read.
+    /// The database file or the cluster marker was removed or replaced while the server used it. Further writes would
+    /// go to the old file, which a later start does not read.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
     /// The writer thread could not be started or has panicked.
@@ -132,7 +132,7 @@ pub enum LogError {
     Failed { path: PathBuf, why: String },
 }
 
-/// A log that stores nothing, so that the data is lost when the process ends.
+/// A log that stores nothing. The objects exist only in memory, until the process ends.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLog;
 

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct SelectorIndex(Box<[u8]>);
 
 impl SelectorIndex {
-    /// Encodes the labels and selectable fields, each as pairs of name and value.
+    /// Encodes the labels, as pairs of name and value, and the selectable fields, as pairs of path and value.
     pub fn new<'a>(
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
         fields: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -59,7 +59,8 @@ impl SelectorIndex {
         &self.0
     }
 
-    /// Decodes an index that [`SelectorIndex::as_bytes`] returned. The log has verified the checksum of the bytes.
+    /// Returns the index with the encoding `bytes`, which [`SelectorIndex::as_bytes`] returned. The encoding is not
+    /// checked here, because the log has verified the checksum of the bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }

@@ -46,8 +46,8 @@ const FORMAT_VERSION: i64 = 1;
 /// File format version of a database with encrypted Secrets.
 const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
-/// Size at which the write-ahead log is checkpointed. A checkpoint of this size takes so little time that writes can
-/// wait for it. After a crash, SQLite must read at most twice this size, which takes about 50 ms.
+/// Size in bytes at which the write-ahead log is checkpointed. A checkpoint of this size takes so little time that
+/// writes can wait for it. After a crash, SQLite must read at most twice this size, which takes about 50 ms.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
 /// Page size of the database in bytes, which is SQLite's default.
@@ -92,14 +92,14 @@ const CREATE_TABLES_SQL: &str = "
 /// An open SQLite database as a durable [`Log`].
 #[derive(Debug)]
 pub struct Sqlite {
-    /// The connection to the database.
     connection: Connection,
     /// Absolute path of the database file.
     path: PathBuf,
-    /// Estimated size of the write-ahead log since its last checkpoint.
+    /// Estimated number of bytes written to the write-ahead log since its last complete checkpoint. After an incomplete
+    /// checkpoint it is set so that the next attempt follows after `CHECKPOINT_RETRY_BYTES`.
     wal_bytes: usize,
-    /// Detects that the database file or the cluster marker was replaced. `None` for a database outside a data
-    /// directory.
+    /// Detects that the database file or the cluster marker was removed or replaced. `None` for a database outside a
+    /// data directory.
     guard: Option<DataFileGuard>,
     /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
     /// closing any descriptor of the file releases SQLite's locks.
@@ -119,7 +119,8 @@ enum SecretEncryption {
 }
 
 impl Sqlite {
-    /// Opens an existing database. Fails, and does not change the file, if the file belongs to another program.
+    /// Opens an existing database, which may still be an empty file. Fails, and does not change the file, if another
+    /// program or a newer version of Muster wrote it.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
@@ -193,13 +194,15 @@ impl Sqlite {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
-    /// Returns the revision of the last commit in the database, or `None` if it cannot be read.
+    /// Returns the revision of the last commit in the database, or the compacted revision if that is higher. Returns
+    /// `None` if neither can be read.
     fn last_revision(&self) -> Option<Revision> {
         let last = "SELECT max(coalesce((SELECT max(revision) FROM version), 0), revision) FROM floor";
         self.connection.query_row(last, [], |it| it.get::<_, i64>(0)).ok()?.try_into().ok()
     }
 
-    /// Checkpoints the write-ahead log: copies it into the database file.
+    /// Checkpoints the write-ahead log: copies it into the database file. While a backup reads the database, the copy
+    /// may be incomplete.
     fn checkpoint_wal(&mut self) -> Result<(), LogError> {
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -280,7 +283,8 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Performs the compaction and inserts the batch in one transaction. `encrypted` is the result of
+    /// Performs the compaction and inserts the batch in one transaction, except the rows of the batch that the
+    /// compaction removes. Allocates the blocks of the database file before the commit. `encrypted` is the result of
     /// [`Sqlite::encrypt_batch`].
     fn write_batch(
         &mut self,
@@ -398,11 +402,11 @@ impl Log for Sqlite {
         Ok(())
     }
 
-    /// Whether there is disk space for writes other than deletes: the reserve has its full size, or the database file
-    /// has free pages of that size.
+    /// Whether there is disk space for writes other than deletes: there is no reserve, the reserve has its target size,
+    /// or the database file has free pages of that size.
     fn has_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
-        if reserve.is_full_size() {
+        if reserve.ensure_full_size() {
             return true;
         }
         let bytes = reserve.target_bytes();
@@ -551,9 +555,9 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
 /// beside the new one. `marker` is the path of the cluster marker, which gets the UID of the backup's cluster. `keys`
 /// decrypt the Secrets of an encrypted backup.
 ///
-/// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its
-/// history begins there. A client that has seen commits after the backup must list again. It cannot mistake a new
-/// commit for one that it has already seen.
+/// Rule: the revision of a restored store is far above the revisions of its backup and of the store that it replaces.
+/// The history of the restored store begins at this revision. A client that has seen commits after the backup must list
+/// again. It cannot mistake a new commit for one that it has already seen.
 pub fn restore(
     from: &Path,
     to: &Path,
@@ -684,7 +688,7 @@ fn is_empty_or_missing(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }
 
-/// Removes a file. Succeeds if the file does not exist.
+/// Removes a file. Also succeeds if the file does not exist.
 fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

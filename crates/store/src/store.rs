@@ -14,7 +14,7 @@ use crate::{
 pub struct Store {
     /// The current objects by key.
     state: BTreeMap<Arc<str>, Arc<StoredObject>>,
-    /// Expiry time and key of each object that expires.
+    /// Expiry time, in seconds since the Unix epoch, and key of each object that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
     /// All commits after `compacted_revision` and up to `revision`, in order of revision.
     history: VecDeque<Arc<CommitEvent>>,
@@ -29,7 +29,7 @@ pub struct Store {
     /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
     compacted_revision: Revision,
     /// The value of `compacted_revision` when this store was opened. The commits up to this revision were never in
-    /// `history`, so no watch of any kind can start before it.
+    /// `history`, so no watch can start before it.
     initial_compacted_revision: Revision,
     /// Revision of the last commit.
     revision: Revision,
@@ -89,12 +89,12 @@ impl Store {
         self.revision
     }
 
-    /// Returns the revision after which the history begins. A watch of all kinds cannot start before this revision.
+    /// Returns the revision after which the history begins. A watch of a single kind may start earlier, see
+    /// [`Store::commits_since`].
     pub fn compacted_revision(&self) -> Revision {
         self.compacted_revision
     }
 
-    /// Returns the size of all objects, in total and per namespace.
     pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }
@@ -124,7 +124,8 @@ impl Store {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
-    /// Stores an object if the precondition holds. The commit gets the next revision.
+    /// Stores an object if the precondition holds. The commit gets the next revision. The stored object has an empty
+    /// selector index and does not expire.
     pub fn put(
         &mut self,
         key: &str,
@@ -163,8 +164,8 @@ impl Store {
         self.revision = self.revision.max(revision);
     }
 
-    /// Returns the commits after the revision `after` to keys that begin with `prefix`, in order. Fails if some of
-    /// these commits may have been dropped from the history.
+    /// Returns the commits after the revision `after` to keys that begin with `prefix`, in order. A prefix with a slash
+    /// selects the commits of one kind. Fails if some of these commits may have been dropped from the history.
     pub fn commits_since(
         &self,
         prefix: &str,
@@ -204,8 +205,8 @@ impl Store {
         }
     }
 
-    /// Adds an object that existed at the compacted revision. It is called while the store is loaded. The commit of the
-    /// object is not in the history.
+    /// Adds an object that existed at the compacted revision. It is called while the store is loaded. The history does
+    /// not get the commit of the object.
     pub fn restore_object(&mut self, record: StoredObject) {
         assert!(
             record.modified <= self.compacted_revision,
@@ -287,8 +288,8 @@ fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Returns the estimated memory of an event in the history: its value, an encoded watch event with a copy of the value,
-/// and overhead.
+/// Returns the estimated memory of an event in the history in bytes: its key, its value, an encoded watch event with a
+/// copy of the value, and overhead.
 fn event_memory_bytes(event: &CommitEvent) -> usize {
     /// Memory of the event in addition to its key and values.
     const OVERHEAD_BYTES: usize = 400;

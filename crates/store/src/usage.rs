@@ -9,19 +9,18 @@ use crate::StoredObject;
 /// value. The sizes are exact and updated with every commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// Total size of all objects.
+    /// Total size of all objects, including cluster-scoped ones.
     bytes: usize,
     /// Size of the objects of each namespace that has objects.
     namespaces: HashMap<Box<str>, usize>,
 }
 
 impl StoreUsage {
-    /// Returns the total size of all objects in bytes.
     pub fn total_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the size of the objects of a namespace in bytes.
+    /// Returns the size of the objects of a namespace in bytes, or 0 if it has no objects.
     pub fn namespace_bytes(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
@@ -69,14 +68,15 @@ pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// Limits on the size of a store. Only growth is limited: an object that exists above a limit stays.
+/// Limits on the size of a store. Only growth is limited: if the store already exceeds a limit, its objects stay and
+/// can be read, replaced by smaller ones and deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Maximum total size of all objects in bytes.
     pub bytes_max: usize,
-    /// Part of `bytes_max` that only [`WriteClass::System`] may use.
+    /// Part of `bytes_max` that [`WriteClass::Ordinary`] may not use.
     pub reserved_bytes: usize,
-    /// Maximum size of the objects of one namespace in bytes. [`WriteClass::System`] may exceed it.
+    /// Maximum size of the objects of one namespace in bytes. It applies only to [`WriteClass::Ordinary`].
     pub namespace_bytes_max: usize,
 }
 
@@ -91,12 +91,12 @@ impl StoreLimits {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
 
-    /// Checks that a write does not exceed a limit. `growth` is the number of bytes by which the write grows the store.
-    /// `bytes` is the size of the store before the write. `namespace` is the namespace of the object and its size
-    /// before the write.
+    /// Checks that a write does not exceed a limit. `growth` is the number of bytes by which the write grows the store,
+    /// negative if the store shrinks. `bytes` is the size of the store before the write. `namespace` is the namespace
+    /// of the object and its size before the write, or `None` for a cluster-scoped object.
     ///
-    /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or
-    /// that deletes an object, is never rejected.
+    /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or of
+    /// [`WriteClass::Deletion`], is never rejected.
     pub(crate) fn check_growth(
         self,
         class: WriteClass,
@@ -145,9 +145,9 @@ pub enum WriteClass {
 pub struct SizeLimitExceeded {
     /// The namespace whose limit would be exceeded, or `None` for the limit of the whole store.
     pub namespace: Option<String>,
-    /// Bytes in use, in the namespace or in the store.
+    /// Bytes in use before the write, in the namespace or in the store.
     pub bytes: usize,
-    /// The limit in bytes.
+    /// The exceeded limit in bytes.
     pub bytes_max: usize,
 }
 

@@ -76,7 +76,7 @@ impl ConnectionLimits {
     /// Returns a permit to serve a connection whose client has proved in the handshake to be the API server. Releases
     /// the handshake permit, and remembers `peer` as an address of the API server. Returns `None` if too many
     /// connections are being served.
-    pub(super) fn admit_server(
+    pub(super) fn admit_server_connection(
         &self,
         peer: IpAddr,
         handshake: HandshakePermit,
@@ -124,7 +124,7 @@ mod tests {
             .map(|_| {
                 connections
                     .admit_handshake(address(7))
-                    .and_then(|it| connections.admit_server(address(7), it))
+                    .and_then(|it| connections.admit_server_connection(address(7), it))
             })
             .collect();
         assert_eq!(held.iter().flatten().count(), CONNECTIONS_MAX);

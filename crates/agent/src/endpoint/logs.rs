@@ -31,7 +31,7 @@ const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct LogOptions {
     pub(super) follow: bool,
     pub(super) timestamps: bool,
-    /// Lines before this time are omitted.
+    /// Lines with an earlier or an invalid timestamp are omitted.
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
     /// Maximum number of bytes to send. Upstream: `limitBytes`.
@@ -92,7 +92,8 @@ struct LogSender {
 }
 
 impl LogSender {
-    /// Sends the lines of the file. With `options.follow`, also sends new lines until `is_running` returns false.
+    /// Sends the lines of the file. With `options.follow`, also sends new lines until `is_running` returns false, or
+    /// until the byte limit is reached.
     async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,

@@ -75,7 +75,7 @@ pub struct Endpoint<R> {
 struct EndpointPod {
     uid: String,
     name: String,
-    /// The status that the agent last reported.
+    /// The status that the agent last reported, or the status from the API server before the first report.
     status: Value,
 }
 
@@ -125,7 +125,8 @@ impl QueryParameters {
         self.get(name).is_some_and(is_true)
     }
 
-    /// Returns the value of a numeric parameter, or `None` if the parameter is absent.
+    /// Returns the value of a numeric parameter, or `None` if the parameter is absent. Fails if the value is not a
+    /// number.
     fn parse_number(&self, name: &str) -> Result<Option<u64>, HttpError> {
         let malformed = |_| HttpError::bad_request(format!("{name} is not a number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
@@ -189,7 +190,7 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
-    /// Serves the requests of one connection, if its client is the API server.
+    /// Serves the requests of one connection. Fails after the TLS handshake if the client is not the API server.
     async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
@@ -212,7 +213,7 @@ impl<R: Runtime> Endpoint<R> {
                 "the client certificate is not the API server's",
             ));
         }
-        let permit = connections.admit_server(peer, handshake);
+        let permit = connections.admit_server_connection(peer, handshake);
         let permit =
             Arc::new(permit.ok_or_else(|| io::Error::other("too many connections from the API server"))?);
         let stop = stop.clone();
@@ -375,7 +376,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(all)
     }
 
-    /// Returns the ID of the pod's newest ready sandbox. The error is status 404 if it has none.
+    /// Returns the ID of the pod's newest ready sandbox. The error is status 404 if the pod has no ready sandbox.
     async fn ready_sandbox_id(&self, pod: &EndpointPod) -> Result<String, HttpError> {
         let mut all = self.node.runtime.list_sandboxes(Some(&pod.uid)).await?;
         all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
@@ -385,8 +386,9 @@ impl<R: Runtime> Endpoint<R> {
         newest.ok_or_else(none)
     }
 
-    /// Returns the address of a pod's port, for a proxied request. The address comes from the runtime and never from
-    /// the pod's status, so that a forged status cannot redirect requests.
+    /// Returns the address of a pod's port, for a proxied request. Fails if requests must not be proxied to that
+    /// address. The address comes from the runtime and never from the pod's status, so that a forged status cannot
+    /// redirect requests.
     async fn proxy_target(
         &self,
         namespace: &str,
@@ -477,7 +479,8 @@ fn reported_status(snapshot: &PodSnapshot) -> Value {
     }
 }
 
-/// Returns the phase that the agent last reported. Before the first report, returns the phase from the API server.
+/// Returns the phase that the agent last reported. Before the first report, returns the phase from the API server, or
+/// an empty string if there is none.
 fn reported_phase(snapshot: &PodSnapshot) -> String {
     let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()

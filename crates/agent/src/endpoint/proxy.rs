@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
-use crate::node::{dial_error, insecure_tls_config};
+use crate::node::{format_dial_error, insecure_tls_config};
 
 /// Header that marks a response of the proxied target (the backend). A response without the header was created by the
 /// agent. The agent removes the header from the requests and responses that it forwards, so that neither client nor
@@ -28,7 +28,7 @@ const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reac
 /// Header with the host that the client addressed.
 const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
 
-/// Timeout for connecting to the target, which is on this machine.
+/// Timeout for connecting to the target, including the TLS handshake. The target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Hop-by-hop headers, which a proxy must not forward.
@@ -85,7 +85,8 @@ pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), 
     ))
 }
 
-/// Forwards the request to `path` on the target and returns the target's response.
+/// Forwards the request to `path` on the target and returns the target's response. If the target accepts an upgrade,
+/// the two connections are spliced. The error is status 503 if the target cannot be reached.
 pub(super) async fn forward(
     mut request: Request<Incoming>,
     target: ProxyTarget,
@@ -112,7 +113,7 @@ pub(super) async fn forward(
     }
 
     let stream = tokio::time::timeout(DIAL_TIMEOUT, dial(target)).await;
-    let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dial_error(&it)))?;
+    let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&format_dial_error(&it)))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
         .handshake(TokioIo::new(stream))

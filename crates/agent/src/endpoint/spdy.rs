@@ -29,7 +29,7 @@ const GOAWAY: u16 = 7;
 /// Flag of the last frame of a stream.
 const FLAG_FIN: u8 = 1;
 
-/// ID of a stream that this side of the connection opened. Such IDs are odd and ascending.
+/// ID of a stream. The IDs of the streams that this side of the connection opens are odd and ascending.
 pub(super) type StreamId = u32;
 
 /// A received frame.
@@ -41,7 +41,7 @@ pub(super) enum SpdyFrame {
     Reset { stream: StreamId },
     /// A ping, which must be echoed with the same ID.
     Ping { id: u32 },
-    /// The peer will send no more frames.
+    /// `GOAWAY`: the peer ends the connection.
     GoAway,
     /// A frame that needs no action.
     Other,
@@ -76,7 +76,8 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Ok(stream)
     }
 
-    /// Sends data on a stream, in frames of limited size. With `is_last`, closes this side of the stream.
+    /// Sends data on a stream, in frames of at most [`FRAME_BYTES_MAX`]. If `is_last` is true, closes this side of the
+    /// stream.
     pub(super) async fn send_data(
         &mut self,
         stream: StreamId,
@@ -112,7 +113,8 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
     }
 }
 
-/// Reads the next frame. Returns `None` if the peer has closed the connection.
+/// Reads the next frame. Returns `None` if the peer has closed the connection. Fails if the frame is larger than
+/// [`FRAME_BYTES_MAX`].
 pub(super) async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<SpdyFrame>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
@@ -158,7 +160,7 @@ fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// Encodes the headers of a stream as one stored block of the connection's zlib stream. An empty block follows as a
+/// Encodes the headers of a stream as stored blocks of the connection's zlib stream. An empty block follows as a
 /// flush, without which the receiver waits for more data. `is_first` is true for the first stream of the connection and
 /// adds the zlib header.
 fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {

@@ -159,7 +159,7 @@ pub(super) async fn stream_command(
     if !upgrade_request.offers_subprotocol(CHANNEL_V5_SUBPROTOCOL) {
         return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
-    let accept = accept_key(request.headers())?;
+    let accept = websocket_accept_value(request.headers())?;
     let (_, runtime) =
         upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(CHANNEL_V4_SUBPROTOCOL)).await?;
     let client = hyper::upgrade::on(&mut request);
@@ -182,7 +182,7 @@ pub(super) async fn stream_port_forward(
     if !upgrade_request.offers_subprotocol(PORT_FORWARD_TUNNEL_SUBPROTOCOL) {
         return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
-    let accept = accept_key(request.headers())?;
+    let accept = websocket_accept_value(request.headers())?;
     let (_, runtime) =
         upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(PORT_FORWARD_SUBPROTOCOL)).await?;
     let client = hyper::upgrade::on(&mut request);
@@ -218,7 +218,7 @@ pub(super) fn stream_log_messages(
             "requested protocol(s) are not supported; supports [{supported}]"
         )));
     }
-    let accept = accept_key(request.headers())?;
+    let accept = websocket_accept_value(request.headers())?;
     let client = hyper::upgrade::on(&mut request);
     let message = move |bytes: Bytes| match subprotocol {
         Some(BASE64_SUBPROTOCOL) => Message::Text(BASE64.encode(&bytes).into()),
@@ -246,7 +246,7 @@ pub(super) fn stream_log_messages(
     Ok(web_socket_accepted_response(&accept, subprotocol))
 }
 
-/// Copies bytes between two upgraded connections, in a task, until one of the connections ends.
+/// Copies bytes between two upgraded connections, in a task, until both directions have ended or one of them fails.
 pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
     spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
@@ -351,7 +351,7 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Returns the value of `Sec-WebSocket-Accept` for the client's `Sec-WebSocket-Key`. Fails if the request has no key.
-fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
+fn websocket_accept_value(headers: &HeaderMap) -> Result<String, HttpError> {
     let key = headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
@@ -385,7 +385,7 @@ async fn server_web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded
     WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
 }
 
-/// Sends the remaining messages to the client, and closes its connection.
+/// Sends the remaining messages to the client, and closes its connection, within [`CLOSE_TIMEOUT`].
 async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     to: SplitSink<WebSocketStream<C>, Message>,
     from: SplitStream<WebSocketStream<C>>,

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::*;
 use crate::config::example;
 use crate::node::Node;
-use crate::runtime::Cri;
+use crate::runtime::CriClient;
 
 struct Authority {
     pem: String,
@@ -53,7 +53,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
         Ok::<_, std::convert::Infallible>(http::Response::new(KubeBody::empty()))
     });
     let client = kube::Client::new(nobody, "default");
-    let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
+    let runtime = Arc::new(CriClient::connect_lazy(std::path::Path::new("/nowhere/at/all.sock")));
     let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
     let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
     let identity = Arc::new(ServingIdentity::new(authority.pem.as_bytes()).unwrap());

@@ -60,14 +60,15 @@ pub(super) struct ArchiveImage {
 pub(super) struct Blob {
     pub(super) digest: String,
     pub(super) size: u64,
-    /// containerd labels of the blob. Labels that reference other blobs protect those from garbage collection.
+    /// containerd labels of the blob. Labels that reference other blobs protect the referenced blobs from garbage
+    /// collection.
     pub(super) labels: HashMap<String, String>,
     /// Content of a generated blob. Empty for a blob whose content is in the archive.
     pub(super) content: Vec<u8>,
 }
 
 impl Archive {
-    /// Reads the manifests and configurations of an archive.
+    /// Reads the manifests and configurations of an archive. Fails if no image of the archive can run on this machine.
     pub(super) fn open(path: &Path) -> Result<Self, ImageError> {
         let files = ArchiveFiles::read(path)?;
         let no_archive = |why: String| ImageError::NotAnArchive { path: path.to_owned(), why };
@@ -126,7 +127,8 @@ impl Archive {
         is_ours
     }
 
-    /// Follows a descriptor to the manifest for this machine's platform. Returns `None` if there is none.
+    /// Follows a descriptor to the manifest for this machine's platform, and adds the blobs of that image to
+    /// `blobs_by_file`. Returns `None` if there is no such manifest.
     fn resolve_manifest(
         &mut self,
         files: &ArchiveFiles,
@@ -238,7 +240,7 @@ struct ArchiveFiles {
 }
 
 impl ArchiveFiles {
-    /// Reads the names of all files and the content of small files.
+    /// Reads the names and sizes of all files, the links, and the content of small JSON files.
     fn read(path: &Path) -> Result<Self, ImageError> {
         let mut files = Self::default();
         let mut all = 0;
@@ -387,7 +389,7 @@ pub(super) fn build_manifest(config: &Blob, layers: &[Blob]) -> Blob {
 }
 
 /// Returns the containerd labels for a manifest's blob. They reference the other blobs of the image, so that containerd
-/// does not garbage-collect those.
+/// does not garbage-collect these blobs.
 fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     let layers = layers.iter().enumerate();
     let layers =

@@ -35,9 +35,9 @@ fn pem_fingerprint(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
 
-/// Returns the certificate of the cluster CA from the source that the options name. If they name none, returns the
-/// certificate from the file that an earlier join stored.
-pub(super) async fn find_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
+/// Returns the certificate of the cluster CA in PEM, from the source that the options name, and stores it in the node's
+/// directory. If the options name no source, returns the certificate that an earlier join stored.
+pub(super) async fn find_and_store_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
     let stored_path = options.dir.join("ca.crt");
     let found = match &options.ca {
         Some(CaSource::Certificate(path)) => {

@@ -113,7 +113,8 @@ impl ServerConnection {
         Ok(sender.send_request(request).await?)
     }
 
-    /// Returns the open connection if it has the credentials of this generation, and otherwise opens a new one.
+    /// Returns the open connection if it has the credentials of this or a later generation, and otherwise opens a new
+    /// one.
     /// Concurrent callers wait for the same connection.
     async fn open_connection(
         &self,

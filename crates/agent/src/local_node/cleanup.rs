@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
 use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, containerd, network};
-use crate::runtime::{Cri, Runtime, annotation, v1};
+use crate::runtime::{CriClient, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 
 /// Maximum number of sandboxes that are stopped concurrently. More concurrent stops would slow each other down.
@@ -85,9 +85,9 @@ pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeErr
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
 
-/// Called before a cluster starts in this data directory. Checks whether an earlier cluster there left resources on the
-/// machine. If the files of the earlier cluster are gone, removes the resources and returns them. If the files still
-/// exist, removes nothing and returns an empty list.
+/// Removes the resources that an earlier cluster in this data directory left on the machine, if the files of that
+/// cluster are gone. Returns the removed resources. If the files still exist, removes nothing and returns an empty
+/// list. Called before a cluster starts in this data directory.
 ///
 /// Rule: the resources of a cluster whose data directory was removed cannot be reused, because their files are gone.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
@@ -110,7 +110,7 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, Lo
 }
 
 /// Returns the PID of the `muster up` process that runs the cluster's agents, or `None` if there is none. The process
-/// is found by its command line, because a removed data directory has no lock file.
+/// is found as the parent of an agent, because a removed data directory has no lock file.
 pub fn supervisor_pid(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let agents = find_nodes(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
@@ -132,10 +132,10 @@ pub fn runtime_sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalN
     Ok(running.map(|it| (it.name.clone(), it.containerd_socket())).collect())
 }
 
-/// Returns the number of running pods on all nodes.
+/// Returns the number of running pods on all nodes. A node whose containerd does not respond counts as having none.
 pub async fn count_running_pods(data_dir: &Path) -> usize {
     let count = async |(_, socket): (String, PathBuf)| {
-        let runtime = Cri::connect(&socket);
+        let runtime = CriClient::connect_lazy(&socket);
         let sandboxes = tokio::time::timeout(LIST_TIMEOUT, runtime.list_sandboxes(None)).await;
         let is_ready = |it: &&v1::PodSandbox| it.state == v1::PodSandboxState::SandboxReady as i32;
         sandboxes.map_or(0, |it| it.unwrap_or_default().iter().filter(is_ready).count())
@@ -145,7 +145,8 @@ pub async fn count_running_pods(data_dir: &Path) -> usize {
 }
 
 /// Returns the nodes of a cluster that left something on the machine: a directory in the data directory, a directory in
-/// the run directory, or a network namespace. `dir` is the data directory and `id` the ID of the cluster.
+/// the run directory, or a network namespace. `dir` is the data directory and `id` the ID of the cluster. The address
+/// range of the returned nodes is not set, so their addresses must not be used.
 fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -194,7 +195,7 @@ async fn stop_node(node: &LocalNode, grace: Duration) {
     terminate_processes(&node.agent_pids(), Signal::TERM).await;
     if !node.containerd_pids().is_empty() {
         // Stopping pods through the runtime also releases their IP addresses and snapshots.
-        let runtime = Cri::connect(&node.containerd_socket());
+        let runtime = CriClient::connect_lazy(&node.containerd_socket());
         if tokio::time::timeout(PODS_STOP_TIMEOUT, stop_pods(&runtime, grace)).await.is_err() {
             tracing::warn!(node = node.name, "the pods did not stop in time and are killed");
         }
@@ -288,7 +289,7 @@ fn processes_in_cgroups(id: &str) -> Vec<Pid> {
     pids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
-/// Removes a cgroup and its children.
+/// Removes a cgroup and its children. A failure is only logged.
 fn remove_cgroup(group: &Path) {
     for group in child_dirs(group) {
         remove_cgroup(&group);

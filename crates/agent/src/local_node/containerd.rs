@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequisites};
 use crate::image::{SANDBOX_IMAGE, import_built_image, sandbox_image};
-use crate::runtime::{Cri, Runtime as _};
+use crate::runtime::{CriClient, Runtime as _};
 
 /// Timeout for a started containerd to respond. It usually responds after 250 ms, but takes much longer on a busy
 /// machine.
@@ -34,7 +34,7 @@ const LOG_TAIL_BYTES: usize = 1000;
 pub struct Containerd {
     process: ContainerdProcess,
     /// CRI client of the containerd.
-    pub runtime: Cri,
+    pub runtime: CriClient,
 }
 
 /// The process of a containerd.
@@ -68,7 +68,7 @@ impl ContainerdProcess {
 }
 
 impl LocalNode {
-    /// Finds the node's running containerd or starts a new containerd, and waits until it responds.
+    /// Finds the node's running containerd or starts a new one, waits until it responds, and imports the sandbox image.
     pub async fn start_containerd(&self) -> Result<Containerd, LocalNodeError> {
         let config_path = self.containerd_config();
         let mut process = match self.containerd_pids().first() {
@@ -79,7 +79,7 @@ impl LocalNode {
                 ContainerdProcess::Child(self.spawn_containerd()?)
             }
         };
-        let runtime = Cri::connect(&self.containerd_socket());
+        let runtime = CriClient::connect_lazy(&self.containerd_socket());
         let began = Instant::now();
         loop {
             tokio::select! {

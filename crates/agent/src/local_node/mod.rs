@@ -4,7 +4,7 @@
 //! Each cluster has its own address range. All other resources are named after the cluster's data directory, so that
 //! clusters do not collide, and the leftovers of a killed cluster can be found.
 //!
-//! prerequisites -> network -> containerd -> cleanup. Read in this order.
+//! Reading order: prerequisites, network, containerd, cleanup.
 
 /// Removal of all resources of a cluster from the machine.
 mod cleanup;
@@ -100,7 +100,7 @@ impl LocalCluster {
         let nodes = dir.join("nodes");
         create_dir(&nodes)?;
         create_dir(&PathBuf::from(RUN_DIR).join(&id))?;
-        let range = network::create_bridge(&dir.join(RANGE_FILE), &id).await?;
+        let range = network::ensure_bridge(&dir.join(RANGE_FILE), &id).await?;
         Ok(Self { dir, id, range })
     }
 
@@ -109,7 +109,7 @@ impl LocalCluster {
         network::bridge_address(self.range)
     }
 
-    /// Returns the CIDR that contains the pod CIDRs of all nodes.
+    /// Returns the CIDR that contains the pod CIDRs and the addresses of all nodes.
     pub fn pod_cidr(&self) -> String {
         format!("10.{}.0.0/16", self.range)
     }
@@ -206,7 +206,7 @@ impl LocalNode {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&var_log);
         made.map_err(file_error(&var_log))?;
         self.make_agent_root_shared()?;
-        network::create_node_network(self).await
+        network::ensure_node_network(self).await
     }
 
     /// Restores the routes to and from the node that were lost when a link went down.
@@ -236,7 +236,7 @@ fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError
 }
 
 /// Returns the canonical path of a directory. If the directory does not exist, the canonical path of its parent is
-/// joined with its name.
+/// joined with its name. If the parent does not exist either, the path is only made absolute.
 fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -250,7 +250,7 @@ fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Creates a directory and its parents.
+/// Creates a directory and its parents, with mode 0711.
 fn create_dir(path: &Path) -> Result<(), LocalNodeError> {
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(file_error(path))
 }

@@ -25,7 +25,8 @@ pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, 1)
 }
 
-/// Whether an address is this machine's address on the bridge of a cluster. No other machine can reach such an address.
+/// Whether an address has the form of a machine's own address on the bridge of a local cluster, `10.RANGE.255.1`. No
+/// other machine can reach such an address.
 pub fn is_bridge_address(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
@@ -35,12 +36,13 @@ pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
 
-/// Finds or creates the bridge of the cluster with this ID. Returns the cluster's address range, the second octet of
-/// its addresses.
+/// Finds or creates the bridge of the cluster with this ID. Also enables IP forwarding, and masquerades the connections
+/// that leave the cluster. Returns the cluster's address range, the second octet of its addresses.
 ///
-/// Rule: a cluster keeps its address range, which is stored in `range_file`. A new cluster takes the first range into
-/// which this machine has no route. The search starts at a range that depends on the cluster's ID.
-pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
+/// Rule: a cluster keeps its address range, which is stored in `range_file`, unless this machine has a route of another
+/// program into it. Otherwise the cluster takes the first range into which this machine has no route. The search starts
+/// at a range that depends on the cluster's ID.
+pub(super) async fn ensure_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN_DIR).join("lock");
     let lock = File::create(&lock_path).map_err(file_error(&lock_path))?;
@@ -85,7 +87,7 @@ pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
     Ok(range)
 }
 
-/// Whether a line of the output of `ip route` is a route into the address range of a cluster.
+/// Whether a line of the output of `ip route` is a route into the cluster address range `10.RANGE.0.0/16`.
 fn is_route_into(route: &str, range: u8) -> bool {
     let mut words = route.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -95,7 +97,7 @@ fn is_route_into(route: &str, range: u8) -> bool {
 }
 
 /// Finds or creates the network namespace, links and routes of a node.
-pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNodeError> {
+pub(super) async fn ensure_node_network(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
     let netns = node.netns_path();
     if !mount_table::is_mounted(&netns).map_err(file_error(&netns))? {
@@ -179,8 +181,8 @@ pub(super) fn link_exists(link: &str) -> bool {
     Path::new("/sys/class/net").join(link).exists()
 }
 
-/// Runs `ip` commands, one per line of `commands`, in one process. They apply to the network namespace `netns`, or to
-/// that of this process if it is `None`.
+/// Runs `ip` commands, one per line of `commands`, in one process. The commands apply to the network namespace `netns`,
+/// or to the network namespace of this process if `netns` is `None`.
 async fn run_ip_batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {

@@ -43,7 +43,7 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
 /// Rule: a starting agent inserts these rules before it connects. The rules of an earlier agent may block the
 /// connections. The agent can compute correct rules only from the Services of the API server, so without a connection
 /// it could never replace the blocking rules. The earlier rules stay until new rules replace them in one transaction.
-pub async fn accept_api_server(server: &str) {
+pub async fn insert_api_server_accept_rules(server: &str) {
     for chain in OUTPUT_CHAINS {
         // Without a table of an earlier agent, nothing blocks the connection.
         let Ok(rules) = command::run_program("nft", &["list", "chain", "ip", "muster", chain], "").await

@@ -1,6 +1,6 @@
 //! Writes the CNI configuration of the pod network.
 
-use muster_engine::service_proxy::Range;
+use muster_engine::service_proxy::Ipv4Cidr;
 use serde_json::json;
 
 use super::NetworkError;
@@ -9,9 +9,9 @@ use crate::config::Config;
 /// File name of the CNI configuration. The runtime uses the first file in alphabetical order.
 const CONFLIST_FILE: &str = "10-muster.conflist";
 
-/// Writes a CNI configuration with a bridge and the node's pod CIDR `range`, unless the directory has another
-/// configuration.
-pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), NetworkError> {
+/// Writes a CNI configuration with a bridge and the node's pod CIDR `range`. Does nothing if no CNI directory is
+/// configured, or if the directory has a configuration of another program.
+pub(super) async fn write_conflist(config: &Config, range: Ipv4Cidr) -> Result<(), NetworkError> {
     let Some(dir) = &config.cni_conf_dir else { return Ok(()) };
     let path = dir.join(CONFLIST_FILE);
     let failed = |source| NetworkError::Write { path: path.display().to_string(), source };
@@ -36,7 +36,7 @@ pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), 
 }
 
 /// Builds the content of the CNI configuration. `range` is the node's pod CIDR.
-fn conflist_json(config: &Config, range: Range) -> String {
+fn conflist_json(config: &Config, range: Ipv4Cidr) -> String {
     let conf = json!({
         "cniVersion": "1.0.0",
         "name": "muster",

@@ -33,13 +33,13 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use self::api_server::accept_api_server;
+pub use self::api_server::insert_api_server_accept_rules;
 pub(crate) use self::api_server::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
-pub use muster_engine::service_proxy::Range;
+pub use muster_engine::service_proxy::Ipv4Cidr;
 
 /// Delay between a change of the service cache and the reconciliation of the network, so that a burst of changes causes
 /// one reconciliation.
@@ -104,7 +104,7 @@ pub async fn run(
 }
 
 /// Applies nftables rules and routes whenever the service cache changes, and restores those that other programs
-/// removed.
+/// removed. Never returns.
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
@@ -143,7 +143,7 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
             // If the server's name cannot be resolved now, the previous addresses stay.
             let now = api_server::ipv4_addresses(&config.server_url).await;
             server = if now.is_empty() { server } else { now };
-            if !services.table_exists().await {
+            if !services.is_table_intact().await {
                 tracing::warn!("the nftables rules for Services are missing; restoring them");
                 services = service_rules::ServiceRules::new();
             }
@@ -152,8 +152,8 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
     }
 }
 
-/// Computes nftables rules, routes and the CNI configuration from the service cache, and applies them. `server` are the
-/// addresses and ports of the API server.
+/// Computes nftables rules, routes and the CNI configuration from the service cache, and applies them. Requests a pod
+/// CIDR if the node has none. `server` has the addresses and ports of the API server.
 async fn reconcile(
     config: &Config,
     client: &Client,
@@ -176,7 +176,7 @@ async fn reconcile(
     };
     let (desired, table, own) = {
         let proxy_state = cache.lock_state();
-        let desired = decide::routes(&proxy_state, &config.name, routes.network());
+        let desired = decide::pod_routes(&proxy_state, &config.name, routes.network());
         let table = decide::build_table(&proxy_state, &this_node, &desired);
         (desired, table, proxy_state.node(&config.name).cloned())
     };
@@ -195,7 +195,7 @@ async fn reconcile(
 }
 
 /// Patches the Node with the configured pod CIDR. If none is configured, the patch is empty, and the API server assigns
-/// a pod CIDR.
+/// a pod CIDR. Fails if the Node then still has none.
 async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_cidr {

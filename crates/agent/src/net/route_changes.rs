@@ -30,7 +30,7 @@ impl RouteChanges {
         Self(opened.ok())
     }
 
-    /// Waits until a route or address has changed since the last call.
+    /// Waits until a route or address has changed since the last call. Never returns without a subscription.
     pub(super) async fn wait_for_change(&self) {
         let Some(socket) = &self.0 else { return std::future::pending().await };
         let mut piece = [0; MESSAGE_BYTES_MAX];

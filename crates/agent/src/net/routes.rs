@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use muster_engine::service_proxy::{Range, Routes};
+use muster_engine::service_proxy::{Ipv4Cidr, Routes};
 use serde::Deserialize;
 
 use super::{NetworkError, command};
@@ -23,7 +23,7 @@ pub(super) struct PodRoutes {
     /// The node's InternalIP.
     address: IpAddr,
     /// The network of the interface that has the node's address.
-    network: Option<Range>,
+    network: Option<Ipv4Cidr>,
     /// The machine's own IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
     /// Whether bridged packets between the node's pods pass nftables.
@@ -41,7 +41,7 @@ impl PodRoutes {
     }
 
     /// Returns the network of the interface that has the node's address, or `None` if it is unknown.
-    pub(super) fn network(&self) -> Option<Range> {
+    pub(super) fn network(&self) -> Option<Ipv4Cidr> {
         self.network
     }
 
@@ -154,10 +154,10 @@ async fn read_interfaces() -> Result<Vec<Interface>, NetworkError> {
 
 /// Returns the network of the interface that has this address. Returns `None` for an IPv6 address, and if no interface
 /// has the address.
-fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
+fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Ipv4Cidr> {
     let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address))?;
     match address {
-        IpAddr::V4(address) => Range::around(address, own.prefixlen),
+        IpAddr::V4(address) => Ipv4Cidr::containing(address, own.prefixlen),
         IpAddr::V6(_) => None,
     }
 }
@@ -187,7 +187,7 @@ async fn read_routes() -> Result<Routes, NetworkError> {
         command::run_program("ip", &["-json", "-4", "route", "show", "proto", ROUTE_PROTOCOL], "").await?;
     let routes: Vec<Route> = serde_json::from_slice(&output)
         .map_err(|source| NetworkError::ParseOutput { program: "ip", source })?;
-    Ok(routes.iter().filter_map(|it| Some((Range::parse(&it.dst)?, it.gateway?))).collect())
+    Ok(routes.iter().filter_map(|it| Some((Ipv4Cidr::parse(&it.dst)?, it.gateway?))).collect())
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(machine_addresses(&links), [Ipv4Addr::new(172, 30, 0, 1), Ipv4Addr::new(10, 244, 1, 1)]);
-        assert_eq!(network_of_address(&links, [172, 30, 0, 1].into()), Range::parse("172.30.0.0/24"));
+        assert_eq!(network_of_address(&links, [172, 30, 0, 1].into()), Ipv4Cidr::parse("172.30.0.0/24"));
         assert_eq!(network_of_address(&links, [172, 30, 0, 2].into()), None);
     }
 }

@@ -108,9 +108,9 @@ impl WatchedKind {
         object: &DynamicObject,
     ) -> Result<bool, Malformed> {
         Ok(match self {
-            Self::Services => proxy_state.put_service(key, Service::read(&object.data)?),
-            Self::Slices => proxy_state.put_slice(key, Slice::read(object.labels(), &object.data)?),
-            Self::Nodes => proxy_state.put_node(key.name, Node::read(object.labels(), &object.data)?),
+            Self::Services => proxy_state.put_service(key, Service::decode(&object.data)?),
+            Self::Slices => proxy_state.put_slice(key, Slice::decode(object.labels(), &object.data)?),
+            Self::Nodes => proxy_state.put_node(key.name, Node::decode(object.labels(), &object.data)?),
         })
     }
 
@@ -123,7 +123,7 @@ impl WatchedKind {
         }
     }
 
-    /// Removes the objects that are not in a complete list. Returns whether this changed the proxy state.
+    /// Removes the objects of this kind whose keys are not in `listed`. Returns whether this changed the proxy state.
     fn retain_listed(self, proxy_state: &mut ProxyState, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
             Self::Services => proxy_state.retain_services(listed),
@@ -133,8 +133,8 @@ impl WatchedKind {
     }
 }
 
-/// Watches one kind while the API server is confirmed to belong to the node's cluster. `was_listed` is set after the
-/// first list.
+/// Watches one kind. Returns when it is not confirmed that the API server belongs to the node's cluster. `was_listed`
+/// is set after the first list.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,
@@ -195,7 +195,8 @@ async fn watch_kind(
     }
 }
 
-/// Applies an added or changed object to the cache. Returns whether this changed the cache.
+/// Applies an added or changed object to the cache. Returns whether this changed the cache. An object that cannot be
+/// decoded is ignored.
 fn apply_object(cache: &ServiceCache, kind: WatchedKind, object: &DynamicObject) -> bool {
     let put = kind.apply(&mut cache.lock_state(), object_key(object), object);
     put.unwrap_or_else(|error| {

@@ -23,8 +23,8 @@ impl ServiceRules {
         // If this fails, the kernel's state is unknown.
         let before = self.applied.take();
         let script = match &before {
-            None => table.replacement(),
-            Some(before) => table.difference(before),
+            None => table.replacement_script(),
+            Some(before) => table.change_script(before),
         };
         let table = Arc::new(table);
         if !script.is_empty() {
@@ -36,8 +36,8 @@ impl ServiceRules {
         Ok(())
     }
 
-    /// Whether the table that was last applied still exists in the kernel.
-    pub(super) async fn table_exists(&self) -> bool {
+    /// Whether the table that was last applied still exists in the kernel. Also true if no table was applied.
+    pub(super) async fn is_table_intact(&self) -> bool {
         self.applied.is_none()
             || command::run_program("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()
     }
@@ -49,7 +49,8 @@ async fn delete_stale_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result
         return Ok(());
     }
     let forgotten =
-        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_stale(&before, it))).await;
+        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_stale_flow(&before, it)))
+            .await;
     let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
     let count = forgotten.map_err(|source| NetworkError::DeleteFlows { source })?;
     if count != 0 {

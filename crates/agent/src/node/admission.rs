@@ -13,19 +13,21 @@ use muster_api::text::Text;
 use muster_api::well_known::TAINT_NODE_MEMORY_PRESSURE;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::PodTermination;
-use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};
+use muster_engine::kubelet::pod::admission::{Admission, admit, preemption, rejection};
 
 use super::Node;
 use super::cgroup;
 use super::pod_manager::PodEntry;
 use crate::runtime::Runtime;
 
-/// Maximum time a pod waits for preempted pods to terminate before its admission is retried.
+/// Maximum time that a pod waits for preempted pods to terminate before its admission is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits until the pod is admitted or rejected. Returns the rejection, or `None` if the pod is admitted.
+/// Waits until the pod is admitted or rejected. Returns the rejection, or `None` if the pod is admitted. Also returns
+/// `None` for a pod that is deleted or terminated, and for an orphan, which need no admission. Never returns for a new
+/// pod while the node is suspended.
 pub(super) async fn admit_pod<R: Runtime>(
     node: &Arc<Node<R>>,
     entry: &Arc<PodEntry>,
@@ -52,7 +54,7 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
     let runtimes = runtime_classes(node, spec).await;
     loop {
-        let verdict = node.pods.with_admitted(|others| {
+        let verdict = node.pods.with_admitted_pods(|others| {
             let own = node.state.scheduler_node();
             // A node that is not registered yet admits its static pods.
             let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, candidate, &runtimes));
@@ -67,7 +69,7 @@ pub(super) async fn admit_pod<R: Runtime>(
             Admission::AfterOthers(uids) => {
                 for uid in uids {
                     if let Some(other) = node.pods.get(&uid) {
-                        other.terminate(preempted());
+                        other.terminate(preemption());
                     }
                 }
             }
@@ -79,8 +81,9 @@ pub(super) async fn admit_pod<R: Runtime>(
     }
 }
 
-/// Returns a set with the name of the pod's RuntimeClass. The set is empty if the pod names none, or if the
-/// RuntimeClass does not exist. If the API server does not respond, the RuntimeClass is assumed to exist.
+/// Returns a set with the name of the pod's RuntimeClass. The set is empty if the pod names none, if the RuntimeClass
+/// does not exist, or if the API server refuses the request. If the API server does not respond, the RuntimeClass is
+/// assumed to exist.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();

@@ -107,12 +107,12 @@ fn hugepage_limit((name, amount): (&String, &Quantity)) -> Option<HugepageLimit>
     Some(HugepageLimit { page_size: format!("{size}B"), limit })
 }
 
-/// Converts a quantity to whole units, limited to the range of `i64`.
+/// Converts a quantity to whole units, rounded away from zero. A value out of range becomes `i64::MAX`.
 fn whole_units(amount: Quantity) -> i64 {
     i64::try_from(amount.units()).unwrap_or(i64::MAX)
 }
 
-/// Converts a quantity to thousandths, limited to the range of `i64`.
+/// Converts a quantity to thousandths, rounded away from zero. A value out of range becomes `i64::MAX`.
 fn milli_units(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
@@ -133,8 +133,9 @@ fn cpu_quota(limit: Quantity) -> i64 {
 
 /// Returns the `oom_score_adj` of a container.
 ///
-/// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The smaller
-/// the memory request, the higher the value.
+/// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The value is
+/// lowest in Guaranteed and node-critical pods and highest in BestEffort pods. In Burstable pods, a smaller memory
+/// request causes a higher value.
 /// Upstream: `GetContainerOOMScoreAdjust`.
 fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
     /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
@@ -167,14 +168,15 @@ pub(crate) struct PodCgroupLimits {
     pub shares: i64,
     /// CPU quota in microseconds per period. `None` means no limit.
     pub quota_us: Option<i64>,
+    /// Memory limit in bytes. `None` means no limit.
     pub memory_bytes: Option<i64>,
 }
 
 impl PodCgroupLimits {
-    /// Returns the limits of the pod's cgroup.
+    /// Computes the limits of the pod's cgroup from the pod spec.
     ///
-    /// Rule: a pod's cgroup has a limit if all of its containers have a limit, or if the pod has a limit at pod level.
-    /// Upstream: `ResourceConfigForPod`.
+    /// Rule: a pod's cgroup has a CPU or memory limit if all containers of the pod have a limit of that resource, or if
+    /// the pod has one at pod level. Upstream: `ResourceConfigForPod`.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         if qos_class(spec) == QosClass::BestEffort {
             return Self { shares: CPU_SHARES_MIN, quota_us: None, memory_bytes: None };
@@ -222,7 +224,8 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
     Ok(path)
 }
 
-/// Sets the CPU shares of the cgroups of the QoS classes.
+/// Sets the CPU shares of the cgroups of the QoS classes Burstable and BestEffort. A cgroup that does not exist is
+/// skipped.
 ///
 /// Rule: the CPU shares of the Burstable cgroup are the sum of its pods' shares. The BestEffort cgroup always has the
 /// minimum. Upstream: `qosContainerManager`.

@@ -32,9 +32,9 @@ const MASKED_PATHS: [&str; 10] = [
 /// Paths that containers with the default `procMount` cannot write.
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Maximum length of a termination message. Upstream: `MaxContainerTerminationMessageLength`.
+/// Maximum length of a termination message in bytes. Upstream: `MaxContainerTerminationMessageLength`.
 const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
-/// Maximum length of a termination message that is taken from the container's log. Upstream:
+/// Maximum length in bytes of a termination message that is taken from the container's log. Upstream:
 /// `MaxContainerTerminationMessageLogLength`.
 const LOG_FALLBACK_BYTES_MAX: usize = 2048;
 /// Maximum number of log lines in a termination message that is taken from the container's log. Upstream:
@@ -57,17 +57,19 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub mounts: Vec<v1::Mount>,
     /// Allocatable memory of the node in bytes.
     pub node_memory: i64,
-    /// ID of the container whose namespaces an ephemeral container shares (`targetContainerName`).
+    /// ID of the container whose PID namespace an ephemeral container shares (`targetContainerName`).
     pub target_id: Option<String>,
 }
 
 impl ContainerConfigBuilder<'_> {
-    /// Builds the CRI configuration. The error is a message for the pod's status.
+    /// Builds the CRI configuration, and creates the termination message file on the node. The error is a message for
+    /// the pod's status.
     pub(crate) fn build(self) -> Result<v1::ContainerConfig, String> {
         let container = &self.pod_container.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
-        let expand =
-            |text: &String| downward_api::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
+        let expand = |text: &String| {
+            downward_api::expand_variables(text, |name| self.variables.get(name).cloned(), &mut |_| {})
+        };
         let security = self.security_context(spec)?;
         let resources =
             cgroup::container_resources(spec, container, self.pod_container.is_sidecar, self.node_memory);
@@ -75,7 +77,7 @@ impl ContainerConfigBuilder<'_> {
         let uid = sandbox::pod_ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
         if !is_mounted(&mounts, "/etc/hosts") {
-            let host_path = hosts_file(self.config, uid);
+            let host_path = hosts_file_path(self.config, uid);
             mounts.push(file_mount("/etc/hosts", &host_path));
         }
         let message_path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
@@ -209,8 +211,8 @@ impl ContainerConfigBuilder<'_> {
 
 /// Converts the seccomp profile of a container to a CRI value.
 ///
-/// Rule: a container without a seccomp profile is unconfined, unless the node runs such containers with
-/// `RuntimeDefault`. Upstream: `--seccomp-default`.
+/// Rule: a privileged container is unconfined. Any other container without a seccomp profile is unconfined too, or runs
+/// with `RuntimeDefault` if the node's `seccomp_default` is true. Upstream: `--seccomp-default`.
 fn seccomp_profile(
     config: &Config,
     profile: Option<SeccompProfile>,
@@ -273,7 +275,7 @@ pub(crate) fn log_path(container: &str, attempt: u32) -> String {
 }
 
 /// Returns the path of the file on the node that the pod sees as `/etc/hosts`.
-pub(crate) fn hosts_file(config: &Config, uid: &str) -> PathBuf {
+pub(crate) fn hosts_file_path(config: &Config, uid: &str) -> PathBuf {
     config.pod_dir(uid).join("etc-hosts")
 }
 
@@ -317,7 +319,7 @@ pub(crate) fn termination_message(
     read_tail(&log, lines_at_most.max(16 << 10)).map(|text| message_from_log(&text)).unwrap_or_default()
 }
 
-/// Reads the last `bytes_max` bytes of a regular file. Symbolic links are not followed.
+/// Reads the last `bytes_max` bytes of a regular file. Fails for any other file, and for a symbolic link.
 fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();

@@ -18,7 +18,7 @@ pub(super) struct ContainerLogs<'a> {
 }
 
 impl ContainerLogs<'_> {
-    /// Creates the link to the log of one container instance. `id` is the container ID.
+    /// Creates the link to the log of one container instance. A failure is only logged. `id` is the container ID.
     pub(super) fn link_log(&self, container: &str, attempt: u32, id: &str) {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
@@ -52,8 +52,8 @@ impl ContainerLogs<'_> {
         }
     }
 
-    /// Removes all logs of the pod, and the links to them.
-    pub(super) fn remove_all(&self) -> Result<(), String> {
+    /// Removes all logs of the pod, the links to them, and the pod's log marker.
+    pub(super) fn remove_all_logs(&self) -> Result<(), String> {
         let dir = self.log_dir();
         let removed = remove_links(&self.link_dir(), &dir).and_then(|()| remove_dir_if_exists(&dir));
         removed.map_err(|error| format!("remove {}: {error}", dir.display()))?;

@@ -7,11 +7,11 @@ use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
-use crate::references::{ReferenceError, References};
+use crate::references::{ReferenceClient, ReferenceError};
 
 /// The inputs, besides the container's spec, from which its environment variables are resolved.
 pub(crate) struct EnvironmentSource<'a> {
-    pub references: &'a References,
+    pub references: &'a ReferenceClient,
     pub pod: &'a Pod,
     /// The pod object as JSON, with its current IP addresses.
     pub pod_json: &'a Value,
@@ -56,7 +56,7 @@ impl EnvironmentSource<'_> {
                 (Some(text), _) if !text.is_empty() => {
                     let lookup =
                         |name: &str| variables.get(name).or_else(|| self.services.get(name)).cloned();
-                    Some(downward_api::expand(text, lookup, &mut |_| {}))
+                    Some(downward_api::expand_variables(text, lookup, &mut |_| {}))
                 }
                 (_, Some(from)) => read.resolve_value_from(container, from).await?,
                 _ => Some(String::new()),
@@ -120,7 +120,7 @@ impl EnvironmentReader<'_> {
     ) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
-            return downward_api::field(self.source.pod_json, &field.field_path)
+            return downward_api::field_value(self.source.pod_json, &field.field_path)
                 .map(Some)
                 .map_err(|it| it.to_string());
         }
@@ -129,7 +129,7 @@ impl EnvironmentReader<'_> {
                 resource.container_name.as_deref().filter(|it| !it.is_empty()).unwrap_or(&container.name);
             let divisor = resource.divisor.as_ref().map_or("1", |it| &it.0);
             let EnvironmentSource { pod_json: value, allocatable, .. } = *self.source;
-            let resolved = downward_api::resource(value, of, &resource.resource, divisor, allocatable);
+            let resolved = downward_api::resource_value(value, of, &resource.resource, divisor, allocatable);
             return resolved.map(Some).map_err(|it| it.to_string());
         }
         if let Some(it) = &from.config_map_key_ref {

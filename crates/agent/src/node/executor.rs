@@ -61,7 +61,8 @@ pub(super) struct Executor<R> {
 }
 
 impl<R: Runtime> Executor<R> {
-    /// Executes one action and returns its outcome.
+    /// Executes one action and returns its outcome. While the node is suspended, the actions that report the status,
+    /// delete or clean up a pod do nothing, unless the pod has a deletion timestamp.
     pub(super) async fn execute(&self, action: Action) -> ActionOutcome {
         let runtime = &self.node.runtime;
         let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
@@ -91,16 +92,16 @@ impl<R: Runtime> Executor<R> {
                 self.stop_container(&container, &id, grace, pre_stop).await
             }
             Action::RemoveContainer { id } => {
-                let outcome = removal_outcome(runtime.remove_container(&id).await);
+                let outcome = stop_or_removal_outcome(runtime.remove_container(&id).await);
                 let container = self.containers.iter().find(|it| it.id == id);
                 if let (ActionOutcome::Done, Some(it)) = (&outcome, container) {
                     self.container_logs().remove_log(&it.name, it.attempt, &id);
                 }
                 outcome
             }
-            Action::StopSandbox { id } => removal_outcome(runtime.stop_sandbox(&id).await),
-            Action::RemoveSandbox { id } => removal_outcome(runtime.remove_sandbox(&id).await),
-            Action::CleanUp { with_logs } => self.clean_up(with_logs).await,
+            Action::StopSandbox { id } => stop_or_removal_outcome(runtime.stop_sandbox(&id).await),
+            Action::RemoveSandbox { id } => stop_or_removal_outcome(runtime.remove_sandbox(&id).await),
+            Action::CleanUp { with_logs } => self.clean_up_pod(with_logs).await,
             Action::Report(patch) => self.status_writer().patch_status(patch).await,
             Action::Delete => self.status_writer().delete_pod().await,
         }
@@ -315,8 +316,8 @@ impl<R: Runtime> Executor<R> {
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
     }
 
-    /// Returns the environment variables for Services. Waits until the service cache is synced, except for a static
-    /// pod.
+    /// Returns the environment variables for Services. Waits until the service cache is synced, at most
+    /// [`API_TIMEOUT`]. A static pod does not wait.
     async fn service_environment(&self) -> Result<BTreeMap<String, String>, String> {
         let cache = &self.node.service_cache;
         // A static pod does not wait for the API server.
@@ -338,9 +339,9 @@ impl<R: Runtime> Executor<R> {
     fn write_hosts_file(&self) -> io::Result<()> {
         let Some(spec) = &self.pod.spec else { return Ok(()) };
         let names = PodHostname::from_pod(&self.pod, spec, &self.node.config.cluster_domain);
-        let of_node = (spec.host_network == Some(true)).then(naming::node_hosts_file);
-        let text = names.hosts_file(spec, &self.addresses, of_node.as_deref());
-        let path = container::hosts_file(&self.node.config, sandbox::pod_ids(&self.pod).2);
+        let of_node = (spec.host_network == Some(true)).then(naming::read_node_hosts_file);
+        let text = names.hosts_file_content(spec, &self.addresses, of_node.as_deref());
+        let path = container::hosts_file_path(&self.node.config, sandbox::pod_ids(&self.pod).2);
         if fs::read_to_string(&path).is_ok_and(|it| it == text) {
             return Ok(());
         }
@@ -404,10 +405,10 @@ impl<R: Runtime> Executor<R> {
         let remaining = grace.saturating_sub(began.elapsed());
         // The hook may have used up the grace period.
         let remaining = if pre_stop && remaining < GRACE_PERIOD_MIN { GRACE_PERIOD_MIN } else { remaining };
-        removal_outcome(self.node.runtime.stop_container(id, remaining).await)
+        stop_or_removal_outcome(self.node.runtime.stop_container(id, remaining).await)
     }
 
-    /// Returns the log files of the pod's containers.
+    /// Returns the handle for the log files of the pod's containers.
     fn container_logs(&self) -> ContainerLogs<'_> {
         ContainerLogs { config: &self.node.config, pod: &self.pod }
     }
@@ -436,8 +437,8 @@ impl<R: Runtime> Executor<R> {
         self.node.recorder.record(EventRecord { about, event: KubeEvent::warning(reason, message) });
     }
 
-    /// Removes the cgroup and the volumes of a terminated pod, and its logs if `with_logs` is true.
-    async fn clean_up(&self, with_logs: bool) -> ActionOutcome {
+    /// Removes the cgroup, volumes and directory of a terminated pod, and its logs if `with_logs` is true.
+    async fn clean_up_pod(&self, with_logs: bool) -> ActionOutcome {
         let uid = sandbox::pod_ids(&self.pod).2;
         let mut tries = 0;
         while let Err(error) = cgroup::remove_pod_cgroup(&self.node.config.cgroup_parent, uid) {
@@ -447,10 +448,10 @@ impl<R: Runtime> Executor<R> {
             }
             tokio::time::sleep(CGROUP_REMOVAL_RETRY_DELAY).await;
         }
-        if let Err(error) = self.node.volumes.clean_up(uid).await {
+        if let Err(error) = self.node.volumes.clean_up_pod(uid).await {
             return failed_outcome("FailedCleanUp", error.to_string());
         }
-        if with_logs && let Err(message) = self.container_logs().remove_all() {
+        if with_logs && let Err(message) = self.container_logs().remove_all_logs() {
             return failed_outcome("FailedCleanUp", message);
         }
         ActionOutcome::Done
@@ -464,7 +465,7 @@ pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> Action
 
 /// Returns the outcome of a call that stops or removes a container or sandbox. A container or sandbox that no longer
 /// exists counts as removed.
-fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
+fn stop_or_removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     match outcome {
         Ok(()) => ActionOutcome::Done,
         Err(error) if error.is_not_found() => ActionOutcome::Done,
@@ -472,7 +473,7 @@ fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     }
 }
 
-/// Measures how long the start of a pod takes, in total and in the runtime.
+/// Measures how long the start of a pod takes, in total and without the calls to the runtime.
 #[derive(Debug, Default)]
 pub(super) struct StartTiming {
     /// Time spent in calls to the runtime, in microseconds.
@@ -480,7 +481,7 @@ pub(super) struct StartTiming {
     /// Whether this agent started a container of the pod.
     has_started: AtomicBool,
     /// Whether `take_start_latency` has already returned the latency.
-    is_latency_taken: AtomicBool,
+    is_latency_returned: AtomicBool,
 }
 
 impl StartTiming {
@@ -493,8 +494,9 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns the start latency of the pod since `begun`, and the part of it that was not spent in the runtime. Only
-    /// the first call after a container of the pod runs returns the latency. All other calls return `None`.
+    /// Returns the start latency of the pod since `begun`, and the part of the latency that was not spent in the
+    /// runtime. Only the first call after this agent started a container of the pod, and with a running container in
+    /// `state`, returns the latency. All other calls return `None`.
     pub(super) fn take_start_latency(
         &self,
         state: &RuntimeState,
@@ -504,7 +506,7 @@ impl StartTiming {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = state.containers.iter().any(|it| matches!(it.state, ContainerState::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
-        if !runs || !has_started || self.is_latency_taken.swap(true, Ordering::Relaxed) {
+        if !runs || !has_started || self.is_latency_returned.swap(true, Ordering::Relaxed) {
             return None;
         }
         let all = begun.elapsed();

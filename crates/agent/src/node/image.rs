@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde::Deserialize;
 
 use crate::image::normalize_reference;
-use crate::references::References;
+use crate::references::ReferenceClient;
 use crate::runtime::v1::AuthConfig;
 
 /// Normalizes the image name of a container. The error is the kubelet's message.
@@ -14,9 +14,13 @@ pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
     normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
-/// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A missing Secret is
-/// skipped, because the registry may allow anonymous pulls.
-pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+/// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A Secret that cannot
+/// be read is skipped, because the registry may allow anonymous pulls.
+pub(crate) async fn pull_credentials(
+    references: &ReferenceClient,
+    pod: &Pod,
+    image: &str,
+) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
     let mut logins = Vec::new();
@@ -85,8 +89,8 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
 /// Returns the credentials that apply to an image, best match first.
 ///
 /// Rule: a pull secret that names only a registry applies to all images of the registry. A pull secret that also names
-/// a path applies only to the repositories at or below the path. The longest match comes first. Upstream:
-/// `BasicDockerKeyring.Lookup`.
+/// a path applies only to the repositories at or below the path. The order is reverse alphabetical, so that a registry
+/// with a longer path comes first. Upstream: `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
     let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins
@@ -112,7 +116,8 @@ fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConf
     fitting.into_iter().map(|(_, auth)| auth).collect()
 }
 
-/// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`.
+/// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`, and turns the host names of Docker Hub
+/// into `docker.io`.
 fn normalize_registry(name: &str) -> String {
     let name = name.trim_start_matches("https://").trim_start_matches("http://");
     let name = name.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");

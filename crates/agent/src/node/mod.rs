@@ -24,7 +24,7 @@ pub mod host;
 mod image;
 /// Hostname, `/etc/hosts` and DNS configuration of a pod.
 mod naming;
-/// Directories and logs of pods that no longer exist.
+/// Pods that have files on the node's disk.
 mod orphans;
 /// Pod lifecycle event generator: wakes workers when containers change.
 mod pleg;
@@ -55,14 +55,14 @@ use tokio_util::sync::CancellationToken;
 use self::host::NodeState;
 use self::host::stats::StatsProvider;
 pub use self::pod_manager::{PodEntry, PodManager, PodSnapshot};
-pub(crate) use self::probe::{dial_error, insecure_tls_config};
+pub(crate) use self::probe::{format_dial_error, insecure_tls_config};
 use crate::config::Config;
 use crate::membership::ClusterMembership;
 use crate::metrics::AgentMetrics;
 use crate::net::ServiceCache;
-use crate::references::References;
+use crate::references::ReferenceClient;
 use crate::runtime::Runtime;
-use crate::volumes::Volumes;
+use crate::volumes::VolumeManager;
 
 /// Maximum number of concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PARALLEL_PULLS_MAX: usize = 5;
@@ -82,8 +82,8 @@ pub struct Node<R> {
     pub client: Client,
     pub config: Arc<Config>,
     pub runtime: Arc<R>,
-    pub references: References,
-    pub volumes: Volumes,
+    pub references: ReferenceClient,
+    pub volumes: VolumeManager,
     pub recorder: EventRecorder,
     pub metrics: Arc<AgentMetrics>,
     pub pods: PodManager,
@@ -113,8 +113,8 @@ impl<R: Runtime> Node<R> {
         recorder: EventRecorder,
         metrics: Arc<AgentMetrics>,
     ) -> Arc<Self> {
-        let references = References::new(client.clone());
-        let volumes = Volumes::new(config.clone(), references.clone());
+        let references = ReferenceClient::new(client.clone());
+        let volumes = VolumeManager::new(config.clone(), references.clone());
         Arc::new(Self {
             pods: PodManager::default(),
             state: NodeState::default(),

@@ -56,9 +56,14 @@ impl PodHostname {
         Ok(name)
     }
 
-    /// Builds the content of the pod's `/etc/hosts`. For a hostNetwork pod, the content starts with `of_node`, the
-    /// node's own `/etc/hosts`.
-    pub(crate) fn hosts_file(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
+    /// Builds the content of the pod's `/etc/hosts`. For a hostNetwork pod, `of_node` is the content of the node's own
+    /// `/etc/hosts`, which then replaces the entries for localhost and for the pod's IP addresses.
+    pub(crate) fn hosts_file_content(
+        &self,
+        spec: &PodSpec,
+        addresses: &[String],
+        of_node: Option<&str>,
+    ) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),
             None => "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
@@ -83,7 +88,8 @@ impl PodHostname {
     }
 }
 
-/// Truncates a name to at most [`DNS_LABEL_CHARS_MAX`] characters, so that it is a valid hostname.
+/// Truncates a name to at most [`DNS_LABEL_CHARS_MAX`] characters, and removes `-` and `.` at the end of a truncated
+/// name, so that it is a valid hostname.
 fn truncate_hostname(name: &str) -> String {
     match name.get(..DNS_LABEL_CHARS_MAX) {
         Some(head) if DNS_LABEL_CHARS_MAX < name.len() => head.trim_end_matches(['-', '.']).to_owned(),
@@ -102,8 +108,8 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
 ///
 /// Rule: with `dnsPolicy: ClusterFirst` or without a `dnsPolicy`, a pod uses the cluster DNS, but a hostNetwork pod
 /// uses the DNS of the node. With `ClusterFirstWithHostNet`, every pod uses the cluster DNS. With `Default`, every pod
-/// uses the DNS of the node. With `None`, a pod uses neither. The pod's `dnsConfig` is added in every case.
-/// Upstream: `GetPodDNS`.
+/// uses the DNS of the node. With `None`, a pod uses neither. A node without a cluster DNS uses its own DNS instead.
+/// The pod's `dnsConfig` is added in every case. Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
     namespace: &str,
@@ -179,8 +185,8 @@ fn parse_resolv_conf(text: &str) -> DnsConfig {
     dns
 }
 
-/// Reads the node's own `/etc/hosts`, for hostNetwork pods.
-pub(crate) fn node_hosts_file() -> String {
+/// Reads the node's own `/etc/hosts`, for hostNetwork pods. Returns an empty string if the file cannot be read.
+pub(crate) fn read_node_hosts_file() -> String {
     std::fs::read_to_string(Path::new("/etc/hosts")).unwrap_or_default()
 }
 
@@ -245,7 +251,7 @@ mod tests {
             format!(
                 "{:?}\n{}",
                 names.kernel_hostname(spec),
-                names.hosts_file(spec, &["10.0.0.7".to_owned()], None)
+                names.hosts_file_content(spec, &["10.0.0.7".to_owned()], None)
             )
         };
         let texts = [

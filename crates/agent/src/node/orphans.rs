@@ -1,4 +1,4 @@
-//! Finds directories and logs of pods that no longer exist.
+//! Finds the pods that have files on the node's disk. Those that the node does not run are orphans.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     dirs.chain(logs).filter(|(uid, _)| is_path_safe_uid(uid)).collect()
 }
 
-/// Whether a UID can be part of a path: it is short and has only letters, digits and hyphens.
+/// Whether a UID can be part of a path: it has 1 to 128 characters, all of them ASCII letters, digits or hyphens.
 pub(super) fn is_path_safe_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

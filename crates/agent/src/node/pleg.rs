@@ -20,8 +20,8 @@ const RELIST_INTERVAL: Duration = Duration::from_secs(20);
 /// Delay before a broken stream of runtime events is opened again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Watches the runtime's exit events, and wakes the worker of a pod when one of its containers or its sandbox exits.
-/// Never returns.
+/// Watches the runtime's exit events and records each exit. Wakes the worker of a pod when one of the pod's containers
+/// or its sandbox exits. Never returns.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     let mut is_healthy = true;
     loop {
@@ -72,8 +72,8 @@ fn resync_all_pods<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Lists the containers of the runtime periodically, even while the API server is unreachable. Orphans are removed only
-/// after `listed` was notified, which means that the API server's pods were listed. Never returns.
+/// Lists the sandboxes and containers of the runtime periodically, even while the API server is unreachable. Orphans
+/// are removed only after `listed` was notified, which means that the API server's pods were listed. Never returns.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;
@@ -88,8 +88,8 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists the containers of the runtime once, and wakes the workers whose runtime state is out of date. Also removes
-/// orphans, if the API server's pods were listed (`pods_are_listed`).
+/// Lists the sandboxes and containers of the runtime once, and wakes the workers whose runtime state is out of date.
+/// Also removes orphans, if the API server's pods were listed (`pods_are_listed`).
 async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.list_sandboxes(None).await? {

@@ -53,7 +53,7 @@ pub struct PodManager {
     /// runtime is out of date, because the runtime reports an exit a moment before it shows the new state. The IDs are
     /// not stored in the pods, because the runtime may report an exit before the agent knows the pod.
     exited_ids: Mutex<VecDeque<String>>,
-    /// Notified when a pod is added, removed or changed.
+    /// Notified when a pod is added, removed, or has terminated.
     changed: Notify,
     /// The mirror pods on the API server.
     mirrors: Mutex<MirrorPods>,
@@ -145,7 +145,7 @@ impl PodEntry {
         self.is_admitted.load(Ordering::Relaxed)
     }
 
-    /// Whether a pod that waits for admission was deleted or terminated meanwhile.
+    /// Whether the pod's pending input has a deletion or a termination, so that the pod need not wait for admission.
     pub(super) fn should_stop(&self) -> bool {
         let update = lock(&self.update);
         let is_deleted = update.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
@@ -167,7 +167,8 @@ impl PodEntry {
         self.notify_worker(|update| update.termination = Some(termination));
     }
 
-    /// Sets the mirror pod of a static pod. The status of the mirror pod counts as the last reported status.
+    /// Sets the mirror pod of a static pod, or `None` if the mirror pod does not exist. The worker then continues from
+    /// the status of the mirror pod. Does nothing if the UID of the mirror pod is unchanged.
     pub(super) fn set_mirror(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
         let mut snapshot = lock(&self.snapshot);
@@ -232,7 +233,7 @@ impl PodManager {
         lock(&self.entries).values().cloned().collect()
     }
 
-    /// Waits until a pod is added, removed or changed.
+    /// Waits until a pod is added, removed, or has terminated.
     pub async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
@@ -248,7 +249,7 @@ impl PodManager {
         self.mirrors_changed.notified().await;
     }
 
-    /// Changes the mirror pods with `change`, and notifies the tasks that wait for a change.
+    /// Changes the mirror pods with `change`, and wakes the task that waits for a change of mirror pods.
     fn update_mirrors(&self, change: impl FnOnce(&mut MirrorPods)) {
         change(&mut lock(&self.mirrors));
         self.mirrors_changed.notify_one();
@@ -280,8 +281,8 @@ impl PodManager {
     }
 
     /// Calls `decide` with the admitted pods that have not terminated, and returns its result. Only one caller at a
-    /// time runs `decide`.
-    pub(super) fn with_admitted<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
+    /// time runs `decide`, because the lock on the pods is held.
+    pub(super) fn with_admitted_pods<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
         let is_in = |it: &&Arc<PodEntry>| it.is_admitted() && !lock(&it.snapshot).has_ended;
         let candidates: Vec<&AdmissionCandidate> =
@@ -289,12 +290,13 @@ impl PodManager {
         decide(&candidates)
     }
 
-    /// Wakes the tasks that wait for a change of any pod.
+    /// Wakes the tasks in [`wait_for_change`](Self::wait_for_change).
     pub(super) fn notify_change(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Whether the runtime reported the exit of the container or sandbox with this ID.
+    /// Whether one of the last [`EXITS_REMEMBERED_MAX`] exits that the runtime reported is that of the container or
+    /// sandbox with this ID.
     pub(super) fn has_exited(&self, id: &str) -> bool {
         lock(&self.exited_ids).iter().any(|it| it == id)
     }
@@ -326,8 +328,8 @@ impl PodManager {
         self.notify_change();
     }
 
-    /// Removes the pods with source [`PodSource::Api`] whose UIDs are not in `listed`.
-    fn retain_listed(&self, listed: &BTreeSet<String>) {
+    /// Marks the pods with source [`PodSource::Api`] whose UIDs are not in `listed` as deleted on the API server.
+    fn remove_unlisted_pods(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
                 continue;
@@ -339,7 +341,8 @@ impl PodManager {
         }
     }
 
-    /// Starts a worker that removes the containers and files of a pod that the API server does not know.
+    /// Starts a worker that removes the containers and files of a pod that the API server does not know. Does nothing
+    /// if the node has a pod with this UID.
     pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
         let Ok(object) = ParsedPod::placeholder_pod(&key, &uid) else { return };
         let entry = Arc::new(PodEntry::new(PodSource::Orphan, Arc::new(object)));
@@ -376,7 +379,7 @@ fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntr
     });
 }
 
-/// Watches the pods on the API server and the containers of the runtime. Never returns.
+/// Waits for the runtime, and then watches the pods on the API server and the containers of the runtime. Never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     // No pod can be synced before the runtime responds.
     while let Err(error) = read_runtime_name(node).await {
@@ -387,7 +390,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(watch_pods(node, &listed), pleg::watch_exits(node), pleg::relist(node, &listed));
 }
 
-/// Reads the name of the container runtime.
+/// Reads the name of the container runtime from the runtime, and stores it in the node.
 async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
     let version = node.runtime.version().await?;
     node.runtime_name.get_or_init(|| version.runtime_name);
@@ -407,7 +410,8 @@ async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists and watches the node's pods while the API server is confirmed to belong to the node's cluster.
+/// Lists and watches the node's pods. Returns when it is not confirmed that the API server belongs to the node's
+/// cluster.
 async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
@@ -448,7 +452,7 @@ fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     for pod in pods {
         apply_pod(node, pod);
     }
-    node.pods.retain_listed(&listed);
+    node.pods.remove_unlisted_pods(&listed);
     node.pods.update_mirrors(|mirrors| {
         mirrors.is_listed = true;
         mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| listed.contains(it)));
@@ -482,13 +486,13 @@ mod tests {
     use crate::config::Config;
 
     /// A node whose API server and runtime do not answer: all that is seen is who is begun.
-    fn alone(root: &tempfile::TempDir) -> Arc<Node<crate::runtime::Cri>> {
+    fn alone(root: &tempfile::TempDir) -> Arc<Node<crate::runtime::CriClient>> {
         let config = Config { root_dir: root.path().to_owned(), ..crate::config::example() };
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
         let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
-        let runtime = crate::runtime::Cri::connect(&config.root_dir.join("none.sock"));
+        let runtime = crate::runtime::CriClient::connect_lazy(&config.root_dir.join("none.sock"));
         Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }
 
@@ -518,7 +522,7 @@ mod tests {
         said += &here("nobody knows it");
         node.pods.upsert_pod(&node, PodSource::Api, pod.clone());
         said += &here("it is listed");
-        node.pods.retain_listed(&BTreeSet::new());
+        node.pods.remove_unlisted_pods(&BTreeSet::new());
         said += &here("and then it is not");
         node.pods.upsert_pod(&node, PodSource::Static, pod);
         let orphan = node.pods.get("u-1").unwrap();

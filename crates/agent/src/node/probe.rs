@@ -56,7 +56,7 @@ impl ProbeResult {
     }
 }
 
-/// Runs probes and hooks of one container.
+/// Runs the probes and lifecycle hooks of one container instance.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerProber<'a, R> {
     pub runtime: &'a R,
@@ -68,7 +68,7 @@ pub(crate) struct ContainerProber<'a, R> {
 }
 
 impl<R: Runtime> ContainerProber<'_, R> {
-    /// Runs a probe with its timeout.
+    /// Runs a probe with its timeout. A probe that times out has failed. Returns an error if the probe cannot be run.
     pub(crate) async fn run_probe(&self, probe: &Probe) -> Result<ProbeResult, String> {
         let limit =
             Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
@@ -87,7 +87,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
                     Err(error) => ProbeResult::failure(format!(
                         "dial tcp {}: {}",
                         host_and_port(host, port),
-                        dial_error(&error)
+                        format_dial_error(&error)
                     )),
                 });
             }
@@ -162,7 +162,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Err("Cannot run handler: invalid handler".to_owned())
     }
 
-    /// Runs an exec probe.
+    /// Runs an exec probe. In the command, only references to environment variables with a literal value are expanded.
     async fn probe_command(&self, command: &[String], limit: Duration) -> Result<ProbeResult, String> {
         // Expands variables with literal values only: values from other sources are not stored.
         let lookup = |name: &str| {
@@ -170,7 +170,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
             own.value.clone().filter(|_| own.value_from.is_none())
         };
         let command: Vec<String> =
-            command.iter().map(|it| downward_api::expand(it, lookup, &mut |_| {})).collect();
+            command.iter().map(|it| downward_api::expand_variables(it, lookup, &mut |_| {})).collect();
         match self.runtime.exec_sync(self.id, &command, limit).await {
             Ok(answer) if answer.exit_code == 0 => Ok(ProbeResult::success()),
             Ok(answer) => Ok(ProbeResult::failure(combined_output(&answer.stdout, &answer.stderr))),
@@ -213,7 +213,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", host_and_port(host, self.resolve_port(&get.port)?)))
     }
 
-    /// Sends the request of an HTTP probe and follows redirects within the same host. Returns the final response.
+    /// Sends the request of an HTTP probe or hook and follows at most [`REDIRECTS_MAX`] redirects within the same host.
+    /// Returns the final response.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
         let failure_message = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
@@ -274,7 +275,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
-    /// Resolves a port, given as a number or as the name of a container port, to its number.
+    /// Resolves a port, given as a number or as the name of a container port, to its number. Fails if the name is
+    /// unknown or the number is invalid.
     fn resolve_port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => *number,
@@ -293,19 +295,19 @@ impl<R: Runtime> ContainerProber<'_, R> {
     }
 }
 
-/// Returns the beginning of a command's output as text, with stdout before stderr.
+/// Returns the first [`RESPONSE_BYTES_MAX`] bytes of a command's output as text, with stdout before stderr.
 fn combined_output(stdout: &[u8], stderr: &[u8]) -> String {
     let all = [stdout, stderr].concat();
     String::from_utf8_lossy(&all[..all.len().min(RESPONSE_BYTES_MAX)]).into_owned()
 }
 
-/// Formats an address, with brackets around an IPv6 address.
+/// Formats a host and a port, with brackets around an IPv6 address.
 fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Formats a connection error as the kubelet does.
-pub(crate) fn dial_error(error: &io::Error) -> String {
+/// Formats an error of a TCP connection in Go's words, as the kubelet does.
+pub(crate) fn format_dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
@@ -341,7 +343,7 @@ async fn send_get(
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await;
     let stream =
-        stream.map_err(|it| format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&it)))?;
+        stream.map_err(|it| format!("dial tcp {}: {}", host_and_port(host, port), format_dial_error(&it)))?;
     let path = url.path_and_query().map_or("/", |it| it.as_str());
     let mut request = Request::builder().method(Method::GET).uri(path).body(Empty::<Bytes>::new())?;
     let headers = request.headers_mut();
@@ -414,7 +416,7 @@ pub(crate) fn insecure_tls_config() -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Accepts every server certificate.
+/// TLS verifier that accepts every server certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -9,18 +9,19 @@ use crate::clock::from_runtime_nanos;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// Reads the runtime state of one pod. Values that can no longer change are cached.
+/// Reads the runtime state of one pod. The status of a container is cached until the container exits, and again after
+/// its exit. The IP addresses of a sandbox are cached as long as the sandbox exists.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {
-    /// The containers as they were last read, by container ID.
+    /// The containers whose status was read, by container ID.
     containers: BTreeMap<String, Container>,
     /// IP addresses of sandboxes, by sandbox ID.
     addresses: BTreeMap<String, Vec<String>>,
 }
 
 impl RuntimeStatusReader {
-    /// Reads the sandboxes and containers of the pod. `change_count` is the number of actions that had changed them
-    /// before the read.
+    /// Reads the sandboxes and containers of the pod. `change_count` is the number of actions that changed sandboxes or
+    /// containers of the pod before this read.
     pub(super) async fn read_state<R: Runtime>(
         &mut self,
         runtime: &R,

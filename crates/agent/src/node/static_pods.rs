@@ -31,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// Delay between an inotify event and the read of the directory, so that several changes cause one read.
 const RELOAD_DELAY: Duration = Duration::from_millis(100);
 
-/// Maximum size of a manifest.
+/// Maximum size of a manifest in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of manifests that are read from the directory.
 const MANIFESTS_MAX: usize = 1000;
@@ -41,13 +41,13 @@ const MIRROR_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Timeout of an API call for a mirror pod.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The manifest files, and the pod of each file.
+/// The manifest files by path, as they were last read.
 #[derive(Default)]
 struct ManifestFiles {
     by_path: BTreeMap<PathBuf, ManifestFile>,
 }
 
-/// A manifest file.
+/// A manifest file, as it was last read.
 struct ManifestFile {
     /// Hash of the file's content, the file's path and the node name, see [`manifest_hash`].
     hash: String,
@@ -63,7 +63,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     if let Err(error) = fs::create_dir_all(&dir) {
         tracing::warn!(dir = %dir.display(), %error, "cannot create the directory of static pods");
     }
-    tokio::join!(watch_manifests(node, &dir), run_mirrors(node));
+    tokio::join!(watch_manifests(node, &dir), reconcile_mirrors_loop(node));
 }
 
 /// Reads the manifest directory whenever it changes, and reconciles the static pods. Never returns.
@@ -104,7 +104,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
         .filter_map(|it| Some((it.uid()?, it)))
         .collect();
     let mut running: BTreeMap<ObjectKey, String> = BTreeMap::new();
-    for entry in static_entries(node) {
+    for entry in static_pod_entries(node) {
         let object = entry.snapshot().object;
         let uid = object.uid().unwrap_or_default();
         if !desired.contains_key(&uid) {
@@ -128,7 +128,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
 }
 
 /// Returns all static pods of the node.
-fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
+fn static_pod_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
@@ -175,7 +175,7 @@ impl ManifestFiles {
     }
 }
 
-/// Lists all files of the directory that are not hidden, in alphabetical order.
+/// Lists the files of the directory that are not hidden, in alphabetical order, at most [`MANIFESTS_MAX`].
 fn list_manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -238,8 +238,9 @@ async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the mirror pods up to date and never returns.
-async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
+/// Reconciles the mirror pods after each change, once the Node is registered and the API server's pods were listed.
+/// Never returns.
+async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
     let mut own = node.state.watch_node();
     let mut logged = BTreeMap::new();
     loop {
@@ -258,7 +259,8 @@ async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// Creates missing mirror pods, and deletes outdated mirror pods. `logged` has the last logged message about each pod.
+/// Creates missing mirror pods, deletes outdated mirror pods, and passes the others to their static pods. `logged` has
+/// the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
@@ -266,7 +268,7 @@ async fn reconcile_mirrors<R: Runtime>(
     logged: &mut BTreeMap<ObjectKey, String>,
 ) {
     let entries: BTreeMap<ObjectKey, Arc<PodEntry>> =
-        static_entries(node).into_iter().map(|it| (pod_key(&it.snapshot().object), it)).collect();
+        static_pod_entries(node).into_iter().map(|it| (pod_key(&it.snapshot().object), it)).collect();
     for (key, mirror) in mirrors {
         let entry = entries.get(key);
         let pod = entry.map(|it| it.snapshot().object);
@@ -281,7 +283,7 @@ async fn reconcile_mirrors<R: Runtime>(
                 let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
                 match timeout(CALL_TIMEOUT, pods.delete(&key.name, &now)).await {
                     Ok(Err(error)) if !is_gone_or_conflict(&error) => {
-                        warn_once(
+                        warn_if_changed(
                             logged,
                             key,
                             format!("cannot delete the mirror pod of a static pod: {error}"),
@@ -303,20 +305,24 @@ async fn reconcile_mirrors<R: Runtime>(
             // The watch has not shown the mirror pod yet, or another pod has the name.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
             Ok(Err(error)) => {
-                warn_once(logged, key, format!("cannot create the mirror pod of a static pod: {error}"));
+                warn_if_changed(
+                    logged,
+                    key,
+                    format!("cannot create the mirror pod of a static pod: {error}"),
+                );
             }
             Err(_) => {}
         }
     }
 }
 
-/// Whether the API server answered 404 or 409.
+/// Whether the API server responded with the HTTP status 404 or 409.
 fn is_gone_or_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
 /// Logs a message about a pod, unless the last message about that pod was the same.
-fn warn_once(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
+fn warn_if_changed(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
     if logged.get(key) != Some(&message) {
         tracing::warn!(pod = %key, "{message}");
         logged.insert(key.clone(), message);

@@ -23,7 +23,8 @@ pub(super) struct StatusWriter<'a> {
 }
 
 impl StatusWriter<'_> {
-    /// Patches the status of the pod. For a static pod, patches the status of its mirror pod.
+    /// Patches the status of the pod. For a static pod, patches the status of its mirror pod, and fails while the
+    /// mirror pod does not exist. Does nothing for an orphan.
     pub(super) async fn patch_status(&self, mut patch: Value) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let uid = match self.entry.source {
@@ -43,7 +44,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
-    /// Deletes the pod from the API server, after its containers have stopped.
+    /// Deletes the pod from the API server with grace period 0, after its containers have stopped.
     pub(super) async fn delete_pod(&self) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let options = json!({
@@ -56,7 +57,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(options.to_string().into_bytes())).await
     }
 
-    /// Sends a request. For the deletion of a pod, status 404 and status 409 count as success.
+    /// Sends a request to the API server. For the deletion of a pod, the HTTP statuses 404 and 409 count as success.
     async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> ActionOutcome {
         let request = match request {
             Ok(request) => request,

@@ -29,7 +29,7 @@ const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
 
 /// Delay between the preparation of a pod's volumes and their first refresh. The interval between later refreshes is
 /// twice as long.
-const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+const VOLUME_FIRST_REFRESH_DELAY: Duration = Duration::from_secs(30);
 
 /// The worker of one pod.
 pub(super) struct Worker<R> {
@@ -43,15 +43,15 @@ pub(super) struct Worker<R> {
     status_reader: RuntimeStatusReader,
     /// The runtime state that was last read.
     runtime_state: RuntimeState,
-    /// The actions in progress.
+    /// The tasks of the actions in progress, and of volume refreshes.
     actions: JoinSet<ActionOutcome>,
-    /// The action of each task in `actions`.
+    /// The action of each task in `actions`. A volume refresh has none.
     in_flight: HashMap<Id, Action>,
-    /// When the volumes are refreshed next. `None` before the volumes are prepared, and after a refresh showed that
-    /// their content no longer changes.
+    /// When the volumes are refreshed next. `None` before the volumes are prepared, and once no refresh is needed
+    /// because their content is final or the pod is deleted or has terminated.
     refresh_at: Option<Instant>,
-    /// When the agent first saw the pod.
-    first_seen: Instant,
+    /// When this worker was created.
+    created_at: Instant,
     start_timing: Arc<StartTiming>,
 }
 
@@ -80,7 +80,7 @@ impl<R: Runtime> Worker<R> {
             actions: JoinSet::new(),
             in_flight: HashMap::new(),
             refresh_at: None,
-            first_seen: Instant::now(),
+            created_at: Instant::now(),
             start_timing: Arc::default(),
         }
     }
@@ -143,7 +143,7 @@ impl<R: Runtime> Worker<R> {
         let reading = status_reader.read_state(&*node.runtime, &node.config, object, pod.change_count());
         let state = figures.measure_call(reading).await?;
         if let Some((all, own)) =
-            self.start_timing.take_start_latency(&state, self.first_seen, self.pod.key())
+            self.start_timing.take_start_latency(&state, self.created_at, self.pod.key())
         {
             self.node.metrics.observe_pod_start(all, own);
         }
@@ -184,7 +184,8 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Starts the pod's next actions. Returns the time of the next sync, or `None` if none is scheduled.
+    /// Syncs the pod: starts its next actions and records its Events. Returns the time of the next sync, or `None` if
+    /// none is scheduled.
     fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
@@ -251,16 +252,16 @@ impl<R: Runtime> Worker<R> {
             tracing::debug!(pod = %self.pod.key(), %reason, "{action}: {message}");
         }
         if action == Action::Prepare && outcome == ActionOutcome::Done {
-            self.refresh_at = Some(Instant::now() + VOLUME_REFRESH_INTERVAL);
+            self.refresh_at = Some(Instant::now() + VOLUME_FIRST_REFRESH_DELAY);
         }
         if let (Action::Report(patch), ActionOutcome::Done) = (&action, &outcome) {
             let status = patch["status"].clone();
             self.entry.update_snapshot(|snapshot| snapshot.status = status);
         }
-        self.pod.done(&action, outcome, now());
+        self.pod.apply_outcome(&action, outcome, now());
     }
 
-    /// Starts a refresh of the volumes if it is due.
+    /// Starts a refresh of the volumes if it is due and still needed.
     fn refresh_volumes(&mut self) {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
@@ -270,7 +271,7 @@ impl<R: Runtime> Worker<R> {
             self.refresh_at = None;
             return;
         }
-        self.refresh_at = Some(Instant::now() + VOLUME_REFRESH_INTERVAL * 2);
+        self.refresh_at = Some(Instant::now() + VOLUME_FIRST_REFRESH_DELAY * 2);
         let executor = self.executor();
         // Runs in the background; a failure is retried at the next refresh.
         self.actions.spawn(async move {

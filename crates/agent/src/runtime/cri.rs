@@ -18,7 +18,8 @@ use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, 
 use crate::metrics::RuntimeCallMetrics;
 
 /// Timeout of a CRI call. Starting or stopping a sandbox has [`SANDBOX_TIMEOUT`] instead, and pulling an image has
-/// [`PULL_TIMEOUT`]. Upstream: `runtimeRequestTimeout`.
+/// [`PULL_TIMEOUT`]. The grace period of a stopping container and the timeout of a command are added to it. Upstream:
+/// `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout for starting or stopping a sandbox, including the setup of its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
@@ -30,17 +31,17 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Client of a CRI runtime. It reconnects when the runtime restarts.
 #[derive(Debug, Clone)]
-pub struct Cri {
+pub struct CriClient {
     socket: PathBuf,
     channel: Channel,
     /// Metrics of the CRI calls.
     calls: RuntimeCallMetrics,
 }
 
-impl Cri {
-    /// Creates a client without connecting. If the runtime is not running, the first call returns an `Unreachable`
-    /// error.
-    pub fn connect(socket: &Path) -> Self {
+impl CriClient {
+    /// Creates a client that connects at its first call. If the runtime is not running, the call returns an
+    /// `Unreachable` error.
+    pub fn connect_lazy(socket: &Path) -> Self {
         let path = socket.to_owned();
         // The address is not used: the connector opens the socket.
         let endpoint = Endpoint::from_static("http://localhost").http2_adaptive_window(true);
@@ -51,7 +52,7 @@ impl Cri {
         Self { socket: socket.to_owned(), channel, calls: RuntimeCallMetrics::default() }
     }
 
-    /// Returns the client, which from now on records each call in the metrics `calls`.
+    /// Sets the metrics in which the client records its calls.
     #[must_use]
     pub fn with_metrics(self, calls: RuntimeCallMetrics) -> Self {
         Self { calls, ..self }
@@ -67,8 +68,8 @@ impl Cri {
         self.channel.clone()
     }
 
-    /// Awaits a CRI call, at most for the time `limit`. `operation` is the kubelet's name for the operation, which the
-    /// metrics use. `tried` describes the operation in errors.
+    /// Awaits a CRI call with the timeout `limit`, and records it in the metrics. `operation` is the kubelet's name for
+    /// the operation, which the metrics use. `tried` describes the operation in errors.
     async fn call<T>(
         &self,
         limit: Duration,
@@ -114,7 +115,7 @@ impl Cri {
     }
 }
 
-impl Runtime for Cri {
+impl Runtime for CriClient {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
         self.call(CALL_TIMEOUT, "version", "get the runtime version", self.runtime_service().version(request))
@@ -457,8 +458,8 @@ impl Runtime for Cri {
     }
 }
 
-impl Cri {
-    /// Streams the IDs of exited containers from CRI events.
+impl CriClient {
+    /// Streams the IDs of containers and sandboxes that exit, from CRI events.
     async fn watch_cri_exits(&self) -> Result<ExitStream, RuntimeError> {
         /// Description of the operation in errors.
         const OPERATION: &str = "watch CRI events";
@@ -474,7 +475,8 @@ impl Cri {
             .boxed())
     }
 
-    /// Streams the IDs of exited containers from containerd's own events, because containerd 1.6 has no CRI events.
+    /// Streams the IDs of containers and sandboxes that exit, from containerd's own events, because containerd 1.6 has
+    /// no CRI events.
     async fn watch_containerd_exits(&self) -> Result<ExitStream, RuntimeError> {
         /// Description of the operation in errors.
         const OPERATION: &str = "watch containerd events";

@@ -22,7 +22,7 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_api::time;
-use muster_engine::kubelet::pod::Role;
+use muster_engine::kubelet::pod::ContainerRole;
 
 /// Annotation of a node with the names of its faults.
 pub const FAULTS_ANNOTATION: &str = "sim.muster.dev/fail";
@@ -44,7 +44,7 @@ const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 /// Label with the name of the fleet that a node belongs to. One process simulates all nodes of a fleet.
 pub const FLEET_LABEL: &str = "sim.muster.dev/fleet";
 
-/// Words in image names, and their effect on containers with such an image.
+/// Words in image names, and the effect of each word on a container whose image name contains it.
 pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("non-existent", "the image cannot be pulled"),
     ("crash-loop", "exits with code 1 after a second"),
@@ -87,7 +87,6 @@ pub enum NodeFault {
 }
 
 impl NodeFault {
-    /// All faults.
     pub const ALL: [Self; 8] = [
         Self::NotReady,
         Self::MemoryPressure,
@@ -275,11 +274,11 @@ impl ContainerBehaviour {
 
     /// Returns the behaviour of one container: that of the pod, changed by words in the container's image name. The
     /// pod's `exit` and `never_ready` apply only to main containers.
-    pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
+    pub(super) fn for_container(&self, role: ContainerRole, image: &str) -> Self {
         let own = match role {
-            Role::Main => self.clone(),
+            ContainerRole::Main => self.clone(),
             // Only main containers crash, after the init containers have completed.
-            Role::Init | Role::Sidecar | Role::Ephemeral => {
+            ContainerRole::Init | ContainerRole::Sidecar | ContainerRole::Ephemeral => {
                 Self { exit: None, never_ready: false, ..self.clone() }
             }
         };
@@ -288,9 +287,13 @@ impl ContainerBehaviour {
 
     /// Returns how the container exits on its own, or `None` if it keeps running. By default, an init container
     /// completes, and other containers keep running.
-    pub(super) fn exit_behaviour(self, role: Role, timings: ContainerTimings) -> Option<ExitBehaviour> {
+    pub(super) fn exit_behaviour(
+        self,
+        role: ContainerRole,
+        timings: ContainerTimings,
+    ) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: timings.start, code: 0, reason: exit_reason(0).into() };
-        self.exit.or_else(|| (role == Role::Init).then(complete))
+        self.exit.or_else(|| (role == ContainerRole::Init).then(complete))
     }
 
     /// Adds the effects of the words in the image name, see [`IMAGE_NAME_BEHAVIOURS`].
@@ -340,8 +343,7 @@ fn parse_bool(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
 }
 
-/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`. A longer duration than [`DURATION_MAX`] is reduced to
-/// it.
+/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`. The result is at most [`DURATION_MAX`].
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     time::parse_duration(text)
         .map(|it| it.min(DURATION_MAX))

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// difference is drift.
 const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// Reads the wall clock, and detects changes of it by comparison with the monotonic clock.
+/// Reads the wall clock, and detects that it was set by comparison with the monotonic clock.
 #[derive(Clone)]
 pub(super) struct FleetClock {
     /// Reads the wall clock.

@@ -75,7 +75,7 @@ impl Default for FleetOptions {
     }
 }
 
-/// A registered fleet of simulated nodes.
+/// A fleet of simulated nodes that are registered on the API server.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Fleet {
     client: Client,
@@ -83,7 +83,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Registers the nodes of a fleet. A node is Ready unless its annotations name a fault.
+    /// Creates the nodes of a fleet that do not exist yet, and reports the status of those that exist. A node is Ready
+    /// unless its annotations name a fault.
     pub async fn register(client: Client, options: FleetOptions) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
@@ -92,7 +93,7 @@ impl Fleet {
             let behaviour = NodeBehaviour::read(node.annotations(), &mut |_| {});
             let name = node.name_any();
             if let Some(number) = node::node_number(&node).filter(|_| behaviour.is_connected()) {
-                calls.push(status_request(
+                calls.push(node_status_request(
                     &name,
                     &node::node_status(&name, number, &behaviour, &node.status.conditions, now),
                 ));
@@ -200,7 +201,7 @@ fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
 }
 
 /// Builds the request that patches the status of a node.
-fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
+fn node_status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
     api_request(
         Method::PATCH,
         format!("{NODES_PATH}/{node}/status"),
@@ -584,8 +585,8 @@ impl FleetRunner {
         }
     }
 
-    /// Assigns a number to a node that another client created, and queues the call that sets its pod CIDR. The node's
-    /// addresses are derived from the number.
+    /// Assigns a number to a node that another client created, and queues the call that sets its labels and pod CIDR.
+    /// The node's addresses are derived from the number.
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
@@ -613,7 +614,7 @@ impl FleetRunner {
         }
     }
 
-    /// Applies a changed behaviour to the node and its pods.
+    /// Applies a changed behaviour to the node and its pods. Deletes the Node of a node with the fault `vanish`.
     fn apply_behaviour(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get(name) else { return };
         if node.behaviour.has_fault(NodeFault::Vanish) {
@@ -645,7 +646,7 @@ impl FleetRunner {
         if node.behaviour.is_connected() {
             node.last_reported_at = Some(now);
             let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
-            let request = status_request(name, &status);
+            let request = node_status_request(name, &status);
             self.heartbeat_queue.push_back(QueuedCall { key: CallKey::NodeReport(name.clone()), request });
         }
         self.set_node_timer(name, STATUS_REPORT_TIMER, add_duration(now, REPORT_INTERVAL));

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
-use muster_engine::kubelet::pod::{self as kubelet, Action, ActionOutcome, Object, Probe, ProbeKind};
+use muster_engine::kubelet::pod::{self as kubelet, Action, ActionOutcome, PodObject, Probe, ProbeKind};
 use serde_json::Value;
 
 use super::behaviour::{ContainerBehaviour, ContainerTimings, StopBehaviour};
@@ -64,13 +64,13 @@ impl ChangeMarker {
     }
 }
 
-/// A pod with actions in progress or with a pending timer.
+/// The state machine of a pod that is not idle, and the progress of its actions.
 #[derive(Debug)]
 struct ActivePod {
     /// The pod's state machine, which the engine's kubelet rules drive.
     kubelet: kubelet::Pod,
     /// The pod object that the state machine last received.
-    object: Arc<Object>,
+    object: Arc<PodObject>,
     /// Actions in progress, with the time at which each completes. `None` means that the action never completes.
     in_flight: Vec<(Option<Time>, Action)>,
     /// Probes that have passed, by container ID. A passed probe is not run again.
@@ -84,7 +84,7 @@ struct ActivePod {
     skew: SignedDuration,
 }
 
-/// Result of [`SimulatedPod::step`]: the API call to make, and the time at which the next actions are due.
+/// Result of [`SimulatedPod::step`]: the API call to make, if any, and the time at which the next actions are due.
 #[derive(Debug)]
 pub(super) struct PodStep {
     pub(super) call: Option<PodCall>,
@@ -109,7 +109,8 @@ pub(super) enum PodCall {
 
 impl SimulatedPod {
     /// Creates a pod from its first watch event. Its containers are restored from its status, so that a restarted
-    /// process continues with the containers of the previous process. Returns `None` if the pod cannot be parsed.
+    /// process continues with the containers of the previous process. Returns `None` if the pod cannot be parsed. Each
+    /// error, also of an invalid annotation, is passed to `on_invalid`.
     pub(super) fn new(
         event: &wire::Pod,
         host: SimulatedHost,
@@ -122,7 +123,7 @@ impl SimulatedPod {
         let running: Vec<(Text, Text, Time)> =
             runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
         for (id, name, since) in running {
-            let Some(container) = object.spec.find(&name) else { continue };
+            let Some(container) = object.spec.find_container(&name) else { continue };
             let exit = behaviour
                 .for_container(container.role, &container.image)
                 .exit_behaviour(container.role, host.timings);
@@ -146,7 +147,9 @@ impl SimulatedPod {
         Some(pod)
     }
 
-    /// Applies a watch event of the pod. While an API call is in flight, the event is deferred.
+    /// Applies a watch event of the pod. While an API call is in flight, the event is deferred. An event that is
+    /// not newer than the pod's last write, and has neither a spec change nor a deletion, is ignored. If the pod has
+    /// readiness gates, the event of the last write itself is still applied.
     pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
         // An event that is older than the last status write has no newer status. It is still applied if it carries a
         // deletion or a spec change, because its event may arrive after the response to that write. The event of that
@@ -174,7 +177,7 @@ impl SimulatedPod {
     }
 
     /// Passes a changed pod to its state machine, which is created if the pod was idle.
-    fn apply_object(&mut self, mut object: Object, host: SimulatedHost, now: Timestamp) {
+    fn apply_object(&mut self, mut object: PodObject, host: SimulatedHost, now: Timestamp) {
         for container in object.spec.init.iter_mut().chain(&mut object.spec.main) {
             let never_ready = self.behaviour.for_container(container.role, &container.image).never_ready;
             if never_ready && container.readiness.is_none() {
@@ -234,7 +237,7 @@ impl SimulatedPod {
         let Some(active) = &mut self.active else { return };
         let at = active.pod_time(now);
         if let Some(action) = active.call_in_flight.take() {
-            active.kubelet.done(&action, outcome, at);
+            active.kubelet.apply_outcome(&action, outcome, at);
         }
         if let Some(event) = active.deferred_event.take() {
             self.apply_event(event, host, now);
@@ -242,7 +245,7 @@ impl SimulatedPod {
     }
 
     /// Executes the actions of the pod that are due. Returns at most one API call, which reports the effects of all
-    /// executed actions or deletes the pod.
+    /// executed actions or deletes the pod. Drops the state machine if the pod is then idle.
     pub(super) fn step(&mut self, SimulatedHost { timings, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
@@ -267,8 +270,8 @@ impl SimulatedPod {
         }
         let sync = active.kubelet.sync(at);
         if let Some(Action::Report(patch)) = sync.actions.first() {
-            if active.was_ended_by_another_client() {
-                active.kubelet.done(&sync.actions[0], ActionOutcome::Done, at);
+            if active.has_final_status() {
+                active.kubelet.apply_outcome(&sync.actions[0], ActionOutcome::Done, at);
             } else {
                 call = Some(PodCall::Report(patch.clone()));
                 active.call_in_flight = sync.actions.into_iter().next();
@@ -298,9 +301,9 @@ const NEVER_PASSING_PROBE: Probe = Probe {
 };
 
 impl ActivePod {
-    /// Whether another client has set the phase to Succeeded or Failed. The containers stop, and the status stays
-    /// as that client wrote it until the pod is deleted.
-    fn was_ended_by_another_client(&self) -> bool {
+    /// Whether the pod has the phase Succeeded or Failed on the API server, and is not deleted. Its status is then no
+    /// longer reported, because another client may have written it.
+    fn has_final_status(&self) -> bool {
         let has_ended = matches!(self.object.status["phase"].as_str(), Some("Succeeded" | "Failed"));
         has_ended && self.object.deletion_grace.is_none()
     }
@@ -326,7 +329,7 @@ impl ActivePod {
         now: Time,
     ) {
         let of = |name: &str| {
-            let container = self.object.spec.find(name);
+            let container = self.object.spec.find_container(name);
             container
                 .map_or_else(ContainerBehaviour::default, |it| behaviour.for_container(it.role, &it.image))
         };
@@ -361,10 +364,10 @@ impl ActivePod {
                 ActionOutcome::Done
             }
         };
-        self.kubelet.done(&action, outcome, now);
+        self.kubelet.apply_outcome(&action, outcome, now);
     }
 
-    /// Completes the container exits, starts and stops that are due.
+    /// Completes the container exits, starts and stops that are due. Cancels starts if the pod is deleted.
     fn complete_due_operations(
         &mut self,
         runtime: &mut FakeRuntime,
@@ -386,7 +389,7 @@ impl ActivePod {
                     message: "context canceled".into(),
                 },
                 Action::Start { container, position, .. } => {
-                    let spec = self.object.spec.all().nth(*position);
+                    let spec = self.object.spec.all_containers().nth(*position);
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
                     let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
                     let exit = spec.and_then(|it| {
@@ -396,7 +399,7 @@ impl ActivePod {
                     ActionOutcome::Started { id }
                 }
                 Action::Stop { container, id, grace, .. } => {
-                    let spec = self.object.spec.find(container);
+                    let spec = self.object.spec.find_container(container);
                     let behaviour =
                         spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
                     let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(timings.stop)), StopBehaviour::After(it) if *grace < it);
@@ -405,12 +408,12 @@ impl ActivePod {
                 }
                 _ => ActionOutcome::Done,
             };
-            self.kubelet.done(&action, outcome, now);
+            self.kubelet.apply_outcome(&action, outcome, now);
         }
         // A container that was stopped more than once, or that exited meanwhile, has stopped.
         let has_stopped = |(_, action): &mut (Option<Time>, Action)| matches!(action, Action::Stop { id, .. } if !runtime.is_running(id));
         let stopped: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., has_stopped).collect();
-        stopped.iter().for_each(|(_, action)| self.kubelet.done(action, ActionOutcome::Done, now));
+        stopped.iter().for_each(|(_, action)| self.kubelet.apply_outcome(action, ActionOutcome::Done, now));
     }
 }
 

@@ -1,11 +1,11 @@
-//! A fake container runtime. Its containers have no processes: they start, exit and stop when the simulated pod says
-//! so.
+//! A fake container runtime. Its containers have no processes. They only change their state when the simulated pod
+//! starts or stops them, or when their scheduled exit is due.
 
 use std::net::Ipv4Addr;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{Action, Container, ContainerState, Object, RuntimeState, Sandbox};
+use muster_engine::kubelet::pod::{Action, Container, ContainerState, PodObject, RuntimeState, Sandbox};
 use serde_json::Value;
 
 use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
@@ -22,7 +22,7 @@ pub(super) struct FakeRuntime {
 impl FakeRuntime {
     /// Restores the runtime state from the pod's status, so that a restarted process finds the containers of the
     /// previous process.
-    pub(super) fn restore(object: &Object, now: Time) -> Self {
+    pub(super) fn restore(object: &PodObject, now: Time) -> Self {
         let status = &object.status;
         let mut runtime = Self::default();
         let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
@@ -40,7 +40,7 @@ impl FakeRuntime {
         runtime
     }
 
-    /// Restores one container from its container status.
+    /// Restores one container from its container status, and its previous instance if the status has one.
     fn restore_container(&mut self, uid: &str, status: &Value, now: Time) {
         let count = status["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
@@ -87,7 +87,8 @@ impl FakeRuntime {
         RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
-    /// Executes an action that completes immediately. `address` is the pod's IP address.
+    /// Executes an action that completes immediately. `address` is the pod's own IP address. `None` for a hostNetwork
+    /// pod.
     pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {
@@ -137,7 +138,8 @@ impl FakeRuntime {
         id
     }
 
-    /// Schedules the exit of a container that exits on its own. `since` is the start of the container.
+    /// Schedules the exit of a container that exits on its own. Does nothing if `exit` is `None`. `since` is the start
+    /// of the container.
     pub(super) fn schedule_exit(&mut self, id: &Text, exit: Option<ExitBehaviour>, since: Time) {
         if let Some(exit) = exit {
             self.exits.push((since + exit.after, id.clone(), exit));

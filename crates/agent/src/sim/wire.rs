@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use muster_engine::controller::Malformed;
-use muster_engine::kubelet::pod::Object;
+use muster_engine::kubelet::pod::PodObject;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -28,8 +28,8 @@ impl Pod {
     }
 
     /// Parses the whole pod for the kubelet rules.
-    pub(super) fn parse(&self) -> Result<Object, Malformed> {
-        Object::parse(self.json.get().as_bytes())
+    pub(super) fn parse(&self) -> Result<PodObject, Malformed> {
+        PodObject::parse(self.json.get().as_bytes())
     }
 }
 

@@ -1,4 +1,5 @@
-//! emptyDir volumes, which exist as long as their pod.
+//! The directory of an emptyDir volume, which exists as long as its pod. As in the kubelet, ConfigMap, Secret, downward
+//! API and projected volumes are created in the same way and then filled with files.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
@@ -11,7 +12,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 
 use super::mount_table;
 
-/// Configuration of an emptyDir volume.
+/// How the directory of a volume is created.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
@@ -21,20 +22,20 @@ pub(super) struct EmptyDir {
     pub(super) is_shared: bool,
 }
 
-/// Where the files of an emptyDir volume are stored.
+/// Where the files of a volume are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptyDirMedium {
     Disk,
-    /// A tmpfs of at most this size.
+    /// A tmpfs of at most this size. Without a size, the kernel's limit applies, which is half of the machine's memory.
     Memory {
         bytes_max: Option<u64>,
     },
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume, mounts it if needed, and then creates the marker file `ready`. Does nothing
-    /// if the volume was already created and its mount still exists, because the pod may have changed the directory in
-    /// the meantime.
+    /// Creates the directory of the volume, mounts it if needed, sets its mode and group, and then creates the marker
+    /// file `ready`. Does nothing if the volume was already created and its mount still exists, because the pod may
+    /// have changed the directory in the meantime.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);

@@ -99,7 +99,7 @@ fn replace_data_dir(
     Ok(name)
 }
 
-/// Whether a directory contains exactly these files, with the same content, mode and owner.
+/// Whether a directory contains exactly these files, with the same content, mode and user. The group is not compared.
 fn contains_exactly(
     dir: &Path,
     files: &BTreeMap<String, VolumeFile>,
@@ -134,7 +134,8 @@ fn contains_exactly(
     Ok(found == files.len())
 }
 
-/// Creates the visible link to a file or directory in `..data`.
+/// Creates the visible link to a file or directory in `..data`. A mount point or a directory with files that has the
+/// same name stays instead.
 fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     let (link, target) = (volume.join(name), Path::new(DATA_LINK).join(name));
     match fs::read_link(&link) {

@@ -14,13 +14,14 @@ use super::{VolumeError, lock, run_blocking};
 
 /// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
-pub(super) struct HostPathChecks {
+pub(super) struct HostPathChecker {
     /// One lock for each path with a check in progress.
     path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl HostPathChecks {
-    /// Runs `check` for a path and returns its result. Fails if there is no result within the time `within`.
+impl HostPathChecker {
+    /// Runs `check` for a path and returns its result. Fails if there is no result within the timeout `within`, which
+    /// includes the wait for an earlier check of the path.
     ///
     /// Rule: a host path that does not respond is reported and does not block other paths. At most one check of a path
     /// runs at a time, even if the check is retried.
@@ -95,14 +96,14 @@ pub(super) fn parse_host_path(path: &str) -> Result<&Path, VolumeError> {
     Ok(parsed)
 }
 
-/// Creates the directory of a hostPath volume.
+/// Creates the directory of a hostPath volume with mode 0755, and its missing parents.
 fn create_dir(path: &Path) -> Result<(), VolumeError> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
         .map_err(|source| VolumeError::from_io("create the directory", path, source))
 }
 
-/// Creates the file of a hostPath volume.
+/// Creates the file of a hostPath volume. Its directory must exist.
 fn create_file(path: &Path) -> Result<(), VolumeError> {
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
     made.map(drop).map_err(|source| VolumeError::from_io("create the file", path, source))

@@ -1,8 +1,8 @@
 //! The volumes of a node's pods. A volume is set up before the sandbox is run, mounted at each start of a container,
 //! and removed with the pod.
 //!
-//! Each volume is in the pod's own directory, in the kubelet's layout. Reading order: payload, files, empty_dir,
-//! host_path, sub_path, mount_table, removal.
+//! Each volume except a hostPath is in the pod's own directory, in the kubelet's layout. Reading order: payload, files,
+//! empty_dir, host_path, sub_path, mount_table, removal.
 
 /// emptyDir volumes.
 mod empty_dir;
@@ -12,7 +12,7 @@ mod files;
 mod host_path;
 /// The mounts of this mount namespace.
 pub(crate) mod mount_table;
-/// The files of a volume before they are written.
+/// Collects the files of a volume before they are written.
 mod payload;
 /// Deletion of a pod's directory.
 mod removal;
@@ -39,26 +39,27 @@ use serde_json::Value;
 use self::empty_dir::{EmptyDir, EmptyDirMedium};
 use self::payload::{PodContext, VolumePayload};
 use crate::config::Config;
-use crate::references::{ReferenceError, References};
+use crate::references::{ReferenceClient, ReferenceError};
 use crate::runtime::v1::{Mount, MountPropagation};
 
 /// Sets up, mounts and removes the volumes of a node's pods.
-pub struct Volumes {
+pub struct VolumeManager {
     config: Arc<Config>,
     /// Reads the ConfigMaps and Secrets that volumes refer to.
-    references: References,
-    /// One lock for each pod, which serializes operations on the pod's volumes.
+    references: ReferenceClient,
+    /// Locks by pod UID. Each serializes the operations on the volumes of one pod.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// UIDs of pods whose volumes are set up and need no refresh.
     pods_with_final_volumes: Mutex<BTreeSet<String>>,
     /// Runs checks of host paths with a timeout.
-    host_path_checks: host_path::HostPathChecks,
+    host_path_checks: host_path::HostPathChecker,
 }
 
-/// Timeout for a host path to respond.
+/// Timeout of a check of a host path, including the wait for an earlier check of the same path.
 const HOST_PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Error of a volume, worded as in the kubelet's `FailedMount` events.
+/// Why a volume cannot be set up, mounted or removed. The messages are the kubelet's where the kubelet has the same
+/// error.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
@@ -94,7 +95,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// Returns the error for a failed file operation on a path. `what` describes the operation.
+    /// Returns the error for a failed file operation on a path. `what` is the operation as a verb, such as `create`.
     fn from_io(what: &'static str, path: &Path, cause: io::Error) -> Self {
         Self::Io { what, path: path.to_owned(), cause }
     }
@@ -110,19 +111,20 @@ impl VolumeError {
     }
 }
 
-impl Volumes {
-    pub fn new(config: Arc<Config>, references: References) -> Self {
+impl VolumeManager {
+    pub fn new(config: Arc<Config>, references: ReferenceClient) -> Self {
         Self {
             config,
             references,
             pod_locks: Mutex::default(),
             pods_with_final_volumes: Mutex::default(),
-            host_path_checks: host_path::HostPathChecks::default(),
+            host_path_checks: host_path::HostPathChecker::default(),
         }
     }
 
-    /// Sets up or updates all volumes of a pod. `tree` is the JSON of the pod object, with its current addresses. The
-    /// method is idempotent.
+    /// Sets up all volumes of a pod, or updates their content if they are already set up. Stops at the first volume
+    /// that fails. `tree` is the pod object as JSON, with the pod's current IP addresses. `allocatable` has the
+    /// allocatable resources of the node.
     pub async fn prepare_volumes(
         &self,
         pod: &Pod,
@@ -147,18 +149,19 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether the volumes of the pod with this UID are set up and need no refresh, because only the pod's own
-    /// containers can change their content.
+    /// Whether the volumes of the pod with this UID are set up and need no refresh, because none of them has content
+    /// from an API object that may change.
     pub fn are_volumes_final(&self, uid: &str) -> bool {
         lock(&self.pods_with_final_volumes).contains(uid)
     }
 
-    /// Returns the path of an emptyDir volume of a pod, or `None` if the name of the volume is invalid.
-    pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
+    /// Returns the path of an emptyDir volume of a pod, or `None` if the UID or the name of the volume cannot be part
+    /// of a path.
+    pub fn empty_dir_path(&self, uid: &str, volume: &str) -> Option<PathBuf> {
         Some(pod_volume_dir(&self.pod_dir(uid).ok()?, "empty-dir", validate_path_component(volume).ok()?))
     }
 
-    /// Sets up one volume. Returns whether its content may change later.
+    /// Sets up one volume, or updates its content. Returns whether the content must be refreshed later.
     async fn prepare_volume(
         &self,
         pod_dir: &Path,
@@ -184,7 +187,7 @@ impl Volumes {
             (None, Some(_)) if volume.config_map.is_some() => EmptyDirMedium::Disk,
             (None, _) => EmptyDirMedium::Memory { bytes_max: None },
         };
-        let is_shared = volume.empty_dir.is_some() && is_bidirectional(context.pod, &volume.name);
+        let is_shared = volume.empty_dir.is_some() && has_bidirectional_mount(context.pod, &volume.name);
         let empty = EmptyDir { medium, group, is_shared };
         let ready = pod_dir.join("plugins/kubernetes.io~empty-dir").join(&volume.name).join("ready");
         let nested = nested_mount_points(context.pod, &volume.name);
@@ -204,8 +207,9 @@ impl Volumes {
         Ok(may_change)
     }
 
-    /// Returns the mounts of a container. They are resolved at each start of the container. `recursive_read_only` is
-    /// true if the runtime supports recursive read-only mounts.
+    /// Resolves the volume mounts of a container to CRI mounts, and bind-mounts their subPaths on the machine. Called
+    /// at each start of the container. `env` has the environment variables of the container, for `subPathExpr`.
+    /// `recursive_read_only` is true if the runtime supports recursive read-only mounts.
     pub async fn container_mounts(
         &self,
         pod: &Pod,
@@ -237,7 +241,9 @@ impl Volumes {
         Ok(made)
     }
 
-    /// Resolves one volume mount to CRI mounts. `target` is the path at which a subPath is mounted on the machine.
+    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. The others mount directories of this
+    /// node over the host paths below the volume that `host_path_mappings` maps. `target` is the path at which a
+    /// subPath is mounted on the machine.
     async fn resolve_mount(
         &self,
         pod_dir: &Path,
@@ -300,9 +306,9 @@ impl Volumes {
         Ok(mounts)
     }
 
-    /// Unmounts the volumes of a removed pod and deletes its directory. The method is idempotent and continues a
-    /// cleanup that an earlier agent started.
-    pub async fn clean_up(&self, uid: &str) -> Result<(), VolumeError> {
+    /// Unmounts the volumes of a removed pod, deletes the pod's directory, and drops its cached service account tokens.
+    /// The method is idempotent and continues a cleanup that an earlier agent started.
+    pub async fn clean_up_pod(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid)?;
         let turn = self.pod_lock(uid);
         let _turn = turn.lock().await;
@@ -335,7 +341,7 @@ impl Volumes {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
 
-    /// Finds the location of a volume on the machine.
+    /// Returns the location of a volume on the machine. Fails if the type of the volume is not supported.
     fn volume_location<'a>(
         &self,
         pod_dir: &Path,
@@ -362,13 +368,13 @@ impl Volumes {
     }
 }
 
-impl fmt::Debug for Volumes {
+impl fmt::Debug for VolumeManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Volumes").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("VolumeManager").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-/// Whether a path is the path of an emptyDir volume.
+/// Whether a path has the form of an emptyDir volume's directory.
 pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
@@ -404,9 +410,10 @@ struct MountRequest<'a> {
     recursive_read_only: bool,
 }
 
-/// Checks a name from the spec that becomes a file name.
+/// Checks a name or UID from a pod object that becomes a file name.
 ///
-/// Rule: such a name is a single path component. It has no separator, is not `.` or `..`, and has at most 253 bytes.
+/// Rule: the name is a single path component. It is not empty, has no separator, is not `.` or `..`, and has at most
+/// 253 bytes.
 fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
@@ -416,7 +423,7 @@ fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be a single path component" })
 }
 
-/// Mounts a subPath of a volume at `target`, and returns the mounted path.
+/// Bind-mounts a subPath of a volume at `target`, and returns `target`. Creates missing directories of the subPath.
 fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
     let bound = sub_path::open_sub_path(volume, sub_path).and_then(|it| sub_path::bind_mount(&it, &target));
     bound.map_err(|why| {
@@ -427,7 +434,8 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
 }
 
 /// Returns the host paths below `host_path` that the configured `host_path_mappings` map to directories of this node.
-/// Each entry has the path relative to `host_path`, and the directory that must be mounted over it.
+/// Each entry has the path relative to `host_path`, and the directory that must be mounted over it. A mapping is left
+/// out unless both of its paths exist and are of the same kind, directory or file.
 fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = mappings.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(host_path).ok().filter(|it| !it.as_os_str().is_empty())?;
@@ -438,7 +446,7 @@ fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<
     hidden.collect()
 }
 
-/// Creates the directory of a pod so that other users of the machine cannot read it.
+/// Creates the directory of a pod with mode 0750, so that other users of the machine cannot read it.
 fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
@@ -455,7 +463,8 @@ fn unsupported_volume(volume: &Volume) -> VolumeError {
     ))
 }
 
-/// Whether a volume consists of read-only files, such as a ConfigMap or Secret.
+/// Whether the agent writes the files of the volume: ConfigMap, Secret, downward API or projected. Containers mount
+/// such a volume read-only.
 fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
@@ -558,15 +567,16 @@ fn resolve_propagation(
     }
 }
 
-/// Whether a container mounts the volume with Bidirectional propagation.
-fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
-    all_mounts(pod).any(|of_one| {
+/// Whether a container of the pod mounts the volume with Bidirectional propagation.
+fn has_bidirectional_mount(pod: &Pod, volume: &str) -> bool {
+    volume_mounts_by_container(pod).any(|of_one| {
         of_one.iter().any(|it| it.name == volume && it.mount_propagation.as_deref() == Some("Bidirectional"))
     })
 }
 
-/// Returns the mount points of other volumes within a read-only volume. They must be created beforehand, because the
-/// runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
+/// Returns the paths, relative to this volume, at which containers mount other volumes inside it. In a read-only volume
+/// these directories must be created beforehand, because the runtime cannot create them there. Upstream:
+/// `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
@@ -582,11 +592,11 @@ fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
         }
         points
     };
-    all_mounts(pod).flat_map(within).collect()
+    volume_mounts_by_container(pod).flat_map(within).collect()
 }
 
-/// Returns the volume mounts of a pod, one slice for each container.
-fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
+/// Returns the volume mounts of a pod, one slice for each container that has any.
+fn volume_mounts_by_container(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| {
         let usual = spec.containers.iter().chain(spec.init_containers.iter().flatten());
@@ -596,17 +606,17 @@ fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     })
 }
 
-/// Expands the variables of a `subPathExpr`.
+/// Expands the variables of a `subPathExpr`. Fails if a variable is not set or is empty.
 fn expand_sub_path(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
     let mut missing = Vec::new();
     let lookup = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
-    let expanded = downward_api::expand(text, lookup, &mut |name| missing.push(name.to_owned()));
+    let expanded = downward_api::expand_variables(text, lookup, &mut |name| missing.push(name.to_owned()));
     missing.sort();
     missing.dedup();
     if missing.is_empty() { Ok(expanded) } else { Err(VolumeError::MissingVariable(missing.join(", "))) }
 }
 
-/// Makes the mount path of a container absolute.
+/// Makes a mount path absolute, with `/` as its base.
 fn absolute_path(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }

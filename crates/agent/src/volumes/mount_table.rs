@@ -68,7 +68,8 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read_mounts()?.iter().any(|it| it.mount_point == path))
 }
 
-/// Unmounts all mounts below a directory of the agent, before its files are deleted.
+/// Unmounts all mounts at or below a directory of the agent, before the directory is deleted. Fails if one of them is
+/// still mounted afterwards.
 ///
 /// Rule: the deepest mounts are unmounted first. Each mount is made private before its unmount, because an unmount in a
 /// shared mount propagates to its peers. If one unmount fails, the other mounts are still unmounted.
@@ -94,7 +95,8 @@ pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Unmounts one mount point. A busy mount is detached immediately and disappears with its last user.
+/// Unmounts one mount point. A busy mount is detached immediately and disappears with its last user. A path that is not
+/// a mount point counts as unmounted.
 pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     match mount_change(point, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}

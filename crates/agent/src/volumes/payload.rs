@@ -11,7 +11,7 @@ use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
 use super::VolumeError;
-use crate::references::{ReferenceError, References};
+use crate::references::{ReferenceClient, ReferenceError};
 
 /// Maximum total size of a volume's files: the size of sixteen full ConfigMaps. The limit is needed because the agent
 /// holds the files in its own memory.
@@ -31,7 +31,7 @@ pub(super) struct VolumePayload {
     pub(super) files: BTreeMap<String, VolumeFile>,
     /// Whether the files may be different at the next refresh.
     pub(super) may_change: bool,
-    /// Total size of the files.
+    /// Total size of the files in bytes.
     bytes: usize,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct VolumePayload {
 pub(super) struct VolumeFile {
     pub(super) data: Vec<u8>,
     pub(super) mode: u32,
-    /// UID of the file's owner, if the owner is not root.
+    /// UID of the file's owner. `None` means root.
     pub(super) user: Option<u32>,
 }
 
@@ -55,11 +55,12 @@ pub(super) struct PodContext<'a> {
 }
 
 impl VolumePayload {
-    /// Collects the files of a volume. Returns `None` for a volume that does not consist of files.
+    /// Collects the files of a volume. Returns `None` for a volume whose files the agent does not write, such as an
+    /// emptyDir.
     pub(super) async fn collect_files(
         volume: &Volume,
         context: &PodContext<'_>,
-        references: &References,
+        references: &ReferenceClient,
     ) -> Result<Option<Self>, VolumeError> {
         let mut payload = Self::default();
         if let Some(source) = &volume.config_map {
@@ -84,7 +85,7 @@ impl VolumePayload {
         part: &VolumeProjection,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &References,
+        references: &ReferenceClient,
     ) -> Result<(), VolumeError> {
         if let Some(it) = &part.config_map {
             let (items, optional) = (it.items.clone(), it.optional);
@@ -128,7 +129,7 @@ impl VolumePayload {
         source: &ConfigMapVolumeSource,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &References,
+        references: &ReferenceClient,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let found = references.config_map(pod_namespace(context.pod), &source.name).await;
@@ -150,7 +151,7 @@ impl VolumePayload {
         source: &SecretVolumeSource,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &References,
+        references: &ReferenceClient,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let name = source.secret_name.as_deref().unwrap_or_default();
@@ -164,8 +165,9 @@ impl VolumePayload {
         self.add_keys("secret", name, data, source.items.as_deref(), mode, is_optional)
     }
 
-    /// Adds the keys of a ConfigMap or Secret as files. If `items` lists keys, only these keys are added, otherwise all
-    /// keys. `mode` is the volume's `defaultMode`.
+    /// Adds the keys of a ConfigMap or Secret as files. If `items` lists keys, only the listed keys are added,
+    /// otherwise all keys. A listed key that does not exist is an error unless `is_optional` is true. `mode` is the
+    /// volume's `defaultMode`.
     fn add_keys(
         &mut self,
         kind: &'static str,
@@ -206,11 +208,11 @@ impl VolumePayload {
         for item in items {
             let resolved = if let Some(it) = &item.field_ref {
                 self.may_change = true;
-                downward_api::field(context.pod_json, &it.field_path)
+                downward_api::field_value(context.pod_json, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
-                downward_api::resource(
+                downward_api::resource_value(
                     context.pod_json,
                     container,
                     &it.resource,
@@ -225,7 +227,7 @@ impl VolumePayload {
         Ok(())
     }
 
-    /// Adds one file, and checks its path and the total size.
+    /// Adds one file. Fails if its path is invalid, or if the files exceed [`VOLUME_BYTES_MAX`] in total.
     fn add_file(
         &mut self,
         path: &str,
@@ -279,8 +281,8 @@ pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// Returns the UID as which all containers of the pod run. Returns `None` if they run as different users, or if a
-/// container does not set its user. Upstream: `FsUserFrom`.
+/// Returns the `runAsUser` that all init and main containers of the pod have in common. Returns `None` if they have
+/// different users, or if neither a container nor the pod sets `runAsUser`. Upstream: `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

@@ -87,7 +87,7 @@ fn create_dirs(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a path beneath `base`. The kernel refuses a path that leads out of it.
+/// Opens a path beneath `base`. The kernel refuses a path that leads out of `base`.
 fn open_beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;
@@ -100,8 +100,8 @@ fn open_beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, 
     }
 }
 
-/// Bind-mounts an opened file at a path in the pod's directory, which containers cannot change. An existing mount of
-/// the same file stays.
+/// Bind-mounts an opened file or directory at `target`, a path in the pod's directory that containers cannot change. An
+/// existing mount of the same file stays, and a mount of another file is replaced.
 pub(super) fn bind_mount(opened: &OwnedFd, target: &Path) -> io::Result<()> {
     let opened_stat = fstat(opened)?;
     if mount_table::is_mounted(target)? {

@@ -23,7 +23,7 @@ pub use node::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Container, ContainerPort, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodIp, PodSpec, PodStatus, PodTemplateSpec,
-    PodWithoutContainers, ResourceList, ResourceRequirements, Toleration, quantities,
+    PodWithoutContainers, ResourceList, ResourceRequirements, Toleration, parse_quantities,
 };
 pub use service::{
     ClientIpConfig, EndpointAddress, EndpointPort, EndpointSubset, Endpoints, LoadBalancerIngress,

@@ -131,8 +131,8 @@ pub struct ResourceRequirements<'a> {
     pub requests: Option<ResourceList<'a>>,
 }
 
-/// Parses the quantities of a resource list. An invalid quantity becomes zero.
-pub fn quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
+/// Parses the quantities of a resource list. An invalid quantity becomes zero. The result is empty if there is no list.
+pub fn parse_quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
     let entries = list.into_iter().flat_map(StrMap::iter);
     entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()
 }

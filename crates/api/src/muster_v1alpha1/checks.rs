@@ -18,7 +18,7 @@ use super::values::GoDuration;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend(
     "required" = ["name"],
-    "x-kubernetes-validations" = rules::check(),
+    "x-kubernetes-validations" = rules::exactly_one_check_type(),
 )))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutCheck {

@@ -44,7 +44,7 @@ pub const FAILURE_PERCENT_PATTERN: &str = "^(50|[1-4]?[0-9])%$";
 /// Regular expression for an approved step: the name of a step, or `*` for all steps.
 pub const APPROVED_STEP_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$";
 
-/// Parses a time of day as `HH:MM`. Returns the minutes since midnight, or `None` if the text is not such a time.
+/// Parses a time of day as `HH:MM`. Returns the minutes since midnight, or `None` for any other text.
 pub fn parse_clock_time(text: &str) -> Option<u16> {
     let &[h1, h2, b':', m1, m2] = text.as_bytes() else { return None };
     let number = |tens: u8, ones: u8| {
@@ -64,7 +64,8 @@ pub fn is_time_zone_name(text: &str) -> bool {
         && text.split('/').all(is_part)
 }
 
-/// Whether the text is a URL with the scheme `http` or `https` that is not too long.
+/// Whether the text is a URL with the scheme `http` or `https` of at most [`URL_LENGTH_MAX`] bytes. Checks only that
+/// the host begins with a letter, a digit or `[`, and that all characters are printable ASCII other than spaces.
 pub fn is_http_url(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let has_host = |it: &str| it.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[');

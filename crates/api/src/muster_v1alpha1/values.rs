@@ -369,13 +369,14 @@ mod schema {
         }
 
         /// Returns the schema of a duration with the CEL rule for
-        /// [`ANY_DURATION`](super::super::validation::ANY_DURATION). Fields with other bounds replace the rule.
+        /// [`NON_NEGATIVE_DURATION`](super::super::validation::NON_NEGATIVE_DURATION). Fields with other bounds replace
+        /// the rule.
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
             json_schema!({
                 "type": "string",
                 "maxLength": syntax::DURATION_LENGTH_MAX,
                 "pattern": syntax::DURATION_PATTERN,
-                "x-kubernetes-validations": rules::duration(&super::super::validation::ANY_DURATION),
+                "x-kubernetes-validations": rules::duration(&super::super::validation::NON_NEGATIVE_DURATION),
             })
         }
     }

@@ -126,14 +126,14 @@ fn prometheus(url: &str, presence_query: Option<&str>) -> PrometheusCheck {
     }
 }
 
-async fn measure_prometheus(handler: Handler, presence: Option<&str>) -> (Measured, Vec<String>) {
+async fn measure_prometheus(handler: Handler, presence: Option<&str>) -> (MeasurementResult, Vec<String>) {
     let stub = Stub::plain(handler).await;
     let client = check_client("http://127.0.0.1:1", &[&stub.url()]);
     let request = MeasurementRequest::Prometheus(prometheus(&stub.url(), presence));
     (client.measure(&measurement(request)).await, stub.requests())
 }
 
-async fn measure_webhook(handler: Handler) -> (Measured, Vec<String>) {
+async fn measure_webhook(handler: Handler) -> (MeasurementResult, Vec<String>) {
     let stub = Stub::plain(handler).await;
     let client = check_client("http://127.0.0.1:1", &[&stub.url()]);
     let webhook = WebhookCheck {
@@ -146,21 +146,23 @@ async fn measure_webhook(handler: Handler) -> (Measured, Vec<String>) {
 }
 
 #[track_caller]
-fn assert_inconclusive(measured: &Measured, expected: &str) {
-    let Measured::Inconclusive(message) = measured else { panic!("expected Inconclusive: {measured:?}") };
+fn assert_inconclusive(measured: &MeasurementResult, expected: &str) {
+    let MeasurementResult::Inconclusive(message) = measured else {
+        panic!("expected Inconclusive: {measured:?}")
+    };
     assert!(message.contains(expected), "{message}");
 }
 
 #[tokio::test]
 async fn a_query_without_result_passes_and_one_with_a_result_fails() {
     let (measured, requests) = measure_prometheus(|_, _| response(200, EMPTY_VECTOR), None).await;
-    assert_eq!(measured, Measured::Pass);
+    assert_eq!(measured, MeasurementResult::Pass);
     assert!(requests[0].starts_with("post /api/v1/query http/1.1\r\n"), "{requests:?}");
     assert!(requests[0].ends_with("\r\n\r\nquery=errors+%3E+1"), "{requests:?}");
     assert!(!requests[0].contains("authorization"));
     let (measured, _) = measure_prometheus(|_, _| response(200, ONE_SERIES), None).await;
     assert_eq!(measured.message(), "the query returned 1 series: {pod=\"a\"} 3");
-    assert!(matches!(measured, Measured::Fail(_)));
+    assert!(matches!(measured, MeasurementResult::Fail(_)));
 }
 
 #[tokio::test]
@@ -170,7 +172,7 @@ async fn a_presence_query_without_result_is_inconclusive() {
     assert_eq!(requests.len(), 2);
     let present: Handler =
         |_, body| response(200, if body == "query=up" { ONE_SERIES } else { EMPTY_VECTOR });
-    assert_eq!(measure_prometheus(present, Some("up")).await.0, Measured::Pass);
+    assert_eq!(measure_prometheus(present, Some("up")).await.0, MeasurementResult::Pass);
 }
 
 #[tokio::test]
@@ -219,12 +221,12 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn a_webhook_gets_the_body_and_decides() {
     let (measured, requests) = measure_webhook(|_, _| response(200, r#"{"result":"Pass"}"#)).await;
-    assert_eq!(measured, Measured::Pass);
+    assert_eq!(measured, MeasurementResult::Pass);
     assert!(requests[0].starts_with("post /check?team=a http/1.1\r\n"), "{requests:?}");
     assert!(requests[0].contains("\r\ncontent-type: application/json\r\n"), "{requests:?}");
     assert!(requests[0].ends_with(r#"{"check":"errors"}"#), "{requests:?}");
     let failed: Handler = |_, _| response(200, r#"{"result":"Fail","message":"slow"}"#);
-    assert_eq!(measure_webhook(failed).await.0, Measured::Fail("slow".to_owned()));
+    assert_eq!(measure_webhook(failed).await.0, MeasurementResult::Fail("slow".to_owned()));
     assert_inconclusive(&measure_webhook(|_, _| response(503, "")).await.0, "status 503");
 }
 
@@ -298,7 +300,7 @@ async fn the_token_is_sent_and_in_no_log_or_message() {
     let request = MeasurementRequest::Webhook { webhook, body: "{}".to_owned() };
     let measured = client.measure(&measurement(request)).await;
     assert!(stub.requests()[0].contains(&format!("\r\nauthorization: bearer {TOKEN}\r\n")));
-    assert_eq!(measured, Measured::Fail("got [token]".to_owned()));
+    assert_eq!(measured, MeasurementResult::Fail("got [token]".to_owned()));
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.contains("got [token]"), "{log}");
     assert!(!log.contains(TOKEN), "{log}");
@@ -318,7 +320,7 @@ async fn references_are_read_from_the_namespace_of_the_policy_or_of_the_controll
         };
         client.measure(&measurement).await
     };
-    assert_eq!(measure("prometheus", "token", Some("logging")).await, Measured::Pass);
+    assert_eq!(measure("prometheus", "token", Some("logging")).await, MeasurementResult::Pass);
     let missing = measure("prometheus", "token", None).await;
     assert_inconclusive(&missing, "secretRef: Secret muster-system/prometheus: does not exist");
     assert_inconclusive(&measure("prometheus", "other", Some("logging")).await, "has no key \"other\"");
@@ -363,7 +365,7 @@ async fn tls_is_verified_with_the_certificates_of_the_config_map() {
         client.measure(&measurement(MeasurementRequest::Prometheus(check))).await
     };
     let ca_ref = |key: &str| Some(CaConfigMapRef { name: "ca".to_owned(), key: key.to_owned() });
-    assert_eq!(measure(ca_ref("ca.crt")).await, Measured::Pass);
+    assert_eq!(measure(ca_ref("ca.crt")).await, MeasurementResult::Pass);
     assert_inconclusive(&measure(None).await, "certificate");
     assert_inconclusive(
         &measure(ca_ref("bad")).await,

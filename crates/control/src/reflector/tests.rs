@@ -59,7 +59,7 @@ async fn check(
     expected.assert_eq(&log.lock().unwrap().join("\n"));
 }
 
-fn fact_text(fact: &facts::Fact) -> String {
+fn fact_text(fact: &facts::WatchedObject) -> String {
     let (key, at) = (fact.key(), fact.resource_version());
     if fact.is_relevant() { format!("{key}@{at}") } else { format!("{key} gone@{at}") }
 }

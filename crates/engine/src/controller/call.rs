@@ -11,9 +11,9 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub verb: Verb,
-    /// URL path of the request, with its query.
+    /// URL path of the request, with its query string.
     pub path: String,
-    /// Body of the request; `None` for a read.
+    /// Body of the request. `None` for a request without a body, such as a read.
     pub body: Option<Value>,
     /// Whether the response should contain only the metadata of the object (`PartialObjectMetadata`).
     pub metadata_only: bool,
@@ -23,9 +23,9 @@ pub struct Request {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
     pub verb: Verb,
-    /// URL path of the request, with its query.
+    /// URL path of the request, with its query string.
     pub path: String,
-    /// Body of the request; empty for a read.
+    /// Body of the request as JSON. Empty for a request without a body, such as a read.
     pub body: String,
     pub accept: Accept,
     pub priority: Priority,
@@ -50,7 +50,7 @@ pub enum Accept {
     MetadataList,
 }
 
-/// The priority of a request while the client's rate limit delays requests.
+/// The priority of a request: which request is sent first while the client's rate limit delays requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
     /// The priority of reads and of writes other than status writes.
@@ -65,7 +65,7 @@ pub enum Verb {
     Get,
     List,
     Create,
-    Patch(Patch),
+    Patch(PatchFormat),
     Update,
     Delete,
 }
@@ -86,7 +86,7 @@ impl Verb {
 
 /// The format of a patch: merge patch, strategic merge patch or server-side apply. Upstream: `types.PatchType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Patch {
+pub enum PatchFormat {
     /// A JSON merge patch (RFC 7386).
     Merge,
     /// A strategic merge patch. Lists are merged by key, so that one of several owner references can be added or
@@ -96,7 +96,7 @@ pub enum Patch {
     Apply,
 }
 
-impl Patch {
+impl PatchFormat {
     /// Returns the media type of this patch format, for the header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
@@ -110,13 +110,13 @@ impl Patch {
 /// The result of an API call: the body of the response, or an error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The call succeeded. Holds the body of the response, usually an object.
+    /// The call succeeded. Holds the body of the response as JSON, usually an object.
     Done(Vec<u8>),
     /// The call failed. Holds the error.
     Refused(CallError),
 }
 
-/// The error of a failed API call, classified by what the caller does next.
+/// The error of a failed API call, classified by how callers react to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
     /// Status 404: the object does not exist.
@@ -129,7 +129,8 @@ pub enum CallError {
     Forbidden(String),
     /// Another error status, such as 400 or 422: the request or its object is invalid. Holds the message.
     Invalid(String),
-    /// Status 429: the client has sent too many requests. `retry_after` is the delay in the header `Retry-After`.
+    /// Status 429: the client has sent too many requests. `retry_after` is the delay in the header `Retry-After`,
+    /// `None` without that header.
     TooManyRequests { retry_after: Option<Duration> },
     /// Status 429 with the cause `DisruptionBudget`: a PodDisruptionBudget does not allow the eviction. Holds the
     /// message of the cause, which names the PodDisruptionBudget, and the delay that the API server requested.

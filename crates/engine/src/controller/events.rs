@@ -11,10 +11,10 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Value, json};
 
-use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
+use crate::controller::{EventRecord, KubeEvent, ObjectReference, PatchFormat, Verb};
 
-/// An Event object to create or patch. If `count` is one, the Event is created. Otherwise the existing Event is patched
-/// with the new count.
+/// The content of an Event object that is created or patched. If `count` is one, the Event is created. Otherwise the
+/// existing Event is patched with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
     /// Name of the Event object.
@@ -29,7 +29,8 @@ pub struct EmittedEvent {
 }
 
 impl EmittedEvent {
-    /// Returns the path and the body of the request that creates the Event.
+    /// Returns the path and the body of the request that creates the Event. `component` and `host` are those of
+    /// [`EventWrite::request`].
     fn create_request(
         &self,
         component: &str,
@@ -70,7 +71,7 @@ impl EmittedEvent {
         (format!("/api/v1/namespaces/{}/events", event_namespace(about)), body)
     }
 
-    /// Returns the path and the body of the merge patch that increments the Event's count.
+    /// Returns the path and the body of the merge patch that sets count, last time and message of the existing Event.
     fn patch_request(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
@@ -87,7 +88,7 @@ pub struct EventWrite<'a> {
     record: &'a EventRecord,
     /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
-    /// Number of failed attempts.
+    /// Number of failed attempts, without a patch that found no Event.
     tries: u32,
 }
 
@@ -106,7 +107,7 @@ impl<'a> EventWrite<'a> {
     /// Event. `host` is the name of the component's node, or empty if the component runs on no node.
     pub fn request(&self, component: &str, host: &str) -> (Verb, String, Value) {
         let (verb, (path, body)) = if self.is_patch {
-            (Verb::Patch(Patch::Merge), self.emitted.patch_request(&self.record.about))
+            (Verb::Patch(PatchFormat::Merge), self.emitted.patch_request(&self.record.about))
         } else {
             (Verb::Create, self.emitted.create_request(component, host, self.record))
         };
@@ -131,7 +132,7 @@ impl<'a> EventWrite<'a> {
     }
 }
 
-/// Maximum number of events that wait to be written. Further events are dropped. Upstream: `maxQueuedEvents`.
+/// Maximum number of events that wait in memory to be written. Further events are dropped. Upstream: `maxQueuedEvents`.
 pub const QUEUED_EVENTS_MAX: usize = 1000;
 
 /// Returns the namespace of an Event: the namespace of its object, or `default` for a cluster-scoped object.
@@ -139,7 +140,8 @@ fn event_namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
 
-/// Decides which events are written, aggregated or dropped. Upstream: `EventCorrelator`.
+/// Decides which events are written as new Events, which increment the count of an existing Event, and which are
+/// dropped. Upstream: `EventCorrelator`.
 #[derive(Debug, Default)]
 pub struct EventCorrelator {
     /// The remembered events about each object, by UID.
@@ -174,7 +176,7 @@ struct ObjectEvents {
     last: Time,
     /// Recent events, by whether they are warnings and by reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
-    /// The Events that were written for the object.
+    /// The Events that were emitted for the object, including those that the rate limit dropped.
     emitted: BTreeMap<EventKey, EmittedEvent>,
     /// The times at which the two token buckets will be full again: index 0 for normal events, 1 for warnings.
     full_at: [Time; 2],
@@ -189,12 +191,12 @@ type EventKey = (bool, &'static str, Option<String>);
 struct SimilarEvents {
     /// The different messages that are not aggregated, fewer than [`SIMILAR_EVENTS_MAX`].
     messages: Vec<String>,
-    /// Time of the last of these events.
+    /// Time of the last event with this type and reason.
     last: Time,
 }
 
 impl EventCorrelator {
-    /// Returns the Event to write, or `None` if the rate limit drops the event.
+    /// Returns the Event to create or to patch, or `None` if the rate limit drops the event.
     ///
     /// Rule: a repeated event increments the count of the existing Event. The first nine different messages of an
     /// object with the same reason have separate Events. Events with any further message are aggregated into one Event.
@@ -238,7 +240,7 @@ impl EventCorrelator {
     }
 }
 
-/// Returns the name of an object, shortened so that it forms a valid Event name together with a timestamp.
+/// Returns the start of the name of an object, short enough to form a valid Event name together with a timestamp.
 fn name_prefix(name: &str) -> &str {
     /// Maximum length of the object's name in the name of an Event.
     const PREFIX_MAX: usize = 230;
@@ -246,7 +248,8 @@ fn name_prefix(name: &str) -> &str {
 }
 
 impl ObjectEvents {
-    /// Records the message of an event. Returns whether the event is to be aggregated with others of the same reason.
+    /// Records the message of an event. Returns whether the event is to be aggregated with others of the same type and
+    /// reason.
     fn record_message(&mut self, event: &KubeEvent, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
         if SIMILAR_EVENTS_INTERVAL < now.since(similar.last) {

@@ -1,7 +1,7 @@
 //! Leader election: reads a Lease and decides whether to acquire, renew or wait.
 //!
-//! There are two clocks. The timestamps in the Lease are wall-clock time for people to read. No decision depends on
-//! them. Decisions use a monotonic clock: a `Duration` is the time since the process started.
+//! There are two clocks. The timestamps in the Lease are wall-clock times (`Time`) for people to read, and no decision
+//! depends on them. Decisions use a monotonic clock: each point in time is a `Duration` since the process started.
 
 use alloc::format;
 use alloc::string::String;
@@ -105,13 +105,13 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns the lease duration that the holder has written into the record.
+    /// Returns `duration_s` as a `Duration`.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }
 }
 
-/// What a replica must do after it has read the Lease.
+/// What a replica does after it has read the Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
@@ -125,7 +125,8 @@ pub enum LeaseAction {
 /// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
-    /// The Lease has another holder. Holds the `holderIdentity` of the Lease, which is empty if nobody holds it.
+    /// The Lease has another holder. Holds the `holderIdentity` of the Lease, which is empty if the Lease has no
+    /// holder.
     HeldBy(Text),
     /// The Lease object was deleted.
     Deleted,
@@ -152,13 +153,12 @@ impl fmt::Display for LostLease {
 pub struct Election {
     /// Identity of this replica, written as `holderIdentity`.
     identity: Text,
-    /// Durations of leader election.
     config: LeaderElectionConfig,
     /// The last lease record that was read, and the time (since the process started) at which this record was first
     /// read.
     observed: Option<(LeaseRecord, Duration)>,
-    /// Start time of this replica's last successful write of the Lease. `None` if this replica has never been the
-    /// leader.
+    /// Start of this replica's last successful write of the Lease, as time since the process started. `None` if this
+    /// replica has never been the leader.
     renewed: Option<Duration>,
 }
 
@@ -172,8 +172,9 @@ impl Election {
     /// since the process started. `clock` is wall-clock time, which is only written into the record.
     ///
     /// Rule: a replica may acquire the lease if the Lease does not exist or has no holder. It may also acquire the
-    /// lease if it first read the current record at least one lease duration ago. A leader exits if it is past the
-    /// renew deadline, or if the Lease was deleted, has another holder or has no holder. Upstream: `tryAcquireOrRenew`.
+    /// lease if it first read the current record at least one lease duration ago. The holder renews the lease. A
+    /// replica that has been the leader exits if it is past the renew deadline, or if the Lease was deleted, has
+    /// another holder or has no holder. Upstream: `tryAcquireOrRenew`.
     pub fn decide(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {
@@ -225,7 +226,7 @@ impl Election {
     }
 
     /// Returns the lease record that a leader writes when it stops. The record has no holder, so that the next leader
-    /// need not wait for the lease to expire. Upstream: `release`.
+    /// need not wait for the lease to expire. `found` is the current record. Upstream: `release`.
     pub fn release_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),
@@ -236,7 +237,8 @@ impl Election {
         }
     }
 
-    /// Returns the lease record with which this replica acquires the lease. `from` is the record that it replaces.
+    /// Returns the lease record with which this replica acquires the lease. `from` is the record that it replaces,
+    /// `None` if the Lease does not exist.
     fn acquire_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),

@@ -44,7 +44,7 @@ pub enum MeasurementRequest {
 
 /// The result of a measurement. `Fail` and `Inconclusive` hold a message that explains them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Measured {
+pub enum MeasurementResult {
     Pass,
     Fail(String),
     /// The check neither passes nor fails: the endpoint is not allowed, did not respond in time, or responded with an
@@ -58,7 +58,7 @@ const MESSAGE_CHARS_MAX: usize = 256;
 /// Maximum number of Prometheus series that the message of a failed check lists.
 const SERIES_IN_MESSAGE_MAX: usize = 3;
 
-impl Measured {
+impl MeasurementResult {
     /// Creates an inconclusive result with this message.
     pub fn inconclusive(message: &str) -> Self {
         Self::Inconclusive(message.into())
@@ -69,7 +69,7 @@ impl Measured {
         Self::Fail(message.into())
     }
 
-    /// Returns the result as it is written in the status, in logs and in metrics.
+    /// Returns the name of the result, as it is written in the status, in logs and in metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Pass => "Pass",
@@ -78,17 +78,17 @@ impl Measured {
         }
     }
 
-    /// Returns the message of the result without control characters, cut to [`MESSAGE_CHARS_MAX`] characters. Empty for
-    /// `Pass`.
+    /// Returns the message of the result without control characters, cut to [`MESSAGE_CHARS_MAX`] characters. If it is
+    /// cut, it ends with an ellipsis. Empty for `Pass`.
     pub fn message(&self) -> String {
         match self {
             Self::Pass => String::new(),
-            Self::Fail(message) | Self::Inconclusive(message) => printable(message),
+            Self::Fail(message) | Self::Inconclusive(message) => sanitize_message(message),
         }
     }
 
-    /// Returns the result with `[token]` in place of the secret in its message. An endpoint may repeat the secret in
-    /// its response.
+    /// Returns the result with each occurrence of the secret in its message replaced by `[token]`, because an endpoint
+    /// may repeat the secret in its response.
     #[must_use]
     pub fn without_secret(self, secret: &str) -> Self {
         if secret.is_empty() {
@@ -102,8 +102,9 @@ impl Measured {
     }
 }
 
-/// Returns the text without control characters, cut to [`MESSAGE_CHARS_MAX`] characters.
-fn printable(text: &str) -> String {
+/// Returns the text without control characters. A text of more than [`MESSAGE_CHARS_MAX`] characters is cut to that
+/// length and ends with an ellipsis.
+fn sanitize_message(text: &str) -> String {
     let mut printable = text.chars().filter(|it| !it.is_control());
     let mut message: String = printable.by_ref().take(MESSAGE_CHARS_MAX).collect();
     if printable.next().is_some() {
@@ -191,27 +192,30 @@ pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, Stri
 }
 
 /// Evaluates a Prometheus check from the results of its queries. `presence` is the result of the presence query, `None`
-/// if that query was not sent.
+/// if the check has none or that query was not sent.
 ///
 /// Rule: a check fails if its query returns a number. It is inconclusive if the query returns only NaN, or if the
 /// presence query returns no number. Otherwise it passes.
-pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) -> Measured {
+pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) -> MeasurementResult {
     if 0 < query.series {
         let more = if query.examples.len() < query.series { ", …" } else { "" };
         let series = query.examples.join(", ");
-        return Measured::fail(&format!("the query returned {} series: {series}{more}", query.series));
+        return MeasurementResult::fail(&format!(
+            "the query returned {} series: {series}{more}",
+            query.series
+        ));
     }
     if 0 < query.nan {
-        return Measured::inconclusive("the query returned only NaN");
+        return MeasurementResult::inconclusive("the query returned only NaN");
     }
     match presence {
         Some(QueryResult { series: 0, nan: 0, .. }) => {
-            Measured::inconclusive("no data: the presence query returned nothing")
+            MeasurementResult::inconclusive("no data: the presence query returned nothing")
         }
         Some(QueryResult { series: 0, .. }) => {
-            Measured::inconclusive("no data: the presence query returned only NaN")
+            MeasurementResult::inconclusive("no data: the presence query returned only NaN")
         }
-        _ => Measured::Pass,
+        _ => MeasurementResult::Pass,
     }
 }
 
@@ -227,20 +231,22 @@ struct WebhookResponse {
 ///
 /// Rule: a webhook passes or fails a check only with status 200 and a JSON body whose `result` is `Pass` or `Fail`. Any
 /// other response is inconclusive.
-pub fn evaluate_webhook(code: u16, body: &[u8]) -> Measured {
+pub fn evaluate_webhook(code: u16, body: &[u8]) -> MeasurementResult {
     if code != 200 {
-        return Measured::inconclusive(&format!("the webhook responded with status {code}: it must be 200"));
+        return MeasurementResult::inconclusive(&format!(
+            "the webhook responded with status {code}: it must be 200"
+        ));
     }
     let Ok(WebhookResponse { result, message }) = json::from_slice::<WebhookResponse>(body) else {
-        return Measured::inconclusive("the webhook responded without JSON that has a field result");
+        return MeasurementResult::inconclusive("the webhook responded without JSON that has a field result");
     };
     match (&*result, &*message) {
-        ("Pass", _) => Measured::Pass,
-        ("Fail", "") => Measured::fail("the webhook reported a failure"),
-        ("Fail", message) => Measured::fail(message),
-        ("Inconclusive", "") => Measured::inconclusive("the webhook has no result yet"),
-        ("Inconclusive", message) => Measured::inconclusive(message),
-        (result, _) => Measured::inconclusive(&format!(
+        ("Pass", _) => MeasurementResult::Pass,
+        ("Fail", "") => MeasurementResult::fail("the webhook reported a failure"),
+        ("Fail", message) => MeasurementResult::fail(message),
+        ("Inconclusive", "") => MeasurementResult::inconclusive("the webhook has no result yet"),
+        ("Inconclusive", message) => MeasurementResult::inconclusive(message),
+        (result, _) => MeasurementResult::inconclusive(&format!(
             "the webhook responded with the result {result:?}: it must be Pass, Fail or Inconclusive"
         )),
     }
@@ -266,19 +272,21 @@ mod tests {
             query(&vector("")),
         );
         let failed = "the query returned 1 series: {pod=\"a\"} 2.5";
-        assert_eq!(evaluate_prometheus(&one, Some(&one)), Measured::Fail(failed.into()));
-        assert_eq!(evaluate_prometheus(&none, None), Measured::Pass);
-        assert_eq!(evaluate_prometheus(&none, Some(&one)), Measured::Pass);
+        assert_eq!(evaluate_prometheus(&one, Some(&one)), MeasurementResult::Fail(failed.into()));
+        assert_eq!(evaluate_prometheus(&none, None), MeasurementResult::Pass);
+        assert_eq!(evaluate_prometheus(&none, Some(&one)), MeasurementResult::Pass);
         for (query, presence) in [(&nan, None), (&none, Some(&none)), (&none, Some(&nan))] {
             let measured = evaluate_prometheus(query, presence);
-            assert!(matches!(measured, Measured::Inconclusive(_)), "{measured:?}");
+            assert!(matches!(measured, MeasurementResult::Inconclusive(_)), "{measured:?}");
         }
     }
 
     #[test]
     fn a_message_names_few_series() {
         let many = Vec::from([r#"{"metric":{"pod":"a"},"value":[1,"1"]}"#; 1000]).join(",");
-        let Measured::Fail(message) = evaluate_prometheus(&query(&vector(&many)), None) else { panic!() };
+        let MeasurementResult::Fail(message) = evaluate_prometheus(&query(&vector(&many)), None) else {
+            panic!()
+        };
         assert_eq!(message.matches("pod=").count(), SERIES_IN_MESSAGE_MAX);
         assert!(message.starts_with("the query returned 1000 series") && message.ends_with(", …"));
     }
@@ -307,8 +315,11 @@ mod tests {
     #[test]
     fn only_a_response_with_pass_or_fail_is_conclusive() {
         let evaluate = |code, body: &str| evaluate_webhook(code, body.as_bytes());
-        assert_eq!(evaluate(200, r#"{"result":"Pass"}"#), Measured::Pass);
-        assert_eq!(evaluate(200, r#"{"result":"Fail","message":"slow"}"#), Measured::Fail("slow".into()));
+        assert_eq!(evaluate(200, r#"{"result":"Pass"}"#), MeasurementResult::Pass);
+        assert_eq!(
+            evaluate(200, r#"{"result":"Fail","message":"slow"}"#),
+            MeasurementResult::Fail("slow".into())
+        );
         for (code, body) in [
             (200, r#"{"result":"Inconclusive"}"#),
             (200, r#"{"result":"pass"}"#),
@@ -317,17 +328,17 @@ mod tests {
             (204, r#"{"result":"Pass"}"#),
             (302, r#"{"result":"Fail"}"#),
         ] {
-            assert!(matches!(evaluate(code, body), Measured::Inconclusive(_)), "{code} {body}");
+            assert!(matches!(evaluate(code, body), MeasurementResult::Inconclusive(_)), "{code} {body}");
         }
     }
 
     #[test]
     fn messages_are_bounded_and_have_no_secret() {
-        let long = Measured::fail(&"ä\u{1b}".repeat(1000));
+        let long = MeasurementResult::fail(&"ä\u{1b}".repeat(1000));
         assert_eq!(long.message().chars().count(), MESSAGE_CHARS_MAX + 1);
         assert!(!long.message().contains('\u{1b}'));
         // The secret is replaced before the message is cut.
-        let echoed = Measured::fail(&format!("{}s3cret", "x".repeat(MESSAGE_CHARS_MAX - 3)));
+        let echoed = MeasurementResult::fail(&format!("{}s3cret", "x".repeat(MESSAGE_CHARS_MAX - 3)));
         assert!(!echoed.without_secret("s3cret").message().contains("s3"));
     }
 }

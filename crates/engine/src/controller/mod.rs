@@ -5,10 +5,10 @@
 //! runner is either a task with a clock and an API client, or the simulator:
 //!
 //! 1. The runner lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`].
-//! 2. It calls [`WorkQueue::next`], makes the API calls that this function returns, and records the events.
-//! 3. It passes the outcome of each API call to [`WorkQueue::done`], and continues with 2. It makes the measurements of
-//!    rollout checks in the background, and passes their results to [`WorkQueue::measured`]. It also continues with 2
-//!    after each event, and at `wake_at`.
+//! 2. It calls [`WorkQueue::reconcile_due`], makes the API calls that this function returns, and records the events.
+//! 3. It passes the outcome of each API call to [`WorkQueue::apply_outcome`], and continues with 2. It makes the
+//!    measurements of rollout checks in the background, and passes their results to [`WorkQueue::apply_measurement`].
+//!    It also continues with 2 after each event, and at `wake_at`.
 
 /// API calls of controllers: their requests, outcomes and errors.
 mod call;
@@ -35,8 +35,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-pub use call::{Accept, CallError, EncodedRequest, Outcome, Patch, Priority, Request, Verb};
-pub use measurement::{Measured, Measurement, MeasurementRequest};
+pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
+pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
@@ -58,7 +58,7 @@ pub trait Controller {
     /// Returns the kinds to list and watch.
     fn watches(&self) -> Vec<Watch>;
 
-    /// Decodes one object of a watched kind. `object` is its JSON. `shared` holds strings that several facts have in
+    /// Decodes one object of a watched kind. `object` is its JSON. `shared` interns strings that several facts have in
     /// common.
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
@@ -68,17 +68,17 @@ pub trait Controller {
         Self::decode(watch, object, shared)
     }
 
-    /// Applies a list or watch event to the facts, and returns the keys to reconcile. Nothing is reconciled before
-    /// every watched kind was listed.
+    /// Applies a list or watch event to the facts, and returns the keys to reconcile. The work queue reconciles no key
+    /// before every watched kind was listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
-    /// Applies a bookmark, which shows that a watch has delivered all events up to this resource version. `_kind` is an
-    /// index in [`Controller::watches`]. Returns the keys to reconcile.
-    fn bookmark(&mut self, _kind: usize, _resource_version: u64) -> Vec<Self::Key> {
+    /// Applies a bookmark, which shows that the watch of a kind has delivered all events up to this resource version.
+    /// `_kind` is the index of the kind in [`Controller::watches`]. Returns the keys to reconcile.
+    fn apply_bookmark(&mut self, _kind: usize, _resource_version: u64) -> Vec<Self::Key> {
         Vec::new()
     }
 
-    /// Records that the API server forbids the controller to list an optional kind. `_kind` is an index in
+    /// Records that the API server forbids the controller to list an optional kind. `_kind` is the index of the kind in
     /// [`Controller::watches`]. Returns the keys to reconcile.
     fn on_forbidden(&mut self, _kind: usize) -> Vec<Self::Key> {
         Vec::new()
@@ -89,7 +89,7 @@ pub trait Controller {
         true
     }
 
-    /// Whether some calls of an earlier reconcile of this key have not been made yet. They are made before the key is
+    /// Whether calls of an earlier reconcile of this key are still outstanding. They are made before the key is
     /// reconciled again.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
@@ -107,17 +107,22 @@ pub trait Controller {
         Self::request(call).into()
     }
 
-    /// Applies the outcome of a call and returns the keys to reconcile.
-    fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
+    /// Applies the outcome of a call. Returns the keys to reconcile, and the events to record.
+    fn apply_outcome(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 
     /// Applies the result of a measurement of a rollout check, and returns the keys to reconcile. Only a controller
     /// whose reconcile returns measurements has to implement this function.
-    fn measured(&mut self, _measurement: &Measurement, _measured: &Measured, _now: Time) -> Vec<Self::Key> {
+    fn apply_measurement(
+        &mut self,
+        _measurement: &Measurement,
+        _measured: &MeasurementResult,
+        _now: Time,
+    ) -> Vec<Self::Key> {
         Vec::new()
     }
 
     /// Returns the key whose reconcile returned this call. `None` if the controller cannot recover from a panic during
-    /// [`Controller::done`].
+    /// [`Controller::apply_outcome`].
     fn key_of(_call: &Self::Call) -> Option<Self::Key> {
         None
     }
@@ -135,13 +140,13 @@ pub trait Fact {
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object in memory. The reflector filters out objects that are not relevant.
+    /// Whether the controller keeps the object in memory. The reflector drops objects for which this is false.
     fn is_relevant(&self) -> bool {
         true
     }
 }
 
-/// A kind as the API server serves it. Upstream: `APIResource`.
+/// A kind that the API server serves: its group, version, names and scope. Upstream: `APIResource`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Resource {
     /// The API group; empty for the core group.
@@ -151,7 +156,7 @@ pub struct Resource {
     pub kind: Text,
     /// Plural name in URL paths, such as `daemonsets`.
     pub plural: Text,
-    /// Whether objects are in a namespace. Otherwise the kind is cluster-scoped.
+    /// Whether objects of the kind are in a namespace. Otherwise the kind is cluster-scoped.
     pub namespaced: bool,
 }
 
@@ -173,8 +178,8 @@ impl Resource {
     }
 
     /// Returns the URL path of the objects of this kind in one namespace, or in all namespaces if `namespace` is
-    /// `None`.
-    pub fn collection(&self, namespace: Option<&str>) -> String {
+    /// `None`. The namespace is ignored for a cluster-scoped kind.
+    pub fn collection_path(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
             if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -186,7 +191,7 @@ impl Resource {
 
     /// Returns the URL path of one object.
     pub fn path(&self, key: &ObjectKey) -> String {
-        format!("{}/{}", self.collection(Some(&key.namespace)), encode_path_segment(&key.name))
+        format!("{}/{}", self.collection_path(Some(&key.namespace)), encode_path_segment(&key.name))
     }
 }
 
@@ -235,7 +240,7 @@ impl Watch {
     }
 }
 
-/// A list or a watch event, with decoded objects. `kind` is an index in [`Controller::watches`].
+/// A list or a watch event, with decoded objects. `kind` is the index of their kind in [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
     /// All objects of a kind were listed. An object that is not in the list does not exist.
@@ -246,13 +251,13 @@ pub enum Event<F> {
     Deleted { kind: usize, fact: F },
 }
 
-/// The result of a reconcile: the calls to make, the events to record, and when to reconcile again.
+/// The result of a reconcile: the calls and measurements to make, the events to record, and when to reconcile again.
 #[must_use = "the runner makes the calls"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reconcile<C> {
     pub calls: Vec<C>,
     /// Measurements of rollout checks to make in the background. The runner passes each result to
-    /// [`WorkQueue::measured`].
+    /// [`WorkQueue::apply_measurement`].
     pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
@@ -272,7 +277,6 @@ impl<C> Default for Reconcile<C> {
 /// The result of applying the outcome of a call: the keys to reconcile, and the events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requeue<K> {
-    /// The keys to reconcile.
     pub keys: Vec<K>,
     pub events: Vec<EventRecord>,
 }

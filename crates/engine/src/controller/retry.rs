@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, Outcome};
 
-/// Maximum time to wait until the watch delivers a write. After this time the write is made again. The second write
-/// changes nothing if the first one was applied.
+/// Maximum time to wait until the watch delivers a write. After this time the object is reconciled again. If the write
+/// is then made a second time, it changes nothing.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Backoff after the first failure of a call. The backoff doubles with each further failure.
+/// Backoff after the first failure of a call. It doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Maximum backoff after a failure of a call.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
@@ -67,8 +67,9 @@ impl Attempt {
     }
 
     /// Applies the outcome of a write. `version` is the resource version that the object had before the write. After a
-    /// success, or after NotFound, the next call waits until the watch has delivered a newer version, at most
-    /// [`WATCH_DELAY_MAX`]. After any other error, the call is retried as in [`Attempt::record_failure`].
+    /// success, the next call waits until the watch has delivered the written version, at most [`WATCH_DELAY_MAX`].
+    /// After NotFound, it waits in the same way for a version later than `version`. After any other error, the call is
+    /// retried as in [`Attempt::record_failure`].
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
@@ -84,7 +85,7 @@ impl Attempt {
         *self = Self::Done { version, retry_at: now + WATCH_DELAY_MAX };
     }
 
-    /// Records that a call failed.
+    /// Records that a call failed, and sets the time of the next attempt.
     ///
     /// Rule: a failed call is retried after a backoff that doubles with each failure. If the `Retry-After` of the
     /// response is longer than the backoff, the call is retried after that time instead.
@@ -99,7 +100,8 @@ impl Attempt {
     }
 }
 
-/// Returns the `resourceVersion` of the object in a response. `None` if the response is not an object.
+/// Returns the `resourceVersion` of the object in a response. `None` if the response is no object with a numeric
+/// `resourceVersion`.
 fn resource_version_of(answer: &[u8]) -> Option<u64> {
     /// The object in a response. Only its metadata is decoded.
     #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use crate::controller::{
-    CallError, Controller, Event, Measured, Outcome, Patch, Request, Verb, Watch, WorkQueue,
+    CallError, Controller, Event, MeasurementResult, Outcome, PatchFormat, Request, Verb, Watch, WorkQueue,
 };
 
 /// An in-memory API server, its clock, and the controller under test.
@@ -31,7 +31,7 @@ pub(crate) struct TestCluster<C: Controller> {
     /// succeeds.
     pub(crate) check_eviction: fn(&Value) -> Option<CallError>,
     /// The results that measurements return, by name of the check. Measurements of other checks are inconclusive.
-    pub(crate) measured: BTreeMap<String, Measured>,
+    pub(crate) measured: BTreeMap<String, MeasurementResult>,
     log: String,
 }
 
@@ -128,7 +128,7 @@ impl<C: Controller> TestCluster<C> {
     pub(crate) fn run(&mut self, time: Duration) -> String {
         let until = self.now + time;
         for _ in 0..10_000 {
-            let step = self.queue.next(self.now);
+            let step = self.queue.reconcile_due(self.now);
             for record in step.events {
                 let (about, event) = (&record.about, &record.event);
                 let event_type = if event.warning { "Warning" } else { "Normal" };
@@ -139,9 +139,9 @@ impl<C: Controller> TestCluster<C> {
             }
             for measurement in &step.measurements {
                 let measured = self.measured.get(&*measurement.check).cloned();
-                let measured = measured.unwrap_or_else(|| Measured::inconclusive("no data"));
+                let measured = measured.unwrap_or_else(|| MeasurementResult::inconclusive("no data"));
                 self.log += &format!("measure {}: {measured:?}\n", measurement.check);
-                self.queue.measured(measurement, &measured, self.now);
+                self.queue.apply_measurement(measurement, &measured, self.now);
             }
             if step.calls.is_empty() && step.measurements.is_empty() {
                 match step.wake_at.filter(|it| *it <= until) {
@@ -162,7 +162,7 @@ impl<C: Controller> TestCluster<C> {
                     Outcome::Done(_) => String::new(),
                 };
                 self.log += &format!("{call}{refused}\n");
-                self.queue.done(&call, outcome, self.now);
+                self.queue.apply_outcome(&call, outcome, self.now);
             }
         }
         panic!("does not settle:\n{}", self.log);
@@ -235,7 +235,7 @@ impl<C: Controller> TestCluster<C> {
                 self.remove(kind, &key);
                 Outcome::Done(b"{}".to_vec())
             }
-            (Verb::Patch(Patch::Apply), Some(it)) => {
+            (Verb::Patch(PatchFormat::Apply), Some(it)) => {
                 let manager = request.path.split("fieldManager=").nth(1).unwrap().split('&').next().unwrap();
                 let mut object = it.clone();
                 apply_status_conditions(&mut object, &body, manager, self.now);
@@ -247,7 +247,7 @@ impl<C: Controller> TestCluster<C> {
             }
             (Verb::Patch(patch), Some(it)) => {
                 let mut object = it.clone();
-                merge_patch(&mut object, &body, patch == Patch::Strategic);
+                merge_patch(&mut object, &body, patch == PatchFormat::Strategic);
                 let done = self.put_object(kind, key, object);
                 Outcome::Done(done)
             }

@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The error for JSON that does not have the structure of its kind. The API server refuses to store such an object. If
-/// one is received nevertheless, it is logged and skipped.
+/// The error for JSON that does not have the structure of its kind. The API server refuses to store an object of such a
+/// structure. If an object is received in this form nevertheless, it is logged and skipped.
 #[derive(Debug)]
 pub struct Malformed {
     /// Plural name of the resource, such as `pods`.
@@ -35,7 +35,7 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// An event of a watch, with its object decoded.
+/// An event of a watch. `F` is the type of a decoded object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchEvent<F> {
     /// The object was added or modified.
@@ -45,7 +45,8 @@ pub enum WatchEvent<F> {
     /// The watch has delivered all changes up to this resource version.
     Bookmark {
         resource_version: u64,
-        /// Whether all objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
+        /// Whether this bookmark ends a streaming list: all objects that existed when the watch began have been sent
+        /// (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
     /// The server ended the watch with an error. Code 410 means that the history since the requested resource version
@@ -97,8 +98,9 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-/// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `decode` decodes the object of an
-/// event that adds, changes or deletes it. Bookmarks and errors are decoded without `decode`.
+/// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `kind` is the plural name of the
+/// resource, for errors. `decode` is called for the object of an event that adds, changes or deletes an object, not for
+/// bookmarks and errors.
 fn decode_event<F>(
     kind: &str,
     event: &str,

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use muster_api::time::Time;
 
-use super::{Controller, Event, EventRecord, Measured, Measurement, Outcome, Reconcile};
+use super::{Controller, Event, EventRecord, Measurement, MeasurementResult, Outcome, Reconcile};
 
-/// The work queue of a controller: the keys to reconcile now and later, without duplicates, and the calls in flight.
+/// The work queue of a controller, with the controller itself: the keys to reconcile now and later, without duplicates,
+/// the calls to make, and the number of calls in flight.
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
@@ -16,11 +17,12 @@ pub struct WorkQueue<C: Controller> {
     missing: BTreeSet<usize>,
     /// Keys to reconcile now, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
-    /// Keys to reconcile as soon as [`Controller::may_reconcile`] allows it, oldest first.
+    /// Keys that were due while [`Controller::may_reconcile`] was false, oldest first. They are reconciled as soon as
+    /// it is true.
     deferred: VecDeque<C::Key>,
     /// The time at which each key of `deferred` was queued.
     deferred_since: BTreeMap<C::Key, Time>,
-    /// Keys to reconcile later, each with the time at which it is reconciled even without an event.
+    /// Keys to reconcile later, each with the time at which it is reconciled even if no event enqueues it.
     wakes: BTreeMap<C::Key, Time>,
     /// The entries of `wakes` sorted by time, earliest first.
     due: BTreeSet<(Time, C::Key)>,
@@ -62,7 +64,6 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Returns the controller of this work queue.
     pub fn controller(&self) -> &C {
         &self.controller
     }
@@ -72,7 +73,8 @@ impl<C: Controller> WorkQueue<C> {
         self.missing.is_empty()
     }
 
-    /// Returns the number of keys to reconcile now.
+    /// Returns the number of keys to reconcile now, including those that [`Controller::may_reconcile`] does not allow
+    /// yet.
     pub fn len(&self) -> usize {
         self.queue.len() + self.deferred.len()
     }
@@ -82,12 +84,12 @@ impl<C: Controller> WorkQueue<C> {
         self.len() == 0
     }
 
-    /// Whether a key is queued to be reconciled now, even if the controller may not reconcile it yet.
+    /// Whether a key is queued to be reconciled now, even if [`Controller::may_reconcile`] does not allow it yet.
     pub fn is_queued(&self, key: &C::Key) -> bool {
         self.queue.contains_key(key) || self.deferred_since.contains_key(key)
     }
 
-    /// Returns the time at which a key is reconciled even without an event. `None` if no such time is set.
+    /// Returns the time at which a key is reconciled even if no event enqueues it. `None` if no such time is set.
     pub fn wake_at(&self, key: &C::Key) -> Option<Time> {
         self.wakes.get(key).copied()
     }
@@ -108,8 +110,8 @@ impl<C: Controller> WorkQueue<C> {
 
     /// Passes a bookmark of a watch to the controller, and enqueues the keys to reconcile. `kind` is an index in
     /// [`Controller::watches`].
-    pub fn bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
-        let keys = self.controller.bookmark(kind, resource_version);
+    pub fn apply_bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
+        let keys = self.controller.apply_bookmark(kind, resource_version);
         self.enqueue(keys, now);
     }
 
@@ -121,9 +123,9 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns the next step for the runner: the calls to make, the events to record
-    /// and the next wake time, as [`WorkQueue::take_step`] does.
-    pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
+    /// Reconciles every key that is due. Returns what the runner does next, as [`WorkQueue::take_step`] does: the calls
+    /// to make, the events to record and the next wake time.
+    pub fn reconcile_due(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
             self.reconcile(&key, now);
@@ -131,7 +133,7 @@ impl<C: Controller> WorkQueue<C> {
         self.take_step()
     }
 
-    /// Enqueues the keys whose wake time has come.
+    /// Enqueues the keys whose wake time has come. Does nothing before every watched kind was listed.
     ///
     /// Rule: after the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
     pub fn enqueue_due(&mut self, now: Time) {
@@ -181,9 +183,9 @@ impl<C: Controller> WorkQueue<C> {
         self.set_wake_time(key.clone(), reconcile.wake_at);
     }
 
-    /// Returns the next step for the runner, and removes it from the queue: the calls to make within the limit of calls
-    /// in flight, the measurements to start, the events to record, the time at which the next key is due, and whether
-    /// to list every kind again. Reconciles no key.
+    /// Returns what the runner does next, and removes it from this work queue: the calls to make within the limit of
+    /// calls in flight, the measurements to start, the events to record, the time at which the next key is due, and
+    /// whether to list every kind again. Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
@@ -197,21 +199,21 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Passes the outcome of a call to the controller, and enqueues the keys to reconcile.
-    pub fn done(&mut self, call: &C::Call, outcome: Outcome, now: Time) {
+    pub fn apply_outcome(&mut self, call: &C::Call, outcome: Outcome, now: Time) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        let requeue = self.controller.done(call, outcome, now);
+        let requeue = self.controller.apply_outcome(call, outcome, now);
         self.events.extend(requeue.events);
         self.enqueue(requeue.keys, now);
     }
 
     /// Passes the result of a measurement of a rollout check to the controller, and enqueues the keys to reconcile.
-    pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
-        let keys = self.controller.measured(measurement, measured, now);
+    pub fn apply_measurement(&mut self, measurement: &Measurement, measured: &MeasurementResult, now: Time) {
+        let keys = self.controller.apply_measurement(measurement, measured, now);
         self.enqueue(keys, now);
     }
 
-    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`], and retries the key later. Returns
-    /// `false` if the controller cannot recover.
+    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::apply_outcome`], and retries the key later.
+    /// Returns `false` if the controller cannot recover.
     pub fn recover(&mut self, key: &C::Key, now: Time) -> bool {
         let Some(at) = self.controller.recover(key, now) else { return false };
         self.set_wake_time(key.clone(), Some(at));
@@ -227,8 +229,8 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
-    /// Sets the time at which a key is reconciled even without an event. It replaces the previous time. `None` removes
-    /// it.
+    /// Sets the time at which a key is reconciled even if no event enqueues it. It replaces the previous time. `None`
+    /// removes the time.
     fn set_wake_time(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
             self.due.remove(&(before, key.clone()));
@@ -326,7 +328,7 @@ mod tests {
             unreachable!("this test sends nothing")
         }
 
-        fn done(&mut self, call: &Text, outcome: Outcome, now: Time) -> Requeue<Text> {
+        fn apply_outcome(&mut self, call: &Text, outcome: Outcome, now: Time) -> Requeue<Text> {
             self.asked.remove(call);
             self.marked.remove(call);
             if matches!(outcome, Outcome::Refused(_)) {
@@ -342,7 +344,7 @@ mod tests {
     }
 
     fn step(queue: &mut WorkQueue<Copier>, now_s: i64, expected: Expect) {
-        let step = queue.next(Time::from_secs(now_s));
+        let step = queue.reconcile_due(Time::from_secs(now_s));
         let wake_at = step.wake_at.map_or_else(|| "-".to_string(), |it| it.to_rfc3339());
         expected.assert_eq(&format!("{} | {wake_at}", step.calls.join(" ")));
     }
@@ -355,9 +357,9 @@ mod tests {
         queue.apply(listed(1, &[]), Time::from_secs(0));
         step(&mut queue, 0, expect!["x y | -"]);
         step(&mut queue, 0, expect![" | -"]);
-        queue.done(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5));
+        queue.apply_outcome(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5));
         step(&mut queue, 5, expect!["z | 1970-01-01T00:00:06Z"]);
-        queue.done(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
+        queue.apply_outcome(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
         step(&mut queue, 5, expect![" | 1970-01-01T00:00:06Z"]);
         step(&mut queue, 6, expect!["x | -"]);
     }
@@ -368,7 +370,7 @@ mod tests {
         queue.apply(listed(0, &["x"]), Time::from_secs(5000));
         queue.apply(listed(1, &[]), Time::from_secs(5000));
         step(&mut queue, 5000, expect!["x | -"]);
-        queue.done(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5000));
+        queue.apply_outcome(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5000));
         step(&mut queue, 5000, expect![" | 1970-01-01T01:23:21Z"]);
         // An hour back: the key is reconciled, and the controller decides whether to wait.
         queue.controller.marked.insert("x".into(), None);
@@ -393,7 +395,7 @@ mod tests {
     fn url_paths_of_objects() {
         let paths = Copier::default().watches().into_iter().map(|it| it.resource);
         let paths: Vec<String> =
-            paths.flat_map(|it| [it.collection(None), it.path(&ObjectKey::new("a", "b/c"))]).collect();
+            paths.flat_map(|it| [it.collection_path(None), it.path(&ObjectKey::new("a", "b/c"))]).collect();
         expect![[r#"
             /api/v1/configmaps
             /api/v1/namespaces/a/configmaps/b%2Fc

@@ -7,7 +7,7 @@ use alloc::collections::BTreeSet;
 use muster_api::time::{Time, earliest};
 use serde_json::Value;
 
-use super::controller_mode::status_entries;
+use super::controller_mode::managed_status_fields;
 use super::status::{self, ConditionInput};
 use super::{DecisionInput, next_wake_up};
 use crate::daemonset::facts::ConditionType;
@@ -19,9 +19,10 @@ use crate::daemonset::why::Why;
 
 /// Makes the plan of one DaemonSet in assist mode.
 ///
-/// Rule: in assist mode a DaemonSet is left alone if no policy selects it and it has no DaemonRollout. The plan of any
-/// other DaemonSet contains only verdicts, the DaemonRollout, deletes of outdated pods, events and conditions. Nothing
-/// is written until upstream's controller has recorded the template as the newest revision.
+/// Rule: in assist mode a DaemonSet is left alone if no policy selects it and it has no DaemonRollout. Only the
+/// conditions that this controller applied earlier are removed. The plan of any other DaemonSet contains only verdicts,
+/// the DaemonRollout, deletes of outdated pods, events and conditions. It is empty until upstream's controller has
+/// recorded the template as the newest revision.
 pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let (set, set_state) = (input.set, input.set_state);
     let mut plan = Plan::idle(set.clone());
@@ -49,7 +50,7 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
         allowed: budget,
         stalled_since: input.stalled_since(now),
         refused: None,
-        hold: progressive_plan::reported_hold(&plan, input, active),
+        hold: progressive_plan::hold_message_for_conditions(&plan, input, active),
         rollout: progressive_plan::rollout_report(&plan, active),
     };
     let wanted = settings.conditions.then_some(&progress);
@@ -58,7 +59,8 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
     plan
 }
 
-/// Whether assist mode acts on a DaemonSet: a policy selects it, or it has a DaemonRollout and the strategy `OnDelete`.
+/// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and the update
+/// strategy `OnDelete`.
 fn is_governed(active: &ActiveRollout) -> bool {
     let is_rolled_out_by_upstream = active.frozen == Some(FreezeReason::NotOnDelete);
     active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
@@ -67,7 +69,7 @@ fn is_governed(active: &ActiveRollout) -> bool {
 /// Returns the types of the status conditions that this controller has applied in assist mode. Reads them from the
 /// `managedFields` in `metadata`, the JSON of a DaemonSet's metadata.
 fn applied_conditions(metadata: &str) -> BTreeSet<ConditionType> {
-    let entries = status_entries(metadata);
+    let entries = managed_status_fields(metadata);
     let ours = entries.iter().filter(|it| it.manager == ASSIST_FIELD_MANAGER);
     let keys =
         ours.flat_map(|it| it.fields_v1["f:status"]["f:conditions"].as_object()).flat_map(|it| it.keys());

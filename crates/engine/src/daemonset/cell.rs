@@ -1,8 +1,8 @@
 //! A cell is the state of one DaemonSet on one node: the verdict, the writes that the node needs, and what the node
 //! adds to the totals of the DaemonSet.
 //!
-//! A cell depends only on its node and on the DaemonSet's pods on that node. So an event recomputes only the cells that
-//! it changes: the counts of the old cell are subtracted from the totals, and those of the new cell are added.
+//! A cell does not depend on other nodes, nor on pods on other nodes. So an event of a node or pod recomputes only the
+//! cells of that node: the counts of the old cell are subtracted from the totals, and those of the new cell are added.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::progressive::active::{ActiveRollout, NodeTarget, UpdateMode};
 use crate::daemonset::progressive::counts::NodeProgress;
-use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
 
 /// State of one DaemonSet on one node, and the writes that this state needs.
@@ -36,14 +36,15 @@ pub(crate) struct Cell {
     pub(crate) action: Option<RolloutAction>,
     /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
-    /// Which revision new pods on the node get: the current one, or the stable one, to which a rollback returns.
-    pub(crate) assigned: Assigned,
+    /// Which revision new pods on the node get: the current revision or, in a progressive rollout, the stable revision.
+    pub(crate) assigned: AssignedRevision,
     /// State of the node in the progressive rollout. `None` if the DaemonSet has no progressive rollout, or if the node
     /// was deleted.
     pub(crate) progress: Option<Box<NodeProgress>>,
     /// The pod from which the status counts of the node are taken, and the state of this pod for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
-    /// Why a needed write is not made yet. `None` if no write waits.
+    /// What the node waits for: why a needed write is not made yet, or why its pod is not available yet. `None` if the
+    /// node waits for nothing.
     pub(crate) waiting: Option<Why>,
     /// Why a pod on the node does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if no
     /// pod has a problem.
@@ -52,12 +53,12 @@ pub(crate) struct Cell {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// What the controller keeps only in memory about one DaemonSet on one node.
+/// The controller's state about one DaemonSet on one node that no API object stores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
     /// Backoff after failed pods on the node.
     pub(crate) backoff: Option<FailedPodBackoff>,
-    /// The last pod deletion on the node.
+    /// The last deletion of a pod of the DaemonSet on the node by the controller.
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct Totals {
     /// Number of nodes with an available pod. A node that is not eligible is counted only if the rollout is to delete
     /// that pod.
     pub(crate) available_or_leaving: i64,
-    /// Number of eligible nodes that wait for a write, by the reason for the wait.
+    /// Number of eligible nodes that wait ([`Cell::waiting`]), by [`Why::label`] of the reason.
     pub(crate) waiting: BTreeMap<Text, i64>,
     /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
     pub(crate) problem: BTreeMap<Text, i64>,
@@ -144,18 +145,16 @@ impl Totals {
         self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
-    /// Adds the counts of a cell to the totals.
     pub(crate) fn add(&mut self, cell: &Cell) {
-        self.add_multiple(cell, 1);
+        self.add_signed(cell, 1);
     }
 
-    /// Subtracts the counts of a cell from the totals.
     pub(crate) fn subtract(&mut self, cell: &Cell) {
-        self.add_multiple(cell, -1);
+        self.add_signed(cell, -1);
     }
 
     /// Adds the counts of a cell to the totals (`by` is 1), or subtracts them (`by` is -1).
-    fn add_multiple(&mut self, cell: &Cell, by: i64) {
+    fn add_signed(&mut self, cell: &Cell, by: i64) {
         let counts = &cell.counts;
         let counted = [
             (counts.desired, &mut self.desired),
@@ -183,7 +182,7 @@ impl Totals {
     }
 }
 
-/// Adds `by` to the count of a reason. A count that becomes zero is removed.
+/// Adds `by` to the count of a reason. Removes the reason if its count becomes zero.
 fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     if let Some(count) = counts.get_mut(reason) {
         *count += by;
@@ -197,8 +196,9 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 
 /// Computes the cell of one DaemonSet on one node: verdict, roster, rollout state and counts.
 ///
-/// `current` is the current revision of the DaemonSet. In a progressive rollout the node may be assigned the stable
-/// revision instead, which then decides about placement and about which pods are up to date.
+/// `node` is `None` if the node was deleted and only its pods are left. `current` is the current revision of the
+/// DaemonSet. In a progressive rollout the node may be assigned the stable revision instead. Then the pods of that
+/// revision count as up to date and, except in assist mode, placement uses its template.
 pub(crate) fn compute_cell(
     set: &Set,
     current: &TargetRevision,
@@ -211,7 +211,7 @@ pub(crate) fn compute_cell(
     let target = match progressive {
         Some(progressive) => progressive.target(set, current, node),
         None => NodeTarget {
-            assigned: Assigned::Current,
+            assigned: AssignedRevision::Current,
             revision: current,
             template: &set.template,
             mode: UpdateMode::Plain,
@@ -244,7 +244,8 @@ pub(crate) fn compute_cell(
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
-    let is_held = target.assigned == Assigned::Stable && counted.is_some_and(|it| !current.is_up_to_date(it));
+    let is_held =
+        target.assigned == AssignedRevision::Stable && counted.is_some_and(|it| !current.is_up_to_date(it));
     let waiting = waiting.or_else(|| is_held.then_some(Why::HeldByRollout));
     // The rollout ignores a node that only keeps its old pod because of a taint.
     let has_old = (runs && pods.iter().any(|it| it.is_live() && !assigned.is_up_to_date(it)))
@@ -267,7 +268,10 @@ pub(crate) fn compute_cell(
             old_pod: has_old,
             budget_use: node_rollout.budget_use,
         },
-        problem: pods.iter().filter(|it| !it.is_ready() && !it.is_gone()).find_map(|it| it.problem.clone()),
+        problem: pods
+            .iter()
+            .filter(|it| !it.is_ready() && !it.is_terminal_and_deleting())
+            .find_map(|it| it.problem.clone()),
         pod: counted.map(|it| {
             let why = match availability_of_pod {
                 Some(Err(why)) => why,

@@ -13,11 +13,11 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 
 use crate::controller::{
-    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measured, Measurement,
-    ObjectReference, Outcome, Priority, Reconcile, Request, Requeue, Watch,
+    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measurement,
+    MeasurementResult, ObjectReference, Outcome, Priority, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
-use crate::daemonset::facts::{self, Fact, Kind, Set};
+use crate::daemonset::facts::{self, Kind, Set, WatchedObject};
 use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
@@ -26,7 +26,7 @@ use crate::daemonset::planner::Planner;
 /// DaemonSet does not block the others.
 const CALLS_PER_PLAN_MAX: usize = 32;
 
-/// Delay before a DaemonSet is reconciled again after its first panic. The delay doubles with each panic.
+/// Delay before a DaemonSet is reconciled again after its first panic. The delay doubles with each panic in a row.
 const PANIC_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a DaemonSet is reconciled again after a panic.
 const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
@@ -39,12 +39,12 @@ pub struct DaemonSetController {
     workers: usize,
     /// The plans that are being executed, by DaemonSet.
     executions: BTreeMap<ObjectKey, RunningPlan>,
-    /// Number of executions started so far. It numbers the executions, so that the late outcome of a call is not
-    /// applied to a newer execution.
+    /// Number of executions started so far. It is also the number of the newest execution. The late outcome of a call
+    /// is not applied to an execution with another number.
     started: u64,
-    /// Number of reconciles that made a plan or were delayed by backoff.
+    /// Number of reconciles so far, without those that only continued the execution of a plan.
     reconciles: u64,
-    /// The last plan of each DaemonSet.
+    /// The plan of the last reconcile of each DaemonSet.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
     /// Backoffs of the DaemonSets whose reconcile panicked.
     panics: BTreeMap<ObjectKey, PanicBackoff>,
@@ -77,17 +77,18 @@ struct PanicBackoff {
 pub struct SetCall {
     pub set: Arc<Set>,
     pub call: Call,
-    /// Number of the execution that sent the call. Zero if the call is part of no plan.
+    /// Number of the execution that sent the call. Zero if the call is not part of a plan.
     execution: u64,
     /// Whether the controller or the scheduler binds created pods.
     binding: Binding,
-    /// JSON of the pod to create, encoded once for all nodes. `None` for other calls.
+    /// JSON of the pod to create, encoded once for all nodes. `None` for other calls, and if the pod must be encoded
+    /// for each node.
     encoded_pod: Option<Arc<EncodedPod>>,
 }
 
 impl SetCall {
-    /// Creates a call that is part of no plan.
-    pub fn single(set: Arc<Set>, call: Call, binding: Binding) -> Self {
+    /// Creates a call that is not part of a plan. [`DaemonSetController`] ignores its outcome.
+    pub fn standalone(set: Arc<Set>, call: Call, binding: Binding) -> Self {
         Self { set, call, execution: 0, binding, encoded_pod: None }
     }
 
@@ -103,7 +104,7 @@ impl SetCall {
     }
 }
 
-/// Formats a call for logs as verb, resource and name: `create pods on n1`.
+/// Formats a call for logs as verb, resource and name: `delete pods web-1`. A create and a list have no name.
 impl fmt::Display for SetCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = manifest::call_target(&self.set, &self.call);
@@ -119,7 +120,7 @@ impl fmt::Display for SetCall {
 }
 
 impl DaemonSetController {
-    /// Creates a controller that executes at most `workers` plans at a time.
+    /// Creates a controller that executes at most `workers` plans at a time, and at least one.
     pub fn new(settings: Settings, workers: usize) -> Self {
         Self {
             planner: Planner::new(settings),
@@ -137,18 +138,19 @@ impl DaemonSetController {
         &self.planner
     }
 
-    /// Returns the plan of the last reconcile of a DaemonSet. `None` if that DaemonSet does not exist.
+    /// Returns the plan of the last reconcile of a DaemonSet. `None` if that reconcile made no plan, for example
+    /// because the DaemonSet did not exist.
     pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
         self.plans.get(key)
     }
 
     /// Returns the number of reconciles so far, without those that only continued the execution of a plan.
-    pub fn reconciles(&self) -> u64 {
+    pub fn reconcile_count(&self) -> u64 {
         self.reconciles
     }
 
     /// Returns the number of plans that are being executed.
-    pub fn executing_plans(&self) -> usize {
+    pub fn executing_plan_count(&self) -> usize {
         self.executions.len()
     }
 
@@ -158,7 +160,7 @@ impl DaemonSetController {
         self.panics.get(key).map(|it| it.until)
     }
 
-    /// Starts the execution of a plan, and returns its first calls.
+    /// Starts the execution of a plan, and returns its first calls. An idle plan is not executed.
     fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
         let mut reconcile = Reconcile {
             measurements: plan.measurements.clone(),
@@ -196,7 +198,8 @@ impl DaemonSetController {
         reconcile
     }
 
-    /// Returns the calls that the execution of a DaemonSet's plan may send now.
+    /// Returns the calls that the execution of a DaemonSet's plan may send now: so many that at most
+    /// [`CALLS_PER_PLAN_MAX`] are in flight.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
         let Some(RunningPlan { number, execution, encoded_pod, encoded_stable_pod }) =
@@ -233,7 +236,7 @@ impl DaemonSetController {
         };
         let set = execution.set().clone();
         let report = execution.finish();
-        self.planner.done(key, &report, now);
+        self.planner.apply_report(key, &report, now);
         (true, report.events.into_iter().map(|event| event_about(&set, event)).collect())
     }
 }
@@ -251,7 +254,7 @@ pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
 }
 
 impl Controller for DaemonSetController {
-    type Fact = Fact;
+    type Fact = WatchedObject;
     type Key = ObjectKey;
     type Call = SetCall;
 
@@ -259,20 +262,24 @@ impl Controller for DaemonSetController {
         Kind::ALL.map(Kind::watch).into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-        facts::decode_fact(kind_of(watch), object, shared)
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<WatchedObject, Malformed> {
+        facts::decode_object(kind_of(watch), object, shared)
     }
 
-    fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode_deleted(
+        watch: &Watch,
+        object: &[u8],
+        shared: &mut Interner,
+    ) -> Result<WatchedObject, Malformed> {
         facts::decode_deleted(kind_of(watch), object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
+    fn apply(&mut self, event: Event<WatchedObject>, _: Time) -> Vec<ObjectKey> {
         self.planner.apply(event)
     }
 
-    fn bookmark(&mut self, kind: usize, resource_version: u64) -> Vec<ObjectKey> {
-        self.planner.bookmark(Kind::ALL[kind], resource_version)
+    fn apply_bookmark(&mut self, kind: usize, resource_version: u64) -> Vec<ObjectKey> {
+        self.planner.apply_bookmark(Kind::ALL[kind], resource_version)
     }
 
     fn on_forbidden(&mut self, kind: usize) -> Vec<ObjectKey> {
@@ -282,7 +289,7 @@ impl Controller for DaemonSetController {
     /// Whether a plan of the DaemonSet may be made or continued now.
     ///
     /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan that is
-    /// being executed may always continue.
+    /// being executed continues if it has a call to send and fewer than `CALLS_PER_PLAN_MAX` calls in flight.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
         match self.executions.get(key) {
             Some(RunningPlan { execution, .. }) => {
@@ -348,7 +355,7 @@ impl Controller for DaemonSetController {
         }
     }
 
-    fn done(&mut self, call: &SetCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+    fn apply_outcome(&mut self, call: &SetCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
         let key = call.set.key.clone();
         let Some(running) = self.executions.get_mut(&key).filter(|it| it.number == call.execution) else {
             return Requeue::default();
@@ -358,8 +365,13 @@ impl Controller for DaemonSetController {
         Requeue { keys: [key].into(), events }
     }
 
-    fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) -> Vec<ObjectKey> {
-        let is_known = self.planner.measured(measurement, measured, now);
+    fn apply_measurement(
+        &mut self,
+        measurement: &Measurement,
+        measured: &MeasurementResult,
+        now: Time,
+    ) -> Vec<ObjectKey> {
+        let is_known = self.planner.record_measurement(measurement, measured, now);
         Vec::from_iter(is_known.then(|| measurement.set.clone()))
     }
 
@@ -369,14 +381,14 @@ impl Controller for DaemonSetController {
 
     /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns its end.
     ///
-    /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed, which doubles with each
-    /// panic. Other DaemonSets continue. The cells of all DaemonSets are recomputed, because the panic may have left
-    /// them inconsistent.
+    /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed. The delay doubles with
+    /// each panic in a row. Other DaemonSets are reconciled as usual. The cells of all DaemonSets are recomputed,
+    /// because the panic may have left them inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
-        self.planner = self.planner.from_scratch();
+        self.planner = self.planner.with_all_cells_dirty();
         self.planner.forget_measurements(key);
         if let Some(RunningPlan { execution, .. }) = self.executions.remove(key) {
-            self.planner.done(key, &ExecutionReport::unknown(execution.set()), now);
+            self.planner.apply_report(key, &ExecutionReport::after_panic(execution.set()), now);
         }
         let count = self.panics.get(key).map_or(0, |it| it.count);
         let until = now + PANIC_RETRY_DELAY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_DELAY_MAX);

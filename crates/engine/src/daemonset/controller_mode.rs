@@ -1,5 +1,5 @@
-//! Which controller writes the status of a DaemonSet, read from its `managedFields`. Clients learn from it whether this
-//! controller runs in assist mode.
+//! Determines from the `managedFields` of a DaemonSet which controller writes its status. Clients use this to find out
+//! whether Muster's controller runs in assist mode.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,25 +9,28 @@ use serde_json::Value;
 
 use super::manifest::{ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER};
 
-/// How this controller acts on a DaemonSet, as far as the DaemonSet itself shows it.
+/// The mode in which this controller acts on a DaemonSet, as far as the `managedFields` of the DaemonSet show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControllerMode {
-    /// It is the DaemonSet controller: it creates the pods, also those of the stable revision.
+    /// This controller replaces upstream's DaemonSet controller: it creates all pods, also those of the stable
+    /// revision.
     Own,
-    /// It runs beside upstream's DaemonSet controller, which creates all pods from the newest template (assist mode).
+    /// Assist mode: this controller runs beside upstream's DaemonSet controller, which creates all pods from the newest
+    /// template.
     Assist,
-    /// Neither mode has written the status of the DaemonSet, or another controller wrote the counts afterwards.
+    /// This controller has not written the status of the DaemonSet, or another controller has written node counts
+    /// since.
     Unknown,
 }
 
 impl ControllerMode {
-    /// Returns the mode from the JSON of a DaemonSet's metadata.
+    /// Returns the mode in which this controller acts on a DaemonSet. `metadata` is the JSON of the DaemonSet's
+    /// metadata.
     ///
     /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. If
-    /// another field manager has written counts since the last write in own mode, and no condition was applied in
-    /// assist mode, the mode is not known.
+    /// the last write was in own mode, and another field manager has written node counts since, the mode is not known.
     pub fn of(metadata: &str) -> Self {
-        let entries = status_entries(metadata);
+        let entries = managed_status_fields(metadata);
         let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
             entries.iter().filter(|it| is_counted(it)).map(|it| it.time.as_str()).max()
         };
@@ -54,7 +57,7 @@ pub(super) struct ManagedFieldsEntry {
     pub(super) manager: String,
     #[serde(default)]
     subresource: String,
-    /// Time of the manager's last change of these fields, in RFC 3339.
+    /// Time at which the manager last changed these fields, in RFC 3339. Empty if it is missing.
     #[serde(default)]
     time: String,
     #[serde(default)]
@@ -62,7 +65,8 @@ pub(super) struct ManagedFieldsEntry {
 }
 
 impl ManagedFieldsEntry {
-    /// Whether the manager owns counts of nodes. Only DaemonSet controllers write them.
+    /// Whether the manager owns a node count of the status, such as `numberReady`. Only DaemonSet controllers write
+    /// these counts.
     fn has_counts(&self) -> bool {
         let fields = self.fields_v1["f:status"].as_object();
         let mut names = fields.into_iter().flat_map(|it| it.keys());
@@ -70,9 +74,9 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// Returns the entries of the `managedFields` in `metadata`, the JSON of a DaemonSet's metadata, that are about the
-/// status. Empty if the JSON cannot be decoded.
-pub(super) fn status_entries(metadata: &str) -> Vec<ManagedFieldsEntry> {
+/// Returns the `managedFields` entries for the subresource `status`. `metadata` is the JSON of a DaemonSet's metadata.
+/// Empty if the JSON cannot be decoded.
+pub(super) fn managed_status_fields(metadata: &str) -> Vec<ManagedFieldsEntry> {
     /// The metadata of a DaemonSet, of which only `managedFields` is decoded.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -22,7 +22,7 @@ use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::progressive::active::ActiveRollout;
 use crate::daemonset::progressive::check::CheckMemory;
 use crate::daemonset::progressive::counts::RolloutCounts;
-use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
 use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
@@ -31,13 +31,14 @@ use crate::hash_ordered_map::HashOrderedMap;
 /// the totals and indexes without a pass over all cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
-    /// The revisions of the DaemonSet.
+    /// The current revision of the DaemonSet, and the writes that its revisions need.
     pub(crate) history: RevisionHistory,
     /// The state of the DaemonSet on each node, by name of the node.
     pub(crate) cells: HashOrderedMap<Text, Cell>,
     /// Sums of the counts of all cells.
     pub(crate) totals: Totals,
-    /// Nodes whose cell has a create or delete that uses no rollout budget, in update order.
+    /// Nodes whose cell has a create or delete that uses no rollout budget, in update order: pairs of
+    /// [`TargetRevision::update_order`] and node name.
     writes: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a rollout action that uses rollout budget, in update order.
     candidates: BTreeSet<(u64, Text)>,
@@ -100,12 +101,13 @@ impl SetState {
         self.reindex_cell(current, node, before.as_ref(), flags);
     }
 
-    /// Returns the rollout actions that use rollout budget, with their nodes in update order.
+    /// Returns the rollout actions that use rollout budget, each with its node, in update order.
     pub(crate) fn candidate_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
         self.actions(&self.candidates)
     }
 
-    /// Returns the rollout actions of nodes whose old pod is not Ready, with their nodes in update order.
+    /// Returns the actions of a progressive rollout that replace a pod which is not Ready, each with its node, in
+    /// update order.
     pub(crate) fn not_ready_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
         self.actions(&self.not_ready)
     }
@@ -198,7 +200,7 @@ impl CellFlags {
 pub(crate) struct RolloutProgress {
     /// The revision hash label of the pods that the rollout creates.
     pub(crate) hash: Text,
-    /// The generation of the DaemonSet.
+    /// The generation of the DaemonSet that the counts belong to.
     pub(crate) generation: i64,
     /// The highest number of nodes with an up-to-date pod so far.
     pub(crate) updated: i64,
@@ -223,7 +225,7 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) set_state: &'a SetState,
     /// Number of pods by revision hash label, finished pods included.
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
-    /// Returns the pods with a revision hash label.
+    /// Returns the pods whose revision hash label has this value, sorted by key.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     /// Progress of the DaemonSet's rollout. `None` before the first plan.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
@@ -248,8 +250,9 @@ impl DecisionInput<'_> {
     }
 }
 
-/// Makes the plan of one DaemonSet in five steps: adopt and release objects, determine the current revision, create and
-/// delete pods on every node, advance the rollout within its budget, update the status.
+/// Makes the plan of one DaemonSet. A plan that adopts or releases objects contains no other write. Any other plan
+/// records the current revision, creates and deletes pods, advances the rollout within its budget, prunes revisions and
+/// updates the status.
 pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let set = input.set;
     let mut plan = Plan::idle(set.clone());
@@ -277,7 +280,7 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
         return plan;
     };
     plan.hash = current.hash.clone();
-    add_roster_writes(&mut plan, input, settings);
+    add_unbudgeted_writes(&mut plan, input, settings);
     let progressive = input.set_state.progressive.as_ref();
     let budget = match progressive {
         Some(active) => progressive_plan::advance(&mut plan, input, active, settings, now),
@@ -288,16 +291,16 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     let stalled_since = input.stalled_since(now);
     let allowed = if matches!(set.rollout, UpdateStrategy::Drain(_)) { budget } else { 0 };
     let creates = !plan.create.is_empty() || !plan.create_stable.is_empty();
-    let refused = status::refused_creates(set, input.creates).filter(|_| creates);
+    let refused = status::create_refusal(set, input.creates).filter(|_| creates);
     let rollout = progressive.and_then(|active| progressive_plan::rollout_report(&plan, active));
-    let hold = progressive.and_then(|it| progressive_plan::reported_hold(&plan, input, it));
+    let hold = progressive.and_then(|it| progressive_plan::hold_message_for_conditions(&plan, input, it));
     let progress = ConditionInput { budget, allowed, stalled_since, refused, hold, rollout };
     plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
     plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
     plan
 }
 
-/// Checks that the selector of a DaemonSet can be used. If not, the error is the event that reports the problem.
+/// Checks that the selector of a DaemonSet is valid. If not, the error is the event that reports the problem.
 ///
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
 /// template. An event reports the problem.
@@ -323,9 +326,9 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// Adds to the plan the creates and deletes of the rosters, which use no rollout budget: at most [`Settings::burst`] of
-/// each.
-fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
+/// Adds the creates and deletes of all cells that use no rollout budget to the plan, until it has [`Settings::burst`]
+/// creates and as many deletes.
+fn add_unbudgeted_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };
         let may_create = plan.create.len() + plan.create_stable.len() < settings.burst;
@@ -345,12 +348,12 @@ fn add_roster_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Sett
     }
 }
 
-/// Adds the create of a pod on a node to the plan, for the reason `why`. `assigned` selects the current or the stable
-/// revision.
-pub(crate) fn add_create(plan: &mut Plan, assigned: Assigned, node: Text, why: Why) {
+/// Adds the create of a pod on a node to the plan, for the reason `why`. `assigned` is the revision of the pod: the
+/// current or the stable one.
+pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text, why: Why) {
     match assigned {
-        Assigned::Current => plan.create.push((node, why)),
-        Assigned::Stable => plan.create_stable.push((node, why)),
+        AssignedRevision::Current => plan.create.push((node, why)),
+        AssignedRevision::Stable => plan.create_stable.push((node, why)),
     }
 }
 
@@ -380,15 +383,15 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
             _ => break,
         }
     }
-    let removals: Vec<(Arc<Pod>, Why)> = removals(input, settings).collect();
+    let removals: Vec<(Arc<Pod>, Why)> = pods_to_remove(input, settings).collect();
     plan.delete.extend(removals.into_iter().take(settings.burst.saturating_sub(plan.delete.len())));
     allowed
 }
 
-/// Returns the old pods to delete on nodes that are no longer eligible, with the reasons. Only surplus pods are deleted,
-/// so that as many available pods remain as there are eligible nodes, and at most [`Settings::burst`]. Only needed with
-/// `maxSurge`: with `maxUnavailable`, such a pod is deleted within the rollout budget.
-pub(crate) fn removals<'a>(
+/// Returns the old pods to delete on nodes that are no longer eligible, with the reasons, at most [`Settings::burst`].
+/// So many pods are returned that at least as many available pods remain as there are eligible nodes. Empty without
+/// `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these pods within the rollout budget.
+pub(crate) fn pods_to_remove<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,
 ) -> impl Iterator<Item = (Arc<Pod>, Why)> + use<'a> {
@@ -402,7 +405,7 @@ pub(crate) fn removals<'a>(
     })
 }
 
-/// Adds to the plan the relabels of pods and the deletes of revisions.
+/// Adds the relabels of the pods of duplicate revisions, and the deletes of revisions, to the plan.
 ///
 /// Rule: pods of a revision that is a byte-equal duplicate of the current one get the hash label of the current
 /// revision. A duplicate without pods is deleted.
@@ -418,7 +421,7 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let stable = input.set_state.progressive.as_ref().and_then(|it| it.stable.as_ref());
     let is_stable = |it: &Revision| stable.is_some_and(|stable| stable.target.revision.uid == it.uid);
     for duplicate in history.duplicates.iter().filter(|it| !is_stable(it)) {
-        match duplicate.hash().filter(|it| is_carried(Some(it)) && **it != plan.hash) {
+        match duplicate.hash_label().filter(|it| is_carried(Some(it)) && **it != plan.hash) {
             Some(hash) => {
                 let pods = (input.pods_with_hash)(hash).into_iter();
                 plan.relabel.extend(pods.map(|pod| (pod, plan.hash.clone())));
@@ -427,16 +430,16 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
         }
     }
     let identity = input.set.template.identity;
-    let is_superseded = |it: &Revision| it.hash() == Some(&plan.hash) && it.identity == Some(identity);
-    let is_free = |it: &Revision| !is_carried(it.hash()) || is_superseded(it);
+    let is_superseded = |it: &Revision| it.hash_label() == Some(&plan.hash) && it.identity == Some(identity);
+    let is_free = |it: &Revision| !is_carried(it.hash_label()) || is_superseded(it);
     let free = history.prunable.iter().filter(|it| is_free(it) && !is_stable(it));
     plan.prune.extend(free.take(history.excess).cloned());
 }
 
 /// Adds the events about deleted pods and invalid fields to the plan.
 ///
-/// Rule: an event with upstream's reason reports each failed or succeeded pod that is deleted, and each invalid field
-/// of the spec.
+/// Rule: an event with upstream's reason reports each failed or succeeded pod that is deleted. Once per generation, an
+/// event reports each invalid field of the spec.
 fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
@@ -462,9 +465,9 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 /// Returns the time at which the DaemonSet must be reconciled again even without an event. `None` if there is no such
 /// time.
 ///
-/// Rule: a plan has a wake-up time if its DaemonSet must be reconciled again even without an event. If a cell changes
-/// with time, the wake-up time is at most 30 seconds from now, or `minReadySeconds` if that is longer. So the
-/// controller notices a clock that was set forward.
+/// Rule: the wake-up time is the earliest time at which a cell or the revision history changes without an event, but at
+/// most 30 seconds from now, or `minReadySeconds` plus one second if that is longer. So the controller notices a clock
+/// that was set forward. The time at which an incomplete rollout counts as stalled is a wake-up time too.
 pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);

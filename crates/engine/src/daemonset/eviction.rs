@@ -19,10 +19,10 @@ const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a refused eviction is retried, unless the API server requests a longer one.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Minimum time between two plans with evictions while the API server refuses all evictions.
+/// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of evictions in one plan while the API server refuses all evictions. With one such plan per second,
-/// evictions on all 5,000 nodes of a large cluster are tried within about 8 minutes.
+/// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods. With one
+/// such plan per second, evictions on all 5,000 nodes of a large cluster are tried within about 8 minutes.
 const PROBES_MAX: usize = 10;
 
 /// First words of the report about refused evictions in a status message.
@@ -34,7 +34,8 @@ pub(crate) const MESSAGE_START: &str = "evictions refused: ";
 pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, NodeRefusal>,
-    /// Time before which no eviction is sent. `None` unless the API server refused all evictions of the last plan.
+    /// Time before which no eviction is sent. `None` unless the API server refused all evictions of the last plan that
+    /// had any.
     probe_at: Option<Time>,
 }
 
@@ -52,13 +53,13 @@ struct NodeRefusal {
 
 impl RefusedEvictions {
     /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
-    /// on nodes whose pod was deleted.
+    /// on nodes whose pod was deleted. Sets the time before which no eviction is sent if all evictions were refused.
     ///
     /// Rule: a refused eviction uses no rollout budget. It is tried again after a delay that doubles with each refusal,
     /// from 1 s to 30 s. If the API server requested a longer delay, that delay is used. While all evictions are
     /// refused, at most 10 are tried per second.
     pub(crate) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
-        report.deleted_on().for_each(|node| drop(self.nodes.remove(node)));
+        report.nodes_with_deleted_pods().for_each(|node| drop(self.nodes.remove(node)));
         for (node, refusal) in &report.eviction_refusals {
             let before = self.nodes.get(node).filter(|it| it.pod == refusal.pod);
             let delay = before.map_or(RETRY_DELAY_MIN, |it| (it.delay * 2).min(RETRY_DELAY_MAX));
@@ -73,19 +74,19 @@ impl RefusedEvictions {
         }
     }
 
-    /// Removes the refusals of pods that no longer run. `pods_of` returns the pods of a node.
-    pub(crate) fn retain_pods<'a>(&mut self, pods_of: impl Fn(&Text) -> &'a [Arc<Pod>]) {
+    /// Removes all refusals whose pod no longer runs. `pods_of` returns the pods of a node.
+    pub(crate) fn drop_ended_refusals<'a>(&mut self, pods_of: impl Fn(&Text) -> &'a [Arc<Pod>]) {
         self.nodes.retain(|node, refusal| is_running(refusal, pods_of(node)));
     }
 
-    /// Removes the refusal on a node if the refused pod no longer runs. `pods` are all pods of the node.
-    pub(crate) fn update_node(&mut self, node: &Text, pods: &[Arc<Pod>]) {
+    /// Removes the refusal on a node if its pod no longer runs. `pods` are all pods of the DaemonSet on the node.
+    pub(crate) fn drop_ended_refusal(&mut self, node: &Text, pods: &[Arc<Pod>]) {
         if self.nodes.get(node).is_some_and(|it| !is_running(it, pods)) {
             self.nodes.remove(node);
         }
     }
 
-    /// Limits all retry times to `now` plus the maximum delay. Otherwise retries would come too late after the clock
+    /// Limits each retry time to `now` plus the maximum delay. Otherwise retries would come too late after the clock
     /// was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
@@ -94,26 +95,27 @@ impl RefusedEvictions {
         self.probe_at = self.probe_at.map(|at| at.min(now + PROBE_INTERVAL));
     }
 
-    /// Returns the time before which the pod on a node must not be evicted, because its eviction was refused. `None` if
-    /// it may be evicted now.
+    /// Returns the time before which a pod must not be evicted, because its eviction was refused. `None` if the pod may
+    /// be evicted now.
     pub(crate) fn retry_at(&self, node: &Text, pod: &Pod, now: Time) -> Option<Time> {
         let refusal = self.nodes.get(node).filter(|it| it.pod == pod.uid)?;
         Some(refusal.retry_at).filter(|at| now < *at)
     }
 
-    /// Returns the time until which all evictions of the DaemonSet must wait. `None` if pods may be evicted now.
+    /// Returns the time before which no pod of the DaemonSet may be evicted, because all evictions were refused. `None`
+    /// if pods may be evicted now.
     pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
         self.probe_at.filter(|at| now < *at)
     }
 
     /// Returns the maximum number of evictions in the next plan: [`PROBES_MAX`] while the API server refuses all
     /// evictions, otherwise unlimited.
-    pub(crate) fn limit(&self) -> usize {
+    pub(crate) fn max_per_plan(&self) -> usize {
         if self.probe_at.is_some() { PROBES_MAX } else { usize::MAX }
     }
 
-    /// Returns the report about refused evictions for the status message. Counts only nodes for which `is_counted`
-    /// returns true. `None` if no eviction is counted.
+    /// Returns the part of the status message about refused evictions. It counts only nodes for which `is_counted`
+    /// returns true. `None` if there are no such nodes.
     pub(crate) fn message(&self, is_counted: impl Fn(&Text) -> bool) -> Option<String> {
         let mut counts: BTreeMap<&RefusalReason, usize> = BTreeMap::new();
         for (_, refusal) in self.nodes.iter().filter(|(node, _)| is_counted(node)) {
@@ -122,20 +124,20 @@ impl RefusedEvictions {
         let count = |reason| counts.get(&reason).copied().filter(|it| 0 < *it);
         let mut parts = Vec::new();
         if let Some(nodes) = count(RefusalReason::DisruptionBudget) {
-            parts.push(format!("a PodDisruptionBudget holds {}", node_count(nodes)));
+            parts.push(format!("a PodDisruptionBudget holds {}", node_count_text(nodes)));
         }
         if let Some(nodes) = count(RefusalReason::MissingRole) {
             parts.push(format!(
                 "the controller's role does not grant create on pods/eviction ({}): apply \
                  deploy/kubernetes/access/eviction-role.yaml",
-                node_count(nodes)
+                node_count_text(nodes)
             ));
         }
         let is_other = |(reason, _): &(&RefusalReason, usize)| matches!(reason, RefusalReason::Other(_));
         let others: Vec<(&RefusalReason, usize)> = counts.into_iter().filter(is_other).collect();
         if let Some((RefusalReason::Other(message), _)) = others.first() {
             let nodes = others.iter().map(|(_, nodes)| nodes).sum();
-            parts.push(format!("{}: {message}", node_count(nodes)));
+            parts.push(format!("{}: {message}", node_count_text(nodes)));
         }
         (!parts.is_empty()).then(|| format!("{MESSAGE_START}{}", parts.join(", ")))
     }
@@ -147,6 +149,6 @@ fn is_running(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
 }
 
 /// Formats a number of nodes: `1 node`, `2 nodes`.
-fn node_count(nodes: usize) -> String {
+fn node_count_text(nodes: usize) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
 }

@@ -26,15 +26,15 @@ use crate::daemonset::why::Why;
 /// One call to the API server. The module `manifest` builds its request body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Reads the DaemonSet from the API server, not from a cache.
+    /// Reads the DaemonSet from the API server, not from the controller's cache.
     ReadSet,
-    /// Lists the pods that match the DaemonSet's selector. Reads from the API server, not from a cache.
+    /// Lists the pods that match the DaemonSet's selector, from the API server, not from the controller's cache.
     ListPods,
-    /// Reads a ControllerRevision by name from the API server, not from a cache.
+    /// Reads a ControllerRevision by name from the API server, not from the controller's cache.
     ReadRevision { name: Text },
     /// Adopts or releases a pod or a ControllerRevision.
     Claim(Claim),
-    /// Creates, renumbers or labels a ControllerRevision.
+    /// Creates, renumbers or labels a ControllerRevision, or stores the verdict about it.
     WriteRevision(RevisionWrite),
     /// Sets the revision hash label of a pod.
     RelabelPod { pod: Arc<Pod>, hash: Text },
@@ -49,7 +49,8 @@ pub enum Call {
     WriteRollout(RolloutWrite),
     /// Deletes a ControllerRevision that is no longer needed.
     DeleteRevision { revision: Arc<Revision> },
-    /// Writes the status of the DaemonSet. `of` is the version of the DaemonSet that the status was computed from.
+    /// Writes the status of the DaemonSet. The write succeeds only if `of` is still the stored version of the
+    /// DaemonSet.
     PutStatus { of: Arc<Set>, status: Status },
     /// Writes only the conditions of the DaemonSet, by server-side apply. Used in assist mode (`--assist`), where
     /// upstream's DaemonSet controller writes the rest of the status. Conditions that were applied before and are not
@@ -57,12 +58,12 @@ pub enum Call {
     ApplyConditions { conditions: Vec<Condition> },
 }
 
-/// The response of the API server to a call.
+/// The response of the API server to a call, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// An object was created or changed.
     Wrote { name: Text, resource_version: u64 },
-    /// The object was deleted.
+    /// The API server accepted the delete or the eviction.
     Deleted,
     /// The DaemonSet that was read.
     Set(Arc<Set>),
@@ -75,7 +76,8 @@ pub enum Response {
 }
 
 impl Response {
-    /// Decodes the response to a call. A response that cannot be decoded is treated like a missing response.
+    /// Decodes the response to a call. A response that cannot be decoded becomes the error [`CallError::NoAnswer`],
+    /// like a lost response.
     pub fn decode(call: &Call, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done(body) => Self::parse(call, &body).unwrap_or(Self::Refused(CallError::NoAnswer)),
@@ -136,7 +138,7 @@ impl Response {
     }
 }
 
-/// Whether the most recent pod creates succeeded, and why not. The DaemonSet's conditions report it.
+/// Whether the most recent pod creates succeeded and, if not, why. The DaemonSet's conditions report the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum CreateResult {
     /// No create was attempted yet, or no response has shown whether the API server accepts the pods.
@@ -156,9 +158,9 @@ impl CreateResult {
     /// Returns the create result for an error. It is `Unknown` if the error does not show whether the API server
     /// accepts the pod.
     ///
-    /// Rule: a create that policy refuses (missing service account, quota, priority class, Pod Security) stays refused
-    /// until a user changes an object, so the reason is kept for the conditions. A create that got no response, or that
-    /// was throttled, does not show whether the pod is acceptable.
+    /// Rule: a create that admission refuses (missing service account, quota, priority class, Pod Security) stays
+    /// refused until a user changes an object, so the reason is kept for the conditions. A create without a response,
+    /// or one that was throttled, does not show whether the API server accepts the pod.
     fn from_error(error: &CallError) -> Self {
         match error {
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
@@ -175,11 +177,11 @@ impl CreateResult {
     }
 }
 
-/// Maximum length in bytes of the reason why a create was refused, so that the condition message stays short.
+/// Maximum length in bytes of the reason why a create or an eviction was refused, so that condition messages stay
+/// short.
 const REFUSAL_REASON_BYTES_MAX: usize = 512;
 
-/// Returns the error message of a refused create, shortened, and without the name of the pod, which differs for each
-/// create.
+/// Returns the message of an error, shortened, and without the name of the pod, which differs for each call.
 fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
@@ -192,7 +194,7 @@ fn refusal_reason(error: &CallError) -> Text {
     Text::from(&reason[..until])
 }
 
-/// What the runner of an [`Execution`] does next. [`Execution::next`] returns it.
+/// What the caller of [`Execution::next`] must do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
     /// Send this call. More calls may be sent before its response is received.
@@ -217,11 +219,11 @@ pub struct Execution {
     batch: usize,
     /// Number of pod creates of the plan that were enqueued so far.
     at: usize,
-    /// Whether a create of the last batch failed.
+    /// Whether a create of the current batch failed.
     batch_failed: bool,
     /// Whether any call failed.
     failed: bool,
-    /// Whether a call failed that the pod writes depend on. If so, the later stages are skipped.
+    /// Whether a call failed on which the pod writes depend. If so, the later stages are skipped.
     stopped: bool,
     /// Number of failed attempts to write the status.
     status_tries: u8,
@@ -232,7 +234,7 @@ pub struct Execution {
 /// The stages of an execution, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ExecutionStage {
-    /// Lists the pods, if it is unknown whether an earlier write was applied.
+    /// Lists the pods, if the plan requests it ([`Plan::confirm`]).
     Confirm,
     /// Reads the DaemonSet before the first adoption.
     Recheck,
@@ -256,13 +258,13 @@ enum ExecutionStage {
     Done,
 }
 
-/// The result of an execution. It updates the expectations and the backoff of the DaemonSet, and contains the events to
-/// record.
+/// The result of an execution: what it wrote, which calls failed, when to retry, and the events to record. The
+/// in-memory state of the DaemonSet is updated from it.
 #[derive(Debug, Default)]
 pub struct ExecutionReport {
     /// UID of the DaemonSet.
     pub(crate) uid: Text,
-    /// Kind and resource version of each object that was written. The watch will deliver these versions.
+    /// Kind and resource version of each object that was written. The watches will deliver these versions.
     wrote: Vec<(Kind, u64)>,
     /// Pods that were deleted.
     deleted: Vec<Arc<Pod>>,
@@ -279,9 +281,9 @@ pub struct ExecutionReport {
     pub(crate) failed_on: Vec<Text>,
     /// Evictions that the API server refused, by node.
     pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
-    /// Number of pods that were evicted.
+    /// Number of pods whose eviction the API server accepted.
     pub(crate) evicted: usize,
-    /// The minimum delay before the DaemonSet is reconciled again. `None` if no retry is needed.
+    /// Minimum delay before the next plan of the DaemonSet. `None` if no retry is needed.
     pub(crate) retry: Option<Duration>,
     /// Result of the pod creates.
     pub(crate) creates: CreateResult,
@@ -304,16 +306,16 @@ pub(crate) struct EvictionRefusal {
 pub(crate) enum RefusalReason {
     /// A PodDisruptionBudget does not allow the eviction.
     DisruptionBudget,
-    /// The RBAC role of the controller does not grant `create` on `pods/eviction`.
+    /// The controller has no RBAC permission to `create` `pods/eviction`.
     MissingRole,
     /// Another error, with its message.
     Other(Text),
 }
 
 impl RefusalReason {
-    /// Returns why an eviction that failed with this error was refused. `None` if the error is no refusal, for example
-    /// because the pod has changed or the API server throttles the client. Then the eviction is retried like any other
-    /// call.
+    /// Returns why the API server refused an eviction with this error. `None` if the error is not a refusal, for
+    /// example because the pod has changed or the API server throttles the client. Then the eviction is retried like
+    /// any other call.
     fn from_error(error: &CallError) -> Option<Self> {
         match error {
             CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
@@ -337,12 +339,12 @@ const EVICTION_REFUSED: &str = "EvictionRefused";
 
 impl ExecutionReport {
     /// Returns the report of an execution that panicked. Any of its calls may have been applied.
-    pub fn unknown(set: &Set) -> Self {
+    pub fn after_panic(set: &Set) -> Self {
         Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
 
-    /// Adds the writes of this execution to the expectations: the changes that the watches must deliver before the next
-    /// plan.
+    /// Adds the writes of this execution to the expectations, so that the next plan is made after the watches have
+    /// delivered them. A list of pods ([`Call::ListPods`]) is applied to the expectations first.
     pub(crate) fn update_expectations(&self, expectations: &mut Expectations, now: Time) {
         if let Some(pods) = &self.confirmed {
             expectations.apply_pod_list(pods, now);
@@ -358,8 +360,8 @@ impl ExecutionReport {
         }
     }
 
-    /// Returns the nodes on which a pod was deleted.
-    pub(crate) fn deleted_on(&self) -> impl Iterator<Item = &Text> {
+    /// Returns the nodes whose pod was deleted or evicted.
+    pub(crate) fn nodes_with_deleted_pods(&self) -> impl Iterator<Item = &Text> {
         self.deleted.iter().filter_map(|it| it.target.as_ref())
     }
 
@@ -373,8 +375,8 @@ impl ExecutionReport {
         self.confirmed.is_some()
     }
 
-    /// Requests a retry after at least this delay.
-    fn retry(&mut self, after: Duration) {
+    /// Requests a retry after at least this delay. The longest requested delay is used.
+    fn request_retry(&mut self, after: Duration) {
         self.retry = Some(self.retry.unwrap_or_default().max(after));
     }
 }
@@ -408,12 +410,11 @@ impl Execution {
         .with_first_stage()
     }
 
-    /// Returns namespace and name of the DaemonSet that the plan was made for.
     pub fn key(&self) -> &ObjectKey {
         &self.plan.set.key
     }
 
-    /// Returns the DaemonSet that the plan was made for.
+    /// Returns the version of the DaemonSet from which the plan was made.
     pub fn set(&self) -> &Arc<Set> {
         &self.plan.set
     }
@@ -442,7 +443,8 @@ impl Execution {
         !self.ready.is_empty()
     }
 
-    /// Whether all calls are done. If no call is in flight, the execution first enters the next stage that has calls.
+    /// Whether all calls of the plan are done. If no call is ready or in flight, first enters the next stage that has
+    /// calls.
     pub(super) fn is_finished(&mut self) -> bool {
         while self.ready.is_empty() && self.in_flight == 0 && self.stage != ExecutionStage::Done {
             self.advance_stage();
@@ -466,10 +468,10 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of creates if one is to be sent in the current stage. Otherwise enters the next stage
-    /// and enqueues its calls.
+    /// Enqueues the next batch of creates if the current stage is `Create` and creates are left. Otherwise enters the
+    /// next stage and enqueues its calls.
     fn advance_stage(&mut self) {
-        let more = self.at < self.creates() && !self.batch_failed && !self.stopped;
+        let more = self.at < self.create_count() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
             return self.enqueue_stage();
         }
@@ -488,11 +490,11 @@ impl Execution {
         self.enqueue_stage();
     }
 
-    /// Enqueues the calls of the current stage.
+    /// Enqueues the calls of the current stage, unless the later stages are skipped.
     ///
-    /// Rule: a plan is executed in stages: list pods, adopt and release objects, write revisions, write pods, write the
-    /// status. If a stage before the pod writes fails, the later stages are skipped. If pod writes fail, the status is
-    /// still written.
+    /// Rule: a plan is executed in the stages of [`ExecutionStage`]. If a call before the pod deletes fails, the later
+    /// stages are skipped; a failed write of the DaemonRollout is the exception. If a pod delete or create fails, the
+    /// status is still written.
     fn enqueue_stage(&mut self) {
         let plan = &self.plan;
         if self.stopped {
@@ -540,7 +542,7 @@ impl Execution {
     }
 
     /// Returns the number of pods that the plan creates.
-    fn creates(&self) -> usize {
+    fn create_count(&self) -> usize {
         self.plan.create.len() + self.plan.create_stable.len()
     }
 
@@ -550,7 +552,7 @@ impl Execution {
     /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
         let plan = &self.plan;
-        let left = self.creates() - self.at;
+        let left = self.create_count() - self.at;
         let batch = self.batch.min(left);
         let current = plan.create.iter().map(|it| (it, None));
         let stable = plan.create_stable.iter().map(|it| (it, plan.stable.clone()));
@@ -572,7 +574,7 @@ impl Execution {
         }
     }
 
-    /// Applies a successful response to the report, and enqueues calls that follow from it.
+    /// Handles a successful response: updates the report, and enqueues the calls that the response makes necessary.
     fn on_success(&mut self, call: &Call, response: Response) {
         match (call, response) {
             (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
@@ -626,7 +628,7 @@ impl Execution {
         }
     }
 
-    /// Applies a failed call to the report, and enqueues calls that follow from it.
+    /// Handles a failed call: updates the report, and enqueues the calls that the error makes necessary.
     ///
     /// Rule: NotFound on a delete means that the object is deleted. After a Conflict the DaemonSet is reconciled again.
     /// After AlreadyExists on a revision the existing revision is read. After a write without a response the pods are
@@ -659,7 +661,7 @@ impl Execution {
                 CallError::Conflict,
             ) => {
                 self.failed = true;
-                return self.report.retry(Duration::ZERO);
+                return self.report.request_retry(Duration::ZERO);
             }
             (Call::DeleteRevision { revision }, CallError::NotFound) => {
                 return self.report.pruned.push(revision.clone());
@@ -678,12 +680,12 @@ impl Execution {
             // Pods do not depend on the write: the next plan acts only on the status that the watch delivers.
             (Call::WriteRollout(_), _) => {
                 self.failed = true;
-                return self.report.retry(error.retry_after());
+                return self.report.request_retry(error.retry_after());
             }
             (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
                 self.report.creates = CreateResult::from_error(error);
-                return self.report.retry(NAMESPACE_TERMINATING_RETRY_DELAY);
+                return self.report.request_retry(NAMESPACE_TERMINATING_RETRY_DELAY);
             }
             _ => {}
         }
@@ -695,15 +697,15 @@ impl Execution {
                 self.report.creates = creates;
             }
         }
-        self.report.retry(error.retry_after());
-        self.record_failure(call, error);
+        self.report.request_retry(error.retry_after());
+        self.add_failure_event(call, error);
     }
 
     /// Records that the API server refused to evict a pod. Adds an event about the first refusal of the execution.
     /// Returns `false`, and records nothing, if the error is not a refusal of this eviction.
     ///
-    /// Rule: an eviction that a PodDisruptionBudget refuses does not delay the other nodes. Its node is tried again
-    /// after a backoff of its own.
+    /// Rule: an eviction that a PodDisruptionBudget refuses does not delay the other nodes. The pod of its node is
+    /// evicted again after a backoff of that node.
     fn on_eviction_refused(&mut self, pod: &Pod, error: &CallError) -> bool {
         let (Some(reason), Some(node)) = (RefusalReason::from_error(error), &pod.target) else {
             return false;
@@ -731,8 +733,8 @@ impl Execution {
         }
     }
 
-    /// Adds a warning event about a failed call.
-    fn record_failure(&mut self, call: &Call, error: &CallError) {
+    /// Adds a warning event about a failed create, delete or eviction of a pod, or a failed create of a revision.
+    fn add_failure_event(&mut self, call: &Call, error: &CallError) {
         let event = match call {
             Call::CreatePod { node, .. } => {
                 KubeEvent::warning("FailedCreate", format!("Error creating: pod for node {node}: {error}"))
@@ -751,9 +753,9 @@ impl Execution {
         self.report.events.push(event);
     }
 
-    /// Continues after the DaemonSet was read: adopts objects, increments `collisionCount` after a revision name
-    /// collision, or retries the status write, depending on the stage. Ends the execution if the DaemonSet was deleted,
-    /// or deleted and created again.
+    /// Continues after the DaemonSet was read. In the stage `WriteRevisions`, increments `collisionCount` after a name
+    /// collision of a revision. In the stage `Status`, retries the status write. If the DaemonSet is being deleted, or
+    /// was deleted and created again, the later stages are skipped.
     fn on_set_read(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
@@ -765,7 +767,7 @@ impl Execution {
             _ => {
                 self.report.wrote.push((Kind::Sets, fresh.resource_version));
                 self.mark_failed();
-                self.report.retry(Duration::ZERO);
+                self.report.request_retry(Duration::ZERO);
             }
         }
     }
@@ -787,18 +789,19 @@ impl Execution {
             Some(revision) => {
                 self.report.wrote.push((Kind::Revisions, revision.resource_version));
                 self.mark_failed();
-                self.report.retry(Duration::ZERO);
+                self.report.request_retry(Duration::ZERO);
             }
             None => self.ready.push_back(Call::ReadSet),
         }
     }
 
-    /// Increments `collisionCount` in the status of `fresh`, the newest version of the DaemonSet.
+    /// Enqueues the write that increments `collisionCount` in the status of `fresh`, the newest version of the
+    /// DaemonSet. The later stages are skipped.
     ///
     /// Rule: `collisionCount` is incremented only if it is still the value from which the colliding name was computed.
     fn increment_collision_count(&mut self, fresh: &Arc<Set>) {
         self.mark_failed();
-        self.report.retry(Duration::ZERO);
+        self.report.request_retry(Duration::ZERO);
         if fresh.status.collisions != self.plan.set.status.collisions {
             return;
         }
@@ -808,8 +811,8 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
-    /// Handles a failed write of the status. After the first failure, reads the DaemonSet to retry the write. Records
-    /// the failure if the retry failed too, or if an immediate retry would fail again, for example because the
+    /// Handles a failed write of the status. After the first failure, reads the DaemonSet, and then retries the write.
+    /// Records the failure if the retry failed too, or if an immediate retry would fail again, for example because the
     /// DaemonSet was not found.
     ///
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
@@ -829,14 +832,15 @@ impl Execution {
             return;
         }
         self.mark_failed();
-        self.report.retry(error.retry_after());
+        self.report.request_retry(error.retry_after());
     }
 
-    /// Writes the planned status again, on `fresh`, the newest version of the DaemonSet.
+    /// Enqueues the write of the planned status on `fresh`, the newest version of the DaemonSet. If `fresh` has a newer
+    /// `observedGeneration`, requests a retry of the whole plan instead.
     fn retry_status(&mut self, fresh: &Arc<Set>) {
         let Some(mut status) = self.plan.status.clone() else { return };
         if status.observed_generation < fresh.status.observed_generation {
-            return self.report.retry(Duration::ZERO);
+            return self.report.request_retry(Duration::ZERO);
         }
         status.collisions = fresh.status.collisions;
         status.raw.clone_from(&fresh.status.raw);

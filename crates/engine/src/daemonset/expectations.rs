@@ -23,23 +23,25 @@ pub(crate) struct Expectations {
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
     /// Whether the response to a create or delete of a pod was lost. Only a list shows whether the write was applied.
     uncertain: bool,
-    /// Time since which some expectation has been unmet. `None` if all are met.
+    /// Time since which at least one expectation has been unmet. `None` if all are met.
     unmet_since: Option<Time>,
     /// Time of the last list of the pods from the API server.
     confirmed_at: Option<Time>,
 }
 
-/// How long expectations may be unmet until the pods are listed from the API server.
+/// Time that expectations may be unmet before the pods are listed from the API server.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
-/// How long expectations may be unmet until every kind is listed again.
+/// Time that expectations may be unmet before every kind is listed again.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// What the plan of a DaemonSet does while expectations of the DaemonSet are unmet.
+/// What the next plan of a DaemonSet does because expectations of the DaemonSet are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
-    /// The plan waits for this number of writes, at most until `recheck_at`.
+    /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of writes
+    /// that the watches have not delivered yet.
     Wait { writes: usize, recheck_at: Time },
-    /// The plan lists the pods of the DaemonSet and, if `relist`, requests a new list of every kind.
+    /// The plan lists the pods of the DaemonSet and, if `relist` is true, requests a new list of every kind. The
+    /// expectations are checked again at `recheck_at`.
     Confirm { relist: bool, recheck_at: Time },
 }
 
@@ -50,12 +52,12 @@ impl Expectations {
         *highest = (*highest).max(resource_version);
     }
 
-    /// Expects the watch to show that the pod is terminating or gone.
+    /// Expects the watch to show that the pod is terminating or no longer exists.
     pub(crate) fn expect_pod_delete(&mut self, pod: &Pod) {
         self.deletes.insert(pod.uid.clone(), (Kind::Pods, pod.key.clone()));
     }
 
-    /// Expects the watch to show that the revision is terminating or gone.
+    /// Expects the watch to show that the revision is terminating or no longer exists.
     pub(crate) fn expect_revision_delete(&mut self, revision: &Revision) {
         self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
@@ -71,8 +73,8 @@ impl Expectations {
         self.uncertain = true;
     }
 
-    /// Applies a list of the DaemonSet's pods from the API server: UID, resource version, and whether the pod is being
-    /// deleted.
+    /// Applies a list of the DaemonSet's pods from the API server, which shows whether uncertain writes were applied.
+    /// The elements are UID, resource version, and whether the pod is being deleted.
     pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
@@ -119,7 +121,7 @@ impl Expectations {
         Some(UnmetExpectations::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
     }
 
-    /// Whether all expectations are met. Unlike [`Expectations::check`], it changes nothing.
+    /// Whether all expectations are met. Unlike [`Expectations::check`], this function changes nothing.
     pub(crate) fn are_met(
         &self,
         seen: impl Fn(Kind) -> u64,

@@ -2,8 +2,9 @@
 //! API objects that rules read, decoded. The index applies watch events and returns the keys of the DaemonSets to
 //! reconcile.
 //!
-//! An event recomputes only the cells that it changes. A cell is the state of one DaemonSet on one node, so a pod
-//! changes one cell of one DaemonSet, a node changes one cell of each DaemonSet, and a heartbeat changes no cell.
+//! An event marks only the cells that it may change as dirty, and the next reconcile computes these cells again. A cell
+//! is the state of one DaemonSet on one node, so an event of a pod concerns one cell of one DaemonSet, an event of a
+//! node concerns one cell of each DaemonSet, and a heartbeat concerns no cell.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -15,9 +16,9 @@ use muster_api::time::Time;
 
 use crate::controller::Event;
 use crate::daemonset::SetState;
-use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision, Set, UpdateStrategy};
-use crate::daemonset::memory::Memory;
-use crate::daemonset::objects::Objects;
+use crate::daemonset::facts::{Kind, Node, Pod, Revision, Set, UpdateStrategy, WatchedObject};
+use crate::daemonset::memory::InMemoryState;
+use crate::daemonset::objects::ObjectCache;
 use crate::daemonset::plan::Claim;
 use crate::daemonset::progressive::membership::{MembershipScope, added_names};
 use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_policy};
@@ -27,14 +28,14 @@ use crate::hash_ordered_map::HashOrderedMap;
 /// The DaemonSet controller's cache: the facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The newest resource version that the watch of each kind has delivered. A kind has no entry before its first
-    /// list.
+    /// The newest resource version of each kind that its last list, or the watch since that list, has delivered. A kind
+    /// has no entry before its first list.
     pub(super) seen: BTreeMap<Kind, u64>,
-    /// The newest resource version of each kind ever delivered. It is newer than the one in `seen` after a list from an
-    /// API server that lags behind.
+    /// The newest resource version of each kind ever delivered. It is newer than the version in `seen` after a list
+    /// from an API server that lags behind.
     pub(super) newest: BTreeMap<Kind, u64>,
-    /// All objects but DaemonSets, decoded to the fields that rules read.
-    pub(super) objects: Objects,
+    /// All watched objects except DaemonSets.
+    pub(super) objects: ObjectCache,
     /// The DaemonSets.
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
     /// Keys of the DaemonSets by UID.
@@ -51,9 +52,9 @@ pub(super) struct SetEntry {
     /// The DaemonSet as rules read it: like `set`, but with a rolling update instead of `OnDelete` if a policy governs
     /// it.
     pub(super) effective: Arc<Set>,
-    /// Pods of the DaemonSet by target node.
+    /// Pods of the DaemonSet by node. A pod without a target node is not in this map.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
-    /// Number of pods by revision hash label.
+    /// Number of the DaemonSet's pods by revision hash label, with or without a target node.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
     /// Objects to adopt or to release, by kind and name.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
@@ -61,10 +62,10 @@ pub(super) struct SetEntry {
     pub(super) set_state: SetState,
     /// The cells that must be computed again.
     pub(super) dirty: DirtyCells,
-    /// Time of the last reconcile.
+    /// Time of the last reconcile. `None` before the first.
     pub(super) reconciled_at: Option<Time>,
-    /// What the controller keeps only in memory about the DaemonSet, such as backoffs and expectations.
-    pub(super) memory: Memory,
+    /// The controller's state about the DaemonSet that no API object stores, such as backoffs and expectations.
+    pub(super) memory: InMemoryState,
 }
 
 /// The cells of one DaemonSet that must be computed again.
@@ -77,7 +78,7 @@ pub(super) enum DirtyCells {
 }
 
 impl DirtyCells {
-    /// Marks the cell of one node as dirty.
+    /// Marks the cell of one node as dirty. Does nothing if all cells are dirty already.
     pub(super) fn add_node(&mut self, node: &Text) {
         if let Self::Nodes(nodes) = self {
             nodes.insert(node.clone());
@@ -99,8 +100,9 @@ impl Index {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the DaemonSets that the event concerns.
-    pub(super) fn apply(&mut self, event: Event<Fact>) -> BTreeSet<ObjectKey> {
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores an event or a list that
+    /// is older than what the index contains.
+    pub(super) fn apply(&mut self, event: Event<WatchedObject>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {
@@ -108,7 +110,7 @@ impl Index {
                 if self.is_stale(kind, at) {
                     self.advance_watch(kind, at);
                 } else {
-                    self.apply_fact(fact, &mut keys);
+                    self.apply_object(fact, &mut keys);
                 }
             }
             Event::Listed { kind, facts, resource_version } => {
@@ -136,7 +138,8 @@ impl Index {
         }
     }
 
-    /// Records that the watch of a kind has delivered a resource version.
+    /// Records that the watch of a kind has delivered a resource version. Does nothing before the first list of the
+    /// kind.
     pub(super) fn advance_watch(&mut self, kind: Kind, resource_version: u64) {
         // Before the first list of a kind its watch has delivered nothing, whatever version arrives.
         if let Some(seen) = self.seen.get_mut(&kind) {
@@ -154,11 +157,11 @@ impl Index {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Replaces all objects of a kind by a list. Adds the keys of concerned DaemonSets to `keys`.
-    fn apply_list(&mut self, kind: Kind, facts: Vec<Fact>, keys: &mut BTreeSet<ObjectKey>) {
+    /// Replaces all objects of a kind by a list. Adds the keys of the DaemonSets that the changes concern to `keys`.
+    fn apply_list(&mut self, kind: Kind, facts: Vec<WatchedObject>, keys: &mut BTreeSet<ObjectKey>) {
         let listed: BTreeSet<ObjectKey> = facts
             .iter()
-            .filter(|it| !matches!(it, Fact::Gone { .. }))
+            .filter(|it| !matches!(it, WatchedObject::Gone { .. }))
             .map(crate::controller::Fact::key)
             .collect();
         for key in self.keys_of_kind(kind) {
@@ -167,7 +170,7 @@ impl Index {
             }
         }
         for fact in facts {
-            self.apply_fact(fact, keys);
+            self.apply_object(fact, keys);
         }
     }
 
@@ -187,13 +190,13 @@ impl Index {
         }
     }
 
-    /// Returns an index with the same facts and in-memory state, in which every cell is yet to be computed.
+    /// Returns an index with the same objects and in-memory state, in which all cells are dirty.
     pub(super) fn with_all_cells_dirty(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
         let mut ignored = BTreeSet::new();
-        let sets = self.entries.values().map(|it| Fact::Set(it.set.clone()));
-        for fact in self.objects.all_facts().into_iter().chain(sets) {
-            scratch.apply_fact(fact, &mut ignored);
+        let sets = self.entries.values().map(|it| WatchedObject::Set(it.set.clone()));
+        for fact in self.objects.all_objects().into_iter().chain(sets) {
+            scratch.apply_object(fact, &mut ignored);
         }
         scratch.seen = self.seen.clone();
         scratch.newest = self.newest.clone();
@@ -209,29 +212,29 @@ impl Index {
         scratch
     }
 
-    /// Adds, replaces or removes one object. Adds the keys of concerned DaemonSets to `keys`.
-    fn apply_fact(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
+    /// Adds, replaces or removes one object. Adds the keys of the DaemonSets that the change concerns to `keys`.
+    fn apply_object(&mut self, fact: WatchedObject, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
-            Fact::Set(set) => self.apply_set(set, keys),
-            Fact::Node(node) => self.apply_node(node, keys),
-            Fact::Pod(pod) => self.apply_pod(pod, keys),
-            Fact::Revision(revision) => self.apply_revision(revision, keys),
-            Fact::Policy(policy) => {
+            WatchedObject::Set(set) => self.apply_set(set, keys),
+            WatchedObject::Node(node) => self.apply_node(node, keys),
+            WatchedObject::Pod(pod) => self.apply_pod(pod, keys),
+            WatchedObject::Revision(revision) => self.apply_revision(revision, keys),
+            WatchedObject::Policy(policy) => {
                 self.advance_watch(policy.kind.watched_kind(), policy.resource_version);
                 let before = self.objects.put_policy(policy.clone());
                 if before.is_none_or(|it| it.generation != policy.generation || it.spec != policy.spec) {
                     self.select_policies(keys);
                 }
             }
-            Fact::Rollout(rollout) => self.apply_rollout(rollout, keys),
-            Fact::Namespace(namespace) => {
+            WatchedObject::Rollout(rollout) => self.apply_rollout(rollout, keys),
+            WatchedObject::Namespace(namespace) => {
                 self.advance_watch(Kind::Namespaces, namespace.resource_version);
                 let before = self.objects.put_namespace(namespace.clone());
                 if before.is_none_or(|it| it.labels != namespace.labels) {
                     self.select_policies(keys);
                 }
             }
-            Fact::Gone { kind, key, resource_version } => {
+            WatchedObject::Gone { kind, key, resource_version } => {
                 self.advance_watch(kind, resource_version);
                 self.remove_object(kind, &key, keys);
             }
@@ -269,7 +272,7 @@ impl Index {
         keys.insert(key.clone());
         match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid) {
             Some(entry) => {
-                let same = has_same_cells(&entry.set, &set);
+                let same = has_same_cell_inputs(&entry.set, &set);
                 let selects_other_objects =
                     entry.set.selector != set.selector || entry.set.deleting != set.deleting;
                 entry.replace_set(set, &self.objects);
@@ -292,7 +295,8 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a node. A change of fields that no rule reads concerns no DaemonSet.
+    /// Adds or replaces a node. If a field that rules read has changed, marks the node's cell as dirty in every
+    /// DaemonSet, and adds the keys of all DaemonSets to `keys`.
     fn apply_node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
@@ -303,7 +307,7 @@ impl Index {
         self.mark_node_dirty(&name, keys);
     }
 
-    /// Marks the cell of a node as dirty in every DaemonSet.
+    /// Marks the cell of a node as dirty in every DaemonSet, and adds the keys of all DaemonSets to `keys`.
     fn mark_node_dirty(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
             entry.dirty.add_node(name);
@@ -311,7 +315,8 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a pod, in the index and in the DaemonSets that it concerns.
+    /// Adds or replaces a pod, in the cache and in the entries of the DaemonSets that it concerns. Adds the keys of
+    /// these DaemonSets to `keys`.
     fn apply_pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Pods, pod.resource_version);
         let before = self.objects.put_pod(pod.clone());
@@ -325,15 +330,15 @@ impl Index {
             }
             self.remove_pod(&before, keys);
         }
-        for key in self.concerned_sets(pod.owner.as_ref(), &pod.key.namespace) {
+        for key in self.possible_owners(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.add_pod(&pod)) {
                 keys.insert(key);
             }
         }
     }
 
-    /// Replaces a pod in place if its owner, node and labels are unchanged, as in most events. Returns whether the pod
-    /// was replaced.
+    /// Replaces a pod in the entry of its DaemonSet if the pod's owner, node and labels are unchanged, as in most
+    /// events. Returns `false`, and changes nothing, if one of them changed or the entry does not contain the pod.
     fn replace_pod_in_place(
         &mut self,
         before: &Arc<Pod>,
@@ -352,20 +357,20 @@ impl Index {
         true
     }
 
-    /// Removes a pod from the DaemonSets that it concerns.
+    /// Removes a pod from the entries of the DaemonSets that it concerns. Adds the keys of these DaemonSets to `keys`.
     fn remove_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
-        for key in self.concerned_sets(pod.owner.as_ref(), &pod.key.namespace) {
+        for key in self.possible_owners(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.remove_pod(pod)) {
                 keys.insert(key);
             }
         }
     }
 
-    /// Returns the keys of the DaemonSets that an object may belong to. `owner` is the UID of its controller.
+    /// Returns the keys of the DaemonSets that own an object or might adopt it. `owner` is the UID of its controller.
     ///
     /// Rule: an object with a controller concerns only the DaemonSet with the controller's UID in the same namespace.
-    /// An object without a controller concerns all DaemonSets of its namespace.
-    fn concerned_sets(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
+    /// An object without a controller concerns all DaemonSets of its namespace. Labels are not compared here.
+    fn possible_owners(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) => {
                 let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
@@ -379,7 +384,8 @@ impl Index {
         }
     }
 
-    /// Adds or replaces a ControllerRevision.
+    /// Adds or replaces a ControllerRevision. If it has changed, updates the DaemonSets that it concerns, and adds
+    /// their keys to `keys`.
     fn apply_revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Revisions, revision.resource_version);
         let before = self.objects.put_revision(revision.clone());
@@ -391,7 +397,8 @@ impl Index {
 
     /// Handles a new, changed or removed ControllerRevision. `before` is its previous version. Marks all cells of the
     /// DaemonSets that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which
-    /// DaemonSets must adopt or release the ControllerRevision. Adds the keys of concerned DaemonSets to `keys`.
+    /// DaemonSets must adopt or release the ControllerRevision. Adds the keys of the DaemonSets that it concerns to
+    /// `keys`.
     fn mark_revision_dirty(
         &mut self,
         revision: &Revision,
@@ -399,7 +406,7 @@ impl Index {
         keys: &mut BTreeSet<ObjectKey>,
     ) {
         let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
-        let concerned = owners.into_iter().flat_map(|it| self.concerned_sets(it, &revision.key.namespace));
+        let concerned = owners.into_iter().flat_map(|it| self.possible_owners(it, &revision.key.namespace));
         for key in concerned.collect::<BTreeSet<ObjectKey>>() {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             let objects = &self.objects;
@@ -415,7 +422,8 @@ impl Index {
         }
     }
 
-    /// Removes an object. Adds the keys of concerned DaemonSets to `keys`.
+    /// Removes an object. Adds the keys of the DaemonSets that the removal concerns to `keys`. A removed DaemonSet
+    /// itself is not added.
     fn remove_object(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
@@ -461,9 +469,9 @@ impl Index {
 }
 
 /// Whether two versions of a DaemonSet are equal in all fields on which its cells and revision history depend.
-/// `collisionCount` is one of them, because the name of the next revision depends on it. Otherwise a colliding name
-/// would be tried again and again.
-fn has_same_cells(a: &Set, b: &Set) -> bool {
+/// `collisionCount` is one of these fields, because the name of the next revision depends on it. If it were not
+/// compared, a colliding name would be tried again and again.
+fn has_same_cell_inputs(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
         && a.rollout == b.rollout
@@ -503,12 +511,12 @@ impl SetEntry {
             set_state: SetState::default(),
             dirty: DirtyCells::All,
             reconciled_at: None,
-            memory: Memory::default(),
+            memory: InMemoryState::default(),
         }
     }
 
     /// Replaces the DaemonSet by a newer version. If its labels changed, determines again which policy governs it.
-    fn replace_set(&mut self, set: Arc<Set>, objects: &Objects) {
+    fn replace_set(&mut self, set: Arc<Set>, objects: &ObjectCache) {
         let has_other_labels = self.set.labels != set.labels;
         self.set = set;
         if has_other_labels {
@@ -517,8 +525,8 @@ impl SetEntry {
         self.effective = effective_set(&self.set, self.policy.as_deref());
     }
 
-    /// Determines which policy governs the DaemonSet. Returns whether that changed.
-    fn select_policy(&mut self, objects: &Objects) -> bool {
+    /// Determines which policy governs the DaemonSet. If that changed, marks all cells as dirty and returns `true`.
+    fn select_policy(&mut self, objects: &ObjectCache) -> bool {
         let selected = SelectableSet {
             key: &self.set.key,
             labels: &self.set.labels,
@@ -568,8 +576,9 @@ impl SetEntry {
         }
     }
 
-    /// Recomputes which objects of the namespace the DaemonSet owns, adopts or releases.
-    fn collect_objects(&mut self, objects: &Objects) {
+    /// Determines again which pods of the namespace belong to the DaemonSet, and which pods and revisions it must adopt
+    /// or release. Marks all cells as dirty.
+    fn collect_objects(&mut self, objects: &ObjectCache) {
         self.pods.clear();
         self.pods_by_hash.clear();
         self.claims.clear();
@@ -602,7 +611,7 @@ impl SetEntry {
             self.claims.insert((Kind::Pods, pod.key.name.clone()), claim);
             return true;
         }
-        if let Some(hash) = pod.hash() {
+        if let Some(hash) = pod.hash_label() {
             *self.pods_by_hash.entry(hash.clone()).or_default() += 1;
         }
         if let Some(node) = &pod.target {
@@ -614,13 +623,13 @@ impl SetEntry {
         true
     }
 
-    /// Removes a pod. Returns whether the pod concerned the DaemonSet.
+    /// Removes a pod, or the claim to adopt or release it. Returns whether the pod concerned the DaemonSet.
     fn remove_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let was_stray = self.claims.remove(&(Kind::Pods, pod.key.name.clone())).is_some();
         if was_stray || pod.owner.as_ref() != Some(&self.set.uid) || !self.set.selector.matches(&pod.labels) {
             return was_stray;
         }
-        if let Some(hash) = pod.hash()
+        if let Some(hash) = pod.hash_label()
             && let Some(count) = self.pods_by_hash.get_mut(hash)
         {
             *count -= 1;
@@ -640,9 +649,9 @@ impl SetEntry {
         true
     }
 
-    /// Updates whether a revision is to be adopted or released, by the same rule as for pods. Returns whether the
-    /// revision is to be adopted or released, or was before.
-    fn update_revision_claim(&mut self, objects: &Objects, name: &Text) -> bool {
+    /// Adds or removes the claim to adopt or release a revision, by the same rule as for pods ([`SetEntry::add_pod`]).
+    /// Returns whether the revision has such a claim now, or had one before.
+    fn update_revision_claim(&mut self, objects: &ObjectCache, name: &Text) -> bool {
         let place = (Kind::Revisions, name.clone());
         let was_stray = self.claims.remove(&place).is_some();
         let key = ObjectKey { namespace: self.set.key.namespace.clone(), name: name.clone() };

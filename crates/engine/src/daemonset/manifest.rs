@@ -1,5 +1,5 @@
-//! Builds the API objects and patches that the DaemonSet controller writes: pods, revisions, owner references.
-//! Templates stay JSON, so that fields which only a newer API server knows are copied from the DaemonSet to its pods.
+//! Builds the API objects and patches that the DaemonSet controller writes: pods, revisions, owner references. Pod
+//! templates are not decoded, so that fields unknown to this controller are copied from the DaemonSet to its pods.
 /// Builds the HTTP request of each call.
 mod call;
 
@@ -29,8 +29,8 @@ pub use call::{
 
 /// Label with the revision hash of a pod or ControllerRevision.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
-/// Label with the template generation, which Kubernetes used before ControllerRevisions existed. Pods of DaemonSets
-/// that still have the annotation get this label.
+/// Label with the template generation, by which Kubernetes recognized up-to-date pods before ControllerRevisions
+/// existed. Pods of DaemonSets that have the annotation for the template generation get this label.
 pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
 /// `schedulerName` of pods that the DaemonSet controller binds itself.
 pub const DIRECT_BINDING_SCHEDULER_NAME: &str = "kubernetes.io/daemonset-controller";
@@ -43,7 +43,7 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// The component that binds a daemon pod to its node.
+/// How a daemon pod is bound to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// The scheduler binds the pod. The pod's node affinity allows one node only.
@@ -52,10 +52,11 @@ pub enum Binding {
     Direct,
 }
 
-/// Builds the pod that a DaemonSet creates on a node.
+/// Builds the pod that a DaemonSet creates on a node. An empty `hash` sets no revision hash label.
 ///
-/// Rule: a daemon pod is the template plus the revision hash label, the owner reference, the automatic tolerations and
-/// its node. Every other field is copied from the template without being parsed.
+/// Rule: a daemon pod is the template plus the revision hash label, the template generation label (if any), the owner
+/// reference, the automatic tolerations and its node. Labels, annotations, finalizers and all other fields of the spec
+/// are copied from the template without being decoded.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
 pub fn daemon_pod(
     owner: Owner<'_>,
@@ -96,7 +97,7 @@ pub fn daemon_pod(
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// A toleration with operator `Exists` and no time limit that every daemon pod gets.
+/// A toleration, with operator `Exists` and without time limit, that the controller adds to daemon pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutomaticToleration {
     /// Key of the tolerated taint.
@@ -105,8 +106,8 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations for the taints of node problems that must neither evict daemon pods nor prevent new ones, in upstream's
-/// order.
+/// Tolerations that every daemon pod gets, in upstream's order. So node problems and cordons neither evict daemon pods
+/// nor prevent new ones.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -123,8 +124,8 @@ pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
 /// Returns the tolerations that the controller adds to every daemon pod, and with `host_network` also
 /// [`HOST_NETWORK_TOLERATION`].
 ///
-/// Rule: every daemon pod gets these tolerations. The same list decides which nodes should run a pod. With two lists,
-/// the controller might create and delete a pod again and again.
+/// Rule: every daemon pod gets these tolerations, and placement uses the same list to decide which nodes should run a
+/// pod. With two different lists, the controller might create and delete a pod again and again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
@@ -132,8 +133,9 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
 
 /// Builds the ControllerRevision that records a template.
 ///
-/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, has the labels of its pods, and has
-/// the DaemonSet's annotations, from which `kubectl rollout history` reads the change cause.
+/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, and has the labels of its pods. It
+/// also has the DaemonSet's annotations, except those of a verdict. `kubectl rollout history` reads the change cause
+/// from them.
 ///
 /// Encode the result with `go_json::to_string`, because the API server stores the bytes of `data` as received, and
 /// upstream compares those bytes. Upstream: `snapshot`.
@@ -181,8 +183,8 @@ pub fn revision_data(template: &Value) -> String {
 /// Rule: the hash of a revision is a short name for its template. `collisionCount` changes the hash when another
 /// template has the same hash. The hash never decides whether two templates are equal.
 ///
-/// Upstream hashes a dump of a Go struct, but this function hashes the JSON. So the hashes differ, and nothing may rely
-/// on them. Upstream: `ComputeHash`.
+/// Upstream hashes a dump of a Go struct, but this function hashes the JSON. So upstream's controller computes another
+/// hash for the same template, and no code may rely on equal hashes. Upstream: `ComputeHash`.
 pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     let text = go_json::to_string(template);
     // Upstream writes the 32-bit collision count into an eight-byte buffer.
@@ -233,8 +235,8 @@ pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value
 
 /// Returns the patch that sets the hash label of a revision to its name.
 ///
-/// Rule: a revision without a hash label gets its own name as hash label, by a merge patch. No other revision can have
-/// that label.
+/// Rule: a revision without a hash label gets its own name as hash label, by a merge patch. No other revision of the
+/// namespace has that name.
 /// Upstream: `constructHistory`.
 pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Value {
     relabel_patch(name, uid, resource_version)
@@ -243,7 +245,7 @@ pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Va
 /// Returns the patch that stores the verdict about a revision, or removes it if `verdict` is `None`.
 ///
 /// Rule: the verdict of a progressive rollout is stored in annotations of the ControllerRevision, by a merge patch.
-pub fn judge_patch(
+pub fn verdict_patch(
     verdict: Option<RevisionVerdict>,
     reason: &str,
     at: Time,
@@ -365,7 +367,7 @@ fn owner_reference(owner: Owner<'_>) -> Value {
     })
 }
 
-/// Returns the patch that restores a template, as in the `data` of a ControllerRevision.
+/// Returns the strategic merge patch that restores a template: the `data` of a ControllerRevision.
 fn revision_patch(template: &Value) -> Value {
     let mut template = template.as_object().cloned().unwrap_or_default();
     template.insert("$patch".to_string(), "replace".into());
@@ -388,7 +390,7 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
 
 /// Replaces each character of a hash by one of a safe alphabet.
 ///
-/// Rule: a hash is encoded in an alphabet without vowels and without characters that resemble vowels, so that the hash
+/// Rule: a hash is encoded in an alphabet without vowels and without digits that resemble vowels, so that the hash
 /// spells no word.
 /// Upstream: `rand.SafeEncodeString`.
 fn safe_encode(text: &str) -> String {

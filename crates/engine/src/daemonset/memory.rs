@@ -1,4 +1,5 @@
-//! The controller's in-memory state about a DaemonSet. A restart loses this state without harm.
+//! The controller's state about a DaemonSet that no API object stores. The controller stays correct if a restart loses
+//! this state.
 //!
 //! This module also computes the cells of a DaemonSet (a cell is the state of the DaemonSet on one node) from that
 //! state and from facts (the fields of API objects that rules read, decoded).
@@ -17,24 +18,24 @@ use crate::daemonset::execution::{CreateResult, ExecutionReport};
 use crate::daemonset::expectations::Expectations;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Revision, Status, StatusCounts};
 use crate::daemonset::index::{DirtyCells, SetEntry};
-use crate::daemonset::objects::Objects;
+use crate::daemonset::objects::ObjectCache;
 use crate::daemonset::plan::{Plan, RolloutWrite};
 use crate::daemonset::progressive::active::ActiveRollout;
 use crate::daemonset::progressive::check::CheckMemory;
-use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::progressive::record::{CheckResult, RolloutStatus};
 use crate::daemonset::revision::{self, TargetRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
-/// What the controller keeps only in memory about one DaemonSet: expectations, backoffs, retries and progress.
+/// The controller's state about one DaemonSet that no API object stores: expectations, backoffs, retries and progress.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct InMemoryState {
     /// The controller's own writes that the watches must deliver before the next plan.
     pub(super) expectations: Expectations,
     /// Failed-pod backoff by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// The last pod deletion on each node, with the revision and the time.
+    /// The last deletion of a pod by the controller, by node.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Evictions that the API server refused, to be tried again after a delay.
     pub(super) evictions: RefusedEvictions,
@@ -50,7 +51,7 @@ pub(super) struct Memory {
     pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
-    /// Time of the last status write.
+    /// Time of the last write of the DaemonSet's status or conditions. `None` before the first write.
     pub(super) status_at: Option<Time>,
     /// Results of the checks of the progressive rollout that the controller measures itself (Prometheus and webhooks).
     pub(super) checks: CheckMemory,
@@ -58,8 +59,8 @@ pub(super) struct Memory {
     pub(super) rollout_status_at: Option<Time>,
 }
 
-/// Minimum time between two status writes that change counts only. A status write costs the API server as much as a pod
-/// write, and more than four status writes per second help no reader.
+/// Minimum time between two status writes that change only counts. A status write costs the API server as much as a pod
+/// write, and no client needs more than four status writes per second.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// Delay before the next plan after the first plan with a failed call. The delay doubles with each such plan.
@@ -107,7 +108,7 @@ impl SetEntry {
 
     /// Computes the dirty cells again, and the cells whose recheck time has come. A cell is the state of the DaemonSet
     /// on one node. `assist` is whether the controller runs in assist mode, beside upstream's controller.
-    pub(super) fn refresh_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
+    pub(super) fn refresh_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
             first.map(|(_, node)| node.clone())
@@ -134,7 +135,7 @@ impl SetEntry {
     }
 
     /// Computes the revision history and all cells again. A cell is the state of the DaemonSet on one node.
-    fn refresh_all_cells(&mut self, objects: &Objects, assist: bool, now: Time) {
+    fn refresh_all_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
             .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
@@ -151,7 +152,7 @@ impl SetEntry {
             assist.then_some(self.set.rollout),
         );
         let pods = &self.pods;
-        self.memory.evictions.retain_pods(|node| pods.get(node).map_or(&[][..], Vec::as_slice));
+        self.memory.evictions.drop_ended_refusals(|node| pods.get(node).map_or(&[][..], Vec::as_slice));
         let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
             cell::compute_cell(
@@ -167,12 +168,12 @@ impl SetEntry {
         self.set_state.replace_cells(&current, cells);
     }
 
-    /// Computes the cell of one node again, that is, the state of the DaemonSet on it. Removes the cell if the node and
-    /// its pods are gone.
-    fn refresh_cell(&mut self, objects: &Objects, current: &TargetRevision, name: &Text, now: Time) {
+    /// Computes the cell of one node again. A cell is the state of the DaemonSet on one node. Removes the cell if the
+    /// node and its pods no longer exist.
+    fn refresh_cell(&mut self, objects: &ObjectCache, current: &TargetRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
-        self.memory.evictions.update_node(name, pods);
+        self.memory.evictions.drop_ended_refusal(name, pods);
         if node.is_none() && pods.is_empty() {
             self.memory.backoffs.remove(name);
             self.memory.rollout_deletions.remove(name);
@@ -182,7 +183,7 @@ impl SetEntry {
         let node_memory = self.memory.node_memory(name);
         let cell = cell::compute_cell(&self.effective, current, progressive, node, pods, node_memory, now);
         let target = match (cell.assigned, progressive.and_then(|it| it.stable.as_ref())) {
-            (Assigned::Stable, Some(stable)) => &stable.target,
+            (AssignedRevision::Stable, Some(stable)) => &stable.target,
             _ => current,
         };
         if self
@@ -196,10 +197,11 @@ impl SetEntry {
         self.set_state.put_cell(current, name, cell);
     }
 
-    /// Removes the status write from a plan if it must wait, and sets the wake-up time.
+    /// Delays the write of the DaemonSet's status if the last such write is too recent: removes the write from the
+    /// plan, and sets the wake-up time of the plan.
     ///
-    /// Rule: status writes that change only counts are limited to four per second. A new generation, a changed
-    /// condition and the completion of a rollout are written at once.
+    /// Rule: status writes that change only counts or condition messages are limited to four per second. A new
+    /// generation, a changed condition, a changed `collisionCount` and the completion of a rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) =
             self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
@@ -264,7 +266,7 @@ impl SetEntry {
         }
     }
 
-    /// Records whether the rollout has made progress since the last reconcile.
+    /// Updates the highest counts of the rollout and the time of its last progress.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.counts();
@@ -308,8 +310,8 @@ impl SetEntry {
     }
 }
 
-impl Memory {
-    /// Returns what the controller keeps in memory about the DaemonSet on one node.
+impl InMemoryState {
+    /// Returns the part of this state that is about one node.
     fn node_memory(&self, node: &Text) -> NodeMemory<'_> {
         NodeMemory {
             backoff: self.backoffs.get(node).copied(),
@@ -317,8 +319,8 @@ impl Memory {
         }
     }
 
-    /// Updates the memory of a DaemonSet after an execution: expectations, refused evictions, times of the last status
-    /// writes, the result of its pod creates, and when it is retried.
+    /// Applies the report of an execution: updates the expectations, the refused evictions, the times of the last
+    /// status writes, the result of the pod creates, and the time of the next retry.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
         self.evictions.apply_report(report, now);

@@ -17,15 +17,15 @@
 //! - `eviction`: when a refused eviction is tried again;
 //! - [`execution`]: returns the next call, given a plan and the responses so far;
 //! - `expectations`: prevents a new plan until the watches have delivered the controller's own writes;
-//! - `memory`: the state that is in no API object: backoff, retries, status throttling, progress of the rollout;
+//! - `memory`: the state that no API object stores: backoffs, retries, status throttling, progress of the rollout;
 //! - [`manifest`]: builds request bodies;
 //! - [`why`]: all reasons that verdicts, plans and explanations give;
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
 //!
 //! Lists are consistent reads, never from the API server's watch cache, because a new leader must see what the last
-//! leader wrote. Watches request bookmarks. A bookmark shows that the watch has delivered all events up to its resource
-//! version, so a write that caused no event is not waited for. A leader that finds another holder in its lease exits,
-//! even if that holder no longer exists.
+//! leader wrote. Watches request bookmarks. A bookmark shows that the watch has delivered all events up to the
+//! bookmark's resource version, so the controller does not wait for events of writes that changed nothing. A leader
+//! that reads the name of another holder in its Lease exits, even if the process of that holder has ended.
 
 /// The fields of API objects that rules read, decoded.
 pub mod facts;
@@ -34,16 +34,16 @@ pub mod facts;
 mod expectations;
 /// The controller's cache: facts by key, owner, node and label.
 mod index;
-/// What the controller keeps only in memory about a DaemonSet.
+/// The controller's state about a DaemonSet that no API object stores.
 mod memory;
-/// The controller's cache of all objects but DaemonSets, by key and by owner.
+/// The controller's cache of all watched objects except DaemonSets, by key and by owner.
 mod objects;
 
 /// Makes the plan of one DaemonSet in assist mode, in which the controller runs beside upstream's DaemonSet controller.
 mod assist_plan;
 /// The state of one DaemonSet on one node.
 pub(crate) mod cell;
-/// Tells from a DaemonSet whether this controller runs in assist mode.
+/// Determines from the metadata of a DaemonSet whether this controller runs in assist mode.
 mod controller_mode;
 /// Makes the plan of one DaemonSet from its cells.
 mod decision;
@@ -58,7 +58,7 @@ pub(crate) mod roster;
 /// The status of a DaemonSet: availability, counts and conditions.
 pub(crate) mod status;
 
-/// Implements the controller trait with the other modules.
+/// Implements the trait `Controller` with the other modules.
 mod controller;
 /// Decides when an eviction that the API server refused is tried again.
 mod eviction;
@@ -76,7 +76,7 @@ pub mod planner;
 pub mod progressive;
 /// Adds the writes of a progressive rollout to the plan of its DaemonSet.
 mod progressive_plan;
-/// Recognizes templates that create the same pods.
+/// Determines whether two pod templates create the same pods.
 pub mod template_equivalence;
 
 /// The reasons that verdicts, plans and explanations give.

@@ -16,7 +16,7 @@ use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Node, Pod, StatusCounts, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::RevisionWrite;
-use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::progressive::policy::PolicyKind;
 use crate::daemonset::progressive::record::{RevisionReference, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
@@ -29,22 +29,21 @@ pub struct NodeExplanation {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub verdict: Option<Verdict>,
     pub state: NodeState,
-    /// Name of the pod that the status counts.
+    /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod.
     pub pod: Option<Text>,
     /// Why the node is in this state.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
-    /// Hash of the revision that the next pod of the node gets in a progressive rollout. In assist mode it is always
-    /// the current one. `None` without a progressive rollout.
+    /// Hash label of the revision that the next pod of the node gets in a progressive rollout. In assist mode it is
+    /// always the current revision. `None` without a progressive rollout.
     pub assigned: Option<Text>,
     /// Whether a progressive rollout has admitted the node to the current revision. `None` without a progressive
     /// rollout.
     pub admitted: Option<bool>,
-    /// Hash of the revision that the pod of the node has. `None` if the node has no pod, or if the pod has no hash
-    /// label.
+    /// Revision hash label of the node's pod. `None` if the node has no pod, or if the pod has no such label.
     pub revision: Option<Text>,
-    /// The time at which this state must be computed again even without an event.
+    /// The time at which this state must be computed again even without an event. `None` if there is no such time.
     pub wakes_at: Option<Time>,
 }
 
@@ -54,9 +53,9 @@ pub struct NodeExplanation {
 pub enum NodeState {
     /// The pod is available and up to date.
     UpToDate,
-    /// The pod is Ready and outdated.
+    /// The pod is Ready and does not have the current revision.
     Outdated,
-    /// The pod is not Ready, or not yet available.
+    /// The pod is not Ready, or it is up to date and not available yet.
     NotReady,
     /// The pod is not bound yet.
     Pending,
@@ -108,7 +107,7 @@ impl NodeState {
         }
     }
 
-    /// Whether the node should run a pod of the DaemonSet.
+    /// Whether the node should run a pod of the DaemonSet: true for the first six states.
     pub fn should_run(self) -> bool {
         self <= Self::Missing
     }
@@ -144,7 +143,7 @@ pub struct RolloutSummary {
     pub charged: usize,
     /// Nodes whose Ready but outdated pod waits for the rollout budget, in update order.
     pub next: Vec<Text>,
-    /// Whether every eligible node has an available, up-to-date pod.
+    /// Whether every eligible node has an available, up-to-date pod, and no outdated pod is left to replace or delete.
     pub complete: bool,
     /// Revision hash label of new pods. `None` until a revision records the template.
     pub hash: Option<Text>,
@@ -159,26 +158,27 @@ pub struct RolloutSummary {
 pub struct ProgressiveRolloutSummary {
     /// Kind and name of the policy that governs the DaemonSet. `None` if no policy does.
     pub policy: Option<(PolicyKind, Text)>,
-    /// Number of steps of the policy.
+    /// Number of steps of the policy. One if no policy governs the DaemonSet.
     pub step_count: usize,
     /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist.
     pub status: Option<RolloutStatus>,
     /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
     pub has_stale_record: bool,
-    /// The stable revision. `None` if no revision has the verdict `Good`.
+    /// The stable revision, to which a rollback returns. `None` if there is none.
     pub stable: Option<RevisionReference>,
-    /// Why no pod of the DaemonSet is replaced, whatever its policy says. `None` if the rollout follows the policy.
+    /// Message that says why the rollout replaces no pod of the DaemonSet, whatever its policy says. `None` if the
+    /// rollout follows the policy.
     pub frozen: Option<String>,
 }
 
-/// What the running controller remembers about one DaemonSet, in the form that `/debug/explain` exports.
+/// The part of the running controller's in-memory state about one DaemonSet that `/debug/explain` returns.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetMemory {
     /// Generation of the DaemonSet to which this state belongs.
     pub generation: i64,
     /// Failed-pod backoff by node.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// The last pod deletion on each node.
+    /// The last deletion of a pod by the controller, by node.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Number of the controller's writes that no watch has delivered yet.
     pub unseen_writes: usize,
@@ -186,14 +186,15 @@ pub struct SetMemory {
     pub failures: u32,
     /// Time before which no new plan is made after a failed call.
     pub retry_at: Option<Time>,
-    /// Time of the rollout's last progress.
+    /// Time of the rollout's last progress. `None` before the first plan.
     pub advanced_at: Option<Time>,
     /// Result of the most recent pod creates.
     pub creates: CreateResult,
 }
 
 impl Planner {
-    /// Returns the state of a DaemonSet on each node as of the last reconcile, sorted by node name.
+    /// Returns the state of a DaemonSet on each node as of the last reconcile, sorted by node name. Empty if the
+    /// DaemonSet does not exist, or if no revision records its template yet.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
         let Some(entry) = self.index.entries.get(key) else { return Vec::new() };
         let cells = entry.set_state.cells.iter();
@@ -204,7 +205,7 @@ impl Planner {
     }
 
     /// Returns the summary of a DaemonSet's rollout. `None` if the DaemonSet does not exist.
-    pub fn rollout_state(&self, key: &ObjectKey) -> Option<RolloutSummary> {
+    pub fn rollout_summary(&self, key: &ObjectKey) -> Option<RolloutSummary> {
         let entry = self.index.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutSummary {
@@ -227,8 +228,8 @@ impl Planner {
         })
     }
 
-    /// Returns what this planner remembers about a DaemonSet, for [`Planner::import_memory`] of another planner. `None`
-    /// if the DaemonSet does not exist.
+    /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_memory`] of another planner.
+    /// `None` if the DaemonSet does not exist.
     pub fn set_memory(&self, key: &ObjectKey) -> Option<SetMemory> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -244,8 +245,9 @@ impl Planner {
         })
     }
 
-    /// Imports the in-memory state about a DaemonSet from the running controller, so that this planner makes the same
-    /// decisions.
+    /// Imports failed-pod backoffs, pod deletions and the result of pod creates from the running controller, so that
+    /// this planner makes the same decisions. Does nothing if the DaemonSet has another generation than the imported
+    /// state.
     pub fn import_memory(&mut self, key: &ObjectKey, imported: &SetMemory) {
         if let Some(entry) = self.index.entries.get_mut(key)
             && entry.set.generation == imported.generation
@@ -257,16 +259,16 @@ impl Planner {
         }
     }
 
-    /// Returns the reason why pods of a DaemonSet cannot be created, as a message. `None` if no create was refused.
-    pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
+    /// Returns a message that says why pods of a DaemonSet cannot be created. `None` if no create was refused.
+    pub fn create_refusal(&self, key: &ObjectKey) -> Option<String> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
-        daemonset::status::refused_creates(set, &memory.creates)
+        daemonset::status::create_refusal(set, &memory.creates)
     }
 
-    /// Returns what the DaemonSet's controller does on the nodes without regard to a rollout, as of the last reconcile:
-    /// the nodes that need a pod, and the pods to delete because they have ended or must not run on their node.
-    pub(crate) fn roster_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
+    /// Returns the writes that use no rollout budget, as of the last reconcile: the nodes that need a pod, and the pods
+    /// to delete, for example because they have failed or must not run on their node.
+    pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
         let (mut create, mut delete) = (Vec::new(), Vec::new());
         for (node, cell) in self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {
             create.extend(cell.create.as_ref().map(|_| node.clone()));
@@ -275,18 +277,18 @@ impl Planner {
         (create, delete)
     }
 
-    /// Returns the pods of a DaemonSet on one node, sorted by name.
+    /// Returns the pods of a DaemonSet on one node, sorted by name. Empty if the DaemonSet does not exist.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist.
+    /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist, or if it belongs to a deleted DaemonSet
+    /// of the same name.
     pub fn rollout_record(&self, key: &ObjectKey) -> Option<&RolloutRecord> {
         let entry = self.index.entries.get(key)?;
         self.index.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
     }
 
-    /// Returns the node with this name. `None` if it does not exist.
     pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
         self.index.objects.node(name)
     }
@@ -303,9 +305,9 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
     let runs = cell.verdict == Some(Verdict::Run);
     let progressive = set_state.progressive.as_ref();
     let assigned = progressive.and_then(|it| match cell.assigned {
-        Assigned::Stable if it.is_assisting => Some(it.current.reference.hash.clone()),
-        Assigned::Current => Some(it.current.reference.hash.clone()),
-        Assigned::Stable => it.stable.as_ref().map(|it| it.target.hash.clone()),
+        AssignedRevision::Stable if it.is_assisting => Some(it.current.reference.hash.clone()),
+        AssignedRevision::Current => Some(it.current.reference.hash.clone()),
+        AssignedRevision::Stable => it.stable.as_ref().map(|it| it.target.hash.clone()),
     });
     // In assist mode a held node may have a pod of the current revision, which is not outdated then.
     let is_unassigned = progressive.is_some_and(|it| it.is_assisting) && cell.counts.updated;
@@ -321,8 +323,8 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
         why,
         charged: cell.counts.budget_use.charged,
         assigned,
-        admitted: progressive.map(|_| cell.assigned == Assigned::Current),
-        revision: cell.pod.as_ref().and_then(|(pod, _)| pod.hash().cloned()),
+        admitted: progressive.map(|_| cell.assigned == AssignedRevision::Current),
+        revision: cell.pod.as_ref().and_then(|(pod, _)| pod.hash_label().cloned()),
         wakes_at: cell.recheck_at,
     }
 }

@@ -1,5 +1,5 @@
-//! The facts about all objects but DaemonSets, by key and by owner. Facts are the fields of API objects that rules
-//! read, decoded.
+//! The DaemonSet controller's cache of all watched objects except DaemonSets, by key and by owner. The objects are
+//! decoded to the fields that rules read.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -9,14 +9,14 @@ use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use crate::daemonset::facts::{Fact, Kind, NamespaceLabels, Node, Pod, Revision};
+use crate::daemonset::facts::{Kind, NamespaceLabels, Node, Pod, Revision, WatchedObject};
 use crate::daemonset::progressive::policy::Policy;
 use crate::daemonset::progressive::record::RolloutRecord;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// All objects but DaemonSets, with indexes of pods and revisions by owner.
+/// All watched objects except DaemonSets, with indexes of pods and revisions by owner.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct ObjectCache {
     nodes: HashOrderedMap<Text, Arc<Node>>,
     pods: HashOrderedMap<ObjectKey, Arc<Pod>>,
     revisions: BTreeMap<ObjectKey, Arc<Revision>>,
@@ -32,8 +32,8 @@ pub(super) struct Objects {
     orphans: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
 }
 
-impl Objects {
-    /// Returns the number of objects of a kind. It is zero for DaemonSets, which are stored elsewhere.
+impl ObjectCache {
+    /// Returns the number of objects of a kind. Zero for DaemonSets, which `Index::entries` contains.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => 0,
@@ -48,12 +48,10 @@ impl Objects {
         }
     }
 
-    /// Returns all policies.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.values()
     }
 
-    /// Returns the DaemonRollout with this key. `None` if it does not exist.
     pub(super) fn rollout(&self, key: &ObjectKey) -> Option<&Arc<RolloutRecord>> {
         self.rollouts.get(key)
     }
@@ -108,7 +106,6 @@ impl Objects {
         self.namespaces.remove(name).is_some()
     }
 
-    /// Returns the node with this name.
     pub(super) fn node(&self, name: &Text) -> Option<&Node> {
         self.nodes.get(name).map(Arc::as_ref)
     }
@@ -118,12 +115,10 @@ impl Objects {
         &self.nodes
     }
 
-    /// Returns the pod with this key.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
         self.pods.get(key).map(Arc::as_ref)
     }
 
-    /// Returns the revision with this key.
     pub(super) fn revision(&self, key: &ObjectKey) -> Option<&Arc<Revision>> {
         self.revisions.get(key)
     }
@@ -139,7 +134,8 @@ impl Objects {
         self.keys_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
-    /// Returns the keys of the objects of a kind that this DaemonSet controls or might adopt.
+    /// Returns the keys of the pods or revisions in a namespace that the DaemonSet with this UID controls or might
+    /// adopt.
     fn keys_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
@@ -216,8 +212,8 @@ impl Objects {
         Some(revision)
     }
 
-    /// Returns the keys of the objects of a kind that have this owner. If `owner` is `None`, returns the keys of the
-    /// objects in the namespace of `key` that have no controller.
+    /// Returns the keys of the objects of a kind that the DaemonSet with the UID `owner` controls. If `owner` is
+    /// `None`, returns the keys of the objects in the namespace of `key` that have no controller.
     fn owner_index_entry(
         &mut self,
         kind: Kind,
@@ -244,7 +240,7 @@ impl Objects {
         }
     }
 
-    /// Returns the keys of all objects of a kind.
+    /// Returns the keys of all objects of a kind. Empty for DaemonSets, which `Index::entries` contains.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => Vec::new(),
@@ -260,14 +256,13 @@ impl Objects {
         }
     }
 
-    /// Returns all cached objects but DaemonSets.
-    pub(super) fn all_facts(&self) -> Vec<Fact> {
-        let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
-        let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));
-        let revisions = self.revisions.values().map(|it| Fact::Revision(it.clone()));
-        let policies = self.policies.values().map(|it| Fact::Policy(it.clone()));
-        let rollouts = self.rollouts.values().map(|it| Fact::Rollout(it.clone()));
-        let namespaces = self.namespaces.values().map(|it| Fact::Namespace(it.clone()));
+    pub(super) fn all_objects(&self) -> Vec<WatchedObject> {
+        let nodes = self.nodes.values().map(|it| WatchedObject::Node(it.clone()));
+        let pods = self.pods.values().map(|it| WatchedObject::Pod(it.clone()));
+        let revisions = self.revisions.values().map(|it| WatchedObject::Revision(it.clone()));
+        let policies = self.policies.values().map(|it| WatchedObject::Policy(it.clone()));
+        let rollouts = self.rollouts.values().map(|it| WatchedObject::Rollout(it.clone()));
+        let namespaces = self.namespaces.values().map(|it| WatchedObject::Namespace(it.clone()));
         nodes.chain(pods).chain(revisions).chain(policies).chain(rollouts).chain(namespaces).collect()
     }
 }

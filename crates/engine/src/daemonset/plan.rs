@@ -1,4 +1,4 @@
-//! The plan of one DaemonSet: all writes to make now, as a value. The execution of a plan adds only the handling of
+//! The plan of one DaemonSet: all writes to make now, as a value. The module `execution` decides only about batches and
 //! errors.
 
 use alloc::sync::Arc;
@@ -22,7 +22,7 @@ use crate::daemonset::why::Why;
 pub struct Settings {
     /// Maximum number of creates, and of deletes, in one plan.
     pub burst: usize,
-    /// Whether to write the conditions `Available`, `Progressing` and `Degraded`.
+    /// Whether to write conditions to the status of DaemonSets.
     pub conditions: bool,
     /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
@@ -42,7 +42,7 @@ impl Default for Settings {
     }
 }
 
-/// All writes for one DaemonSet, executed in the order of the fields.
+/// All writes for one DaemonSet. They are executed in the order of the fields.
 #[must_use = "a plan does nothing until it is executed"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -83,12 +83,12 @@ pub struct Plan {
     pub conditions: Option<Vec<Condition>>,
     /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
-    /// Why needed writes are not planned yet. `None` if the plan contains all needed writes.
+    /// Why the plan waits instead of making the needed writes. `None` if it does not wait.
     pub waiting: Option<Why>,
     /// Whether to list every kind again, because the controller has waited too long for the watches to deliver its own
     /// writes.
     pub relist: bool,
-    /// The time at which to reconcile the DaemonSet again, even without an event.
+    /// The time at which to reconcile the DaemonSet again even without an event. `None` if there is no such time.
     pub wake_at: Option<Time>,
 }
 
@@ -167,7 +167,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Whether the claim adopts an object. Otherwise it releases one.
+    /// Whether the claim adopts an object. If not, it releases an object.
     pub fn adopts(&self) -> bool {
         matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
     }

@@ -9,18 +9,18 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::controller::{Event, Measured, Measurement};
+use crate::controller::{Event, Measurement, MeasurementResult};
 use crate::daemonset::execution::ExecutionReport;
 use crate::daemonset::expectations::UnmetExpectations;
-use crate::daemonset::facts::{Fact, Kind, Pod, Set};
+use crate::daemonset::facts::{Kind, Pod, Set, WatchedObject};
 use crate::daemonset::index::Index;
-use crate::daemonset::objects::Objects;
+use crate::daemonset::objects::ObjectCache;
 use crate::daemonset::plan::{Plan, Settings};
-use crate::daemonset::progressive::membership::Assigned;
+use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, check_availability};
 
-/// Makes the plans of DaemonSets. It learns about the cluster from watch events and from reports of executed plans.
+/// Makes the plans of DaemonSets from a cache that watch events and the reports of executed plans update.
 #[derive(Debug, Default)]
 pub struct Planner {
     settings: Settings,
@@ -41,19 +41,18 @@ impl Planner {
         self.index.is_synced()
     }
 
-    /// Returns the newest resource version that the watch of a kind has delivered, or 0 before the first list of that
-    /// kind.
-    pub fn seen(&self, kind: Kind) -> u64 {
+    /// Returns the newest resource version that the last list of a kind, or the watch since then, has delivered. 0
+    /// before the first list of that kind.
+    pub fn observed_version(&self, kind: Kind) -> u64 {
         self.index.seen.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Returns the settings of the rules.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Applies an event and returns the keys to reconcile.
-    pub fn apply(&mut self, event: Event<Fact>) -> Vec<ObjectKey> {
+    /// Applies an event and returns the keys to reconcile. Returns no keys until [`Planner::is_synced`].
+    pub fn apply(&mut self, event: Event<WatchedObject>) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         let mut keys = self.index.apply(event);
         self.waiting.retain(|key| self.index.entries.contains_key(key));
@@ -68,7 +67,7 @@ impl Planner {
     }
 
     /// Applies a bookmark of a watch and returns the keys to reconcile.
-    pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
+    pub fn apply_bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         self.index.advance_watch(kind, resource_version);
         if !was_synced && self.is_synced() {
@@ -89,10 +88,10 @@ impl Planner {
         }
     }
 
-    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or if not every kind has been listed.
+    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or before [`Planner::is_synced`].
     ///
     /// Call this function for every key that [`Planner::apply`] returned, at the [`Plan::wake_at`] of the last plan,
-    /// and after each [`Planner::done`].
+    /// and after each [`Planner::apply_report`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
         if !self.index.is_synced() {
             return None;
@@ -118,7 +117,7 @@ impl Planner {
         let pods = &entry.pods;
         let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
             let mut pods: Vec<Arc<Pod>> =
-                pods.values().flatten().filter(|it| it.hash() == Some(hash)).cloned().collect();
+                pods.values().flatten().filter(|it| it.hash_label() == Some(hash)).cloned().collect();
             pods.sort_by(|a, b| a.key.cmp(&b.key));
             pods
         };
@@ -146,7 +145,7 @@ impl Planner {
         };
         let mut plan = daemonset::decide(&facts, &self.settings, now);
         if let Some(policy) = entry.set_state.progressive.as_ref().and_then(|it| it.policy.as_ref()) {
-            entry.memory.checks.start(&plan.measurements, &policy.spec.checks);
+            entry.memory.checks.record_started(&plan.measurements, &policy.spec.checks);
         }
         entry.throttle_status(&mut plan, now);
         entry.throttle_rollout_status(&mut plan, now);
@@ -159,7 +158,7 @@ impl Planner {
     }
 
     /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again.
-    pub fn done(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
+    pub fn apply_report(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
         };
@@ -167,15 +166,15 @@ impl Planner {
         entry.memory.apply_report(report, now);
         for node in &report.failed_on {
             let before = entry.memory.backoffs.get(node).copied();
-            entry.memory.backoffs.insert(node.clone(), FailedPodBackoff::next(before, now));
+            entry.memory.backoffs.insert(node.clone(), FailedPodBackoff::after_failure(before, now));
             entry.dirty.add_node(node);
         }
         if let Some(current) = &entry.set_state.history.current {
             let stable = entry.set_state.progressive.as_ref().and_then(|it| it.stable.as_ref());
-            for node in report.deleted_on() {
+            for node in report.nodes_with_deleted_pods() {
                 let assigned = entry.set_state.cells.get(node).map(|it| it.assigned).unwrap_or_default();
                 let target = match (assigned, stable) {
-                    (Assigned::Stable, Some(stable)) => &stable.target,
+                    (AssignedRevision::Stable, Some(stable)) => &stable.target,
                     _ => current,
                 };
                 let deletion = RolloutDeletion { hash: target.hash.clone(), at: now };
@@ -188,17 +187,22 @@ impl Planner {
         }
     }
 
-    /// Records the result of a check of a progressive rollout. Returns whether the DaemonSet must be reconciled again:
-    /// `false` if it no longer exists.
-    pub fn measured(&mut self, measurement: &Measurement, measured: &Measured, now: Time) -> bool {
+    /// Records the result of a measurement for a check of a progressive rollout. Returns whether the DaemonSet must be
+    /// reconciled again. `false` if the DaemonSet no longer exists.
+    pub fn record_measurement(
+        &mut self,
+        measurement: &Measurement,
+        measured: &MeasurementResult,
+        now: Time,
+    ) -> bool {
         let entry = self.index.entries.get_mut(&measurement.set);
         let Some(entry) = entry.filter(|it| it.set.uid == measurement.uid) else { return false };
         entry.memory.checks.record_result(measurement, measured, now);
         true
     }
 
-    /// Forgets the check measurements in flight of a DaemonSet, so that the checks are measured again. Needed after a
-    /// panic, which may have lost the results.
+    /// Forgets the measurements in flight for checks of a DaemonSet, so that they are started again. Needed after a
+    /// panic, which may have lost their results.
     pub(super) fn forget_measurements(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.index.entries.get_mut(key) {
             entry.memory.checks.forget_in_flight();
@@ -210,24 +214,22 @@ impl Planner {
         self.index.count(kind)
     }
 
-    /// Returns the DaemonSet with this key.
     pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
         self.index.entries.get(key).map(|it| &it.set)
     }
 
-    /// Returns all DaemonSets in the cache.
     pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.index.entries.values().map(|it| &it.set)
     }
 
-    /// Returns the keys of all DaemonSets in the cache.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.index.entries.keys()
     }
 
-    /// Returns a planner with the same facts and in-memory state that computes every cell (the state of one DaemonSet
-    /// on one node) again. Tests compare it with the planner that is updated event by event.
-    pub fn from_scratch(&self) -> Self {
+    /// Returns a planner with the same objects and in-memory state, which computes every cell (the state of one
+    /// DaemonSet on one node) again at the next reconcile. It is used after a panic, and by tests, which compare it
+    /// with a planner that was updated event by event.
+    pub fn with_all_cells_dirty(&self) -> Self {
         Self {
             settings: self.settings,
             index: self.index.with_all_cells_dirty(),
@@ -235,7 +237,7 @@ impl Planner {
         }
     }
 
-    /// Whether two planners have the same cells, totals and claims for a DaemonSet.
+    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet, or both do not have it.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.index.entries.get(key), other.index.entries.get(key)) {
             (Some(a), Some(b)) => {
@@ -248,7 +250,8 @@ impl Planner {
         }
     }
 
-    /// Returns the expectations of a DaemonSet that are not met yet. `None` if all are met.
+    /// Returns what the plan of a DaemonSet must do because of unmet expectations. `None` if all are met, or if the
+    /// DaemonSet does not exist.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let Index { seen, objects, entries, .. } = &mut self.index;
         let entry = entries.get_mut(key)?;
@@ -262,13 +265,13 @@ impl Planner {
         unmet
     }
 
-    /// Returns the DaemonSets that waited for the watches to deliver the controller's own writes, and need not wait any
-    /// longer.
+    /// Returns the keys of the DaemonSets that waited for the watches to deliver the controller's own writes, and need
+    /// not wait any longer.
     fn newly_unblocked(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let seen = |kind: Kind| self.seen(kind);
+        let seen = |kind: Kind| self.observed_version(kind);
         let open = |key: &&ObjectKey| {
             let entry = self.index.entries.get(*key);
             entry.is_none_or(|entry| {
@@ -283,12 +286,13 @@ impl Planner {
     }
 }
 
-/// Whether the delete of an object of the DaemonSet has not been observed yet.
+/// Whether the index still contains an object of the DaemonSet as not terminating, so that its delete has not been
+/// observed yet. `false` for other kinds than pods and revisions.
 ///
-/// Rule: a delete is observed when the object with that UID is terminating or gone, or when another object has its
-/// name. It is also observed when the pod no longer belongs to the DaemonSet, because its labels or its controller
-/// changed.
-fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
+/// Rule: a delete is observed when the object with that UID is terminating or no longer exists, or when another object
+/// has its name. The delete of a pod is also observed when the pod no longer belongs to the DaemonSet, because its
+/// labels or its controller changed.
+fn is_alive_in_index(objects: &ObjectCache, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
             let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
@@ -305,7 +309,7 @@ fn is_alive_in_index(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: 
 }
 
 /// Returns the plan of a DaemonSet whose expectations are unmet. With [`UnmetExpectations::Wait`] the plan only waits.
-/// With [`UnmetExpectations::Confirm`] it lists the pods and, if `relist`, also every kind again.
+/// With [`UnmetExpectations::Confirm`] it lists the pods and, if `relist` is true, every kind again.
 fn waiting_plan(set: &Arc<Set>, unmet: UnmetExpectations) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {

@@ -14,16 +14,16 @@ use muster_api::time::{Time, earliest};
 
 use super::rollout::{RolloutAction, ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 use super::status::RolloutReport;
-use super::{DecisionInput, add_create, removals};
+use super::{DecisionInput, add_create, pods_to_remove};
 use crate::daemonset::eviction;
 use crate::daemonset::facts::{ConditionStatus, Pod, UpdateStrategy};
 use crate::daemonset::plan::{Plan, PodSource, RevisionWrite, RolloutWrite, Settings};
 use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, judged_revision};
 use crate::daemonset::progressive::analysis;
-use crate::daemonset::progressive::check::{CheckInput, due_measurements};
-use crate::daemonset::progressive::membership::{Assigned, MembershipScope};
+use crate::daemonset::progressive::check::{MeasurementInput, due_measurements};
+use crate::daemonset::progressive::membership::{AssignedRevision, MembershipScope};
 use crate::daemonset::progressive::phase::{
-    PhaseInput, REASON_CANNOT_ROLL_BACK, RevisionVerdict, is_rollback_impossible, next_status,
+    PhaseInput, REASON_CANNOT_ROLL_BACK, RevisionVerdict, is_stopped_without_rollback, next_status,
 };
 use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
@@ -63,8 +63,8 @@ pub(crate) fn advance(
     budget
 }
 
-/// Computes the next status of the rollout and adds its write to the plan, with the verdict, the events and the pod
-/// writes that follow from it.
+/// Computes the next status of the rollout, and adds it to the plan if it has changed. Also adds the verdict, the
+/// measurements, the events and the pod replacements to the plan.
 fn advance_phase(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -127,7 +127,7 @@ fn advance_phase(
             || !(input.node)(name).is_some_and(|node| active.will_admit(admitted, node))
     });
     let hold = hold_message(input, active).filter(|_| outcome.may_replace);
-    outcome.status.message = with_hold(&outcome.status.message, hold.as_deref()).into();
+    outcome.status.message = with_hold_message(&outcome.status.message, hold.as_deref()).into();
     // A failed revision is not created any more once the next status holds or returns its node.
     if outcome.status.phase.is_some_and(Phase::is_failed) && !stored.phase.is_some_and(Phase::is_failed) {
         let status = &outcome.status;
@@ -158,12 +158,12 @@ fn advance_phase(
                 RolloutAction::Remove(..) => {}
             }
         }
-        for (pod, why) in removals(input, settings) {
+        for (pod, why) in pods_to_remove(input, settings) {
             let waits_until =
                 pod.target.as_ref().and_then(|it| eviction_waits_until(input, method, it, &pod, now));
             plan.wake_at = earliest(plan.wake_at, waits_until);
             let is_within_limits = plan.delete.len() + plan.evict.len() < settings.burst
-                && plan.evict.len() < input.evictions.limit();
+                && plan.evict.len() < input.evictions.max_per_plan();
             if is_within_limits && waits_until.is_none() {
                 remove_ready_pod(plan, method, pod, why);
             }
@@ -171,11 +171,11 @@ fn advance_phase(
     }
 }
 
-/// Adds the removal of a Ready pod to the plan, as a delete or as an eviction.
+/// Adds the removal of a Ready pod to the plan, as a delete or as an eviction, depending on `method`.
 ///
 /// Rule: with `replace.method: Evict`, the rollout evicts outdated pods that are Ready. Pods that are not Ready are
-/// deleted, and so is an old pod whose replacement on the same node is available (surge): its removal leaves the node
-/// with an available pod. Pods that are removed for other reasons than a rollout are deleted, too.
+/// deleted. An old pod whose replacement on the same node is available (surge) is deleted, too: its removal leaves the
+/// node with an available pod. Pods that are removed for other reasons than a rollout are also deleted.
 fn remove_ready_pod(plan: &mut Plan, method: ReplaceMethod, pod: Arc<Pod>, why: Why) {
     match method {
         ReplaceMethod::Delete => plan.delete.push((pod, why)),
@@ -184,7 +184,7 @@ fn remove_ready_pod(plan: &mut Plan, method: ReplaceMethod, pod: Arc<Pod>, why: 
 }
 
 /// Returns the time before which the Ready pod of a node must not be removed, because an eviction was refused. `None`
-/// if it may be removed now.
+/// if the pod may be removed now.
 fn eviction_waits_until(
     input: &DecisionInput<'_>,
     method: ReplaceMethod,
@@ -200,7 +200,8 @@ fn eviction_waits_until(
     }
 }
 
-/// Returns the status message about nodes whose pod cannot be evicted. `None` if there are no such nodes.
+/// Returns the part of the status message about nodes whose outdated pod could not be evicted. `None` if there are no
+/// such nodes, or if the policy does not evict.
 fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let is_evicted = |node: &Text| {
         let action = input.set_state.cells.get(node).and_then(|it| it.action.as_ref());
@@ -222,9 +223,9 @@ fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<Str
     refused_evictions_message(input, active)
 }
 
-/// Returns `message` without an earlier [`hold_message`], and with `hold`, the new one, at its end. If `hold` is
-/// `None`, none is added.
-fn with_hold(message: &str, hold: Option<&str>) -> String {
+/// Removes an earlier [`hold_message`] from the end of `message`, and appends the new one, `hold`. If `hold` is `None`,
+/// nothing is appended.
+fn with_hold_message(message: &str, hold: Option<&str>) -> String {
     let starts = [eviction::MESSAGE_START, ZERO_BUDGET_MESSAGE];
     let end = starts.iter().filter_map(|it| message.find(it)).min().unwrap_or(message.len());
     let base = message[..end].trim_end_matches("; ");
@@ -235,9 +236,9 @@ fn with_hold(message: &str, hold: Option<&str>) -> String {
     }
 }
 
-/// Returns why Ready pods are not replaced, for the conditions of the DaemonSet. `None` if they are replaced, or if the
-/// phase of the rollout does not allow it.
-pub(crate) fn reported_hold(
+/// Returns the [`hold_message`] for the conditions of the DaemonSet. `None` if Ready pods are replaced, or if the
+/// rollout is paused or its phase does not allow replacements.
+pub(crate) fn hold_message_for_conditions(
     plan: &Plan,
     input: &DecisionInput<'_>,
     active: &ActiveRollout,
@@ -247,8 +248,8 @@ pub(crate) fn reported_hold(
     hold_message(input, active).filter(|_| is_replacing)
 }
 
-/// Adds a measurement to the plan for each check that must be measured now. Returns the last result of each check, and
-/// its number of consecutive failures by check name.
+/// Adds a measurement to the plan for each check that must be measured now. Returns the last measured result of each
+/// check, and the number of consecutive failures by check name. Both are empty without a policy.
 fn add_measurements(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -258,7 +259,7 @@ fn add_measurements(
 ) -> (Vec<CheckStatus>, BTreeMap<Text, u32>) {
     let Some(policy) = active.policy.as_deref() else { return Default::default() };
     let revision = &active.current.reference.hash;
-    let (measurements, wake_at) = due_measurements(&CheckInput {
+    let (measurements, wake_at) = due_measurements(&MeasurementInput {
         set: input.set,
         policy,
         stored,
@@ -274,9 +275,9 @@ fn add_measurements(
 }
 
 /// A node name, the revision that the node is assigned (current or stable), and the action of the rollout on it.
-type NodeAction = (Text, Assigned, RolloutAction);
+type NodeAction = (Text, AssignedRevision, RolloutAction);
 
-/// The actions that the rollout takes now, and what it must store or wait for before it takes others.
+/// The actions that the rollout takes now, and the excuses and retry times on which further actions wait.
 #[derive(Debug, Default)]
 struct ChosenActions {
     actions: Vec<NodeAction>,
@@ -287,13 +288,13 @@ struct ChosenActions {
     wake_at: Option<Time>,
 }
 
-/// Returns the actions that the rollout would take now, and the excuses that must be stored before it can take others.
-/// An excuse records that the failures of a node are not counted.
+/// Returns the actions that the rollout takes now if its phase allows it, and the excuses that must be stored before
+/// further actions. An excuse records that the failures of a node are not counted.
 ///
 /// Rule: outdated pods that are Ready are replaced within the rollout budget, and within `maxUnavailable` of their
 /// group if the step has groups. The rollout acts on a node that needs an excuse only after the excuse was stored. If
-/// the list of excused nodes is full, it acts without an excuse, and failures of the node count. Failures of the stable
-/// revision never count, so they need no excuse.
+/// the list of excused nodes is full, the rollout acts without an excuse, and failures of the node count. Failures of
+/// the stable revision never count, so they need no excuse.
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -310,7 +311,7 @@ fn choose_actions(
     let mut left = budget.saturating_sub(charged);
     let planned = plan.delete.len().max(plan.create.len() + plan.create_stable.len());
     let mut free = settings.burst.saturating_sub(planned);
-    let mut evictions_left = input.evictions.limit();
+    let mut evictions_left = input.evictions.max_per_plan();
     let mut wake_at = None;
     let (mut actions, mut excuses): (Vec<NodeAction>, Vec<(Text, Text)>) = (Vec::new(), Vec::new());
     let mut take = |node: &Text, action: &RolloutAction| {
@@ -321,10 +322,10 @@ fn choose_actions(
             | RolloutAction::SurgeBesideNotReady(pod) => Some(pod),
             RolloutAction::Surge | RolloutAction::Remove(..) => None,
         };
-        let old = old.filter(|_| cell.assigned == Assigned::Current);
-        let excuse = old.and_then(|old| analysis::excuse(old, (input.node)(node)));
+        let old = old.filter(|_| cell.assigned == AssignedRevision::Current);
+        let excuse = old.and_then(|old| analysis::excuse_reason(old, (input.node)(node)));
         match excuse {
-            Some(reason) if !is_excuse_stored(stored, node, excuses.len()) => {
+            Some(reason) if !is_excuse_stored_or_list_full(stored, node, excuses.len()) => {
                 excuses.push((node.clone(), reason));
             }
             _ => actions.push((node.clone(), cell.assigned, action.clone())),
@@ -368,26 +369,28 @@ fn choose_actions(
 }
 
 /// Whether the rollout may act on a node whose failures are to be excused (not counted): the status stores the excuse
-/// already, or its list of excused nodes is full. `pending` is the number of excuses that are to be stored next.
-fn is_excuse_stored(stored: &RolloutStatus, node: &str, pending: usize) -> bool {
+/// already, or its list of excused nodes is full. `pending` is the number of excuses to store with the next status.
+fn is_excuse_stored_or_list_full(stored: &RolloutStatus, node: &str, pending: usize) -> bool {
     let failures = &stored.failures;
     failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
 }
 
-/// Returns for each group of nodes how many of its pods may be replaced now. `None` if the step has no groups.
+/// Returns for each group of nodes how many of its Ready pods may be replaced now. `None` if the step has no groups.
 fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();
     let left = counts.map(|(group, counts)| {
-        let budget =
-            groups.max_unavailable.of(counts.eligible).max(usize::from(!groups.max_unavailable.is_zero()));
+        let budget = groups
+            .max_unavailable
+            .scaled_value(counts.eligible)
+            .max(usize::from(!groups.max_unavailable.is_zero()));
         (group.clone(), budget.saturating_sub(counts.charged))
     });
     Some(left.collect())
 }
 
 /// Returns what the conditions of the DaemonSet report about its progressive rollout. `None` if the rollout has no
-/// phase yet.
+/// DaemonRollout or no phase yet.
 pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
     if let Some(frozen) = &active.frozen {
         return Some(RolloutReport {
@@ -418,7 +421,7 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     match phase {
         Phase::Complete => "Complete",
         _ if status.paused => "Paused",
-        _ if is_rollback_impossible(status) => REASON_CANNOT_ROLL_BACK,
+        _ if is_stopped_without_rollback(status) => REASON_CANNOT_ROLL_BACK,
         Phase::Waiting if !status.checks.iter().all(has_passed) => "WaitingForCheck",
         Phase::Waiting => "WaitingForApproval",
         phase => phase.as_str(),
@@ -429,7 +432,7 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
 /// true.
 ///
 /// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
-/// only an operator can continue it.
+/// the rollout has stopped or was rolled back: then only an operator or a new template can continue it.
 fn rollout_conditions(status: &RolloutStatus, record: &RolloutRecord, now: Time) -> Vec<StatusCondition> {
     let Some(phase) = status.phase else { return record.conditions.clone() };
     let is_ready = matches!(phase, Phase::Complete | Phase::PartiallyComplete);

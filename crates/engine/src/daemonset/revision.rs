@@ -28,8 +28,8 @@ pub(crate) struct TargetRevision {
     pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
-    /// Creation time of the ControllerRevision. If a rollback made the revision current again, this time is before the
-    /// start of the rollout.
+    /// Creation time of the ControllerRevision. If a rollback made the revision current again, this time is long before
+    /// the start of the rollout.
     pub(crate) created: Option<Time>,
     /// The ControllerRevision.
     pub(crate) revision: Arc<Revision>,
@@ -39,19 +39,20 @@ impl TargetRevision {
     /// Creates the target for nodes that keep an older revision of a DaemonSet. `owned` are all revisions of the
     /// DaemonSet.
     ///
-    /// Rule: pods of an older revision have the template generation with which that revision was recorded, or none.
-    /// With the DaemonSet's own generation they would count as up to date.
+    /// Rule: pods of an older revision get the template generation with which that revision was recorded. If that is
+    /// the DaemonSet's present template generation, they get none, because they would count as pods of the current
+    /// revision.
     pub(crate) fn of_revision(set: &Set, revision: &Arc<Revision>, owned: &[Arc<Revision>]) -> Self {
         let is_equivalent = |it: &Revision| {
             it.data == revision.data || (it.identity.is_some() && it.identity == revision.identity)
         };
         let generation = revision.template_generation.filter(|it| Some(*it) != set.template_generation);
         Self {
-            hash: revision.hash().cloned().unwrap_or_else(|| revision.key.name.clone()),
+            hash: revision.hash_label().cloned().unwrap_or_else(|| revision.key.name.clone()),
             equivalent: owned
                 .iter()
                 .filter(|it| is_equivalent(it))
-                .filter_map(|it| it.hash().cloned())
+                .filter_map(|it| it.hash_label().cloned())
                 .collect(),
             generation: generation.map(|it| Text::from(format!("{it}"))),
             set_created: set.created,
@@ -65,14 +66,15 @@ impl TargetRevision {
         self.equivalent.contains(hash)
     }
 
-    /// Whether a pod is up to date.
+    /// Whether a pod is up to date with regard to this revision.
     ///
-    /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
-    /// template generation label equals the DaemonSet's template generation annotation. The API server increments the
-    /// annotation with every change of the template. The generation label of a pod that is older than the DaemonSet is
-    /// ignored, because another DaemonSet created that pod. Upstream: `IsPodUpdated`.
+    /// Rule: a pod is up to date if its revision has a template equivalent to the target revision's, or if its template
+    /// generation label has the template generation of the target revision. For the current revision, that is the
+    /// DaemonSet's annotation, which the API server increments with every change of the template. The generation label
+    /// of a pod that is older than the DaemonSet is ignored, because another DaemonSet created that pod. Upstream:
+    /// `IsPodUpdated`.
     pub(crate) fn is_up_to_date(&self, pod: &Pod) -> bool {
-        pod.hash().is_some_and(|it| self.equivalent.contains(it))
+        pod.hash_label().is_some_and(|it| self.equivalent.contains(it))
             || self.set_created <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
@@ -87,12 +89,12 @@ impl TargetRevision {
     }
 }
 
-/// Which revision of a DaemonSet is current, which may be deleted, and which writes of revisions are needed.
+/// Which revision of a DaemonSet is current, which revisions may be deleted, and which writes of revisions are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
     /// Writes of revisions, which precede the writes of pods.
     pub(crate) steps: Vec<RevisionWrite>,
-    /// The current revision. `None` until a revision records the template. Pods are created only after that.
+    /// The current revision. `None` until a revision records the template. Until then no pod is created.
     pub(crate) current: Option<TargetRevision>,
     /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
     pub(crate) prunable: Vec<Arc<Revision>>,
@@ -107,7 +109,7 @@ pub(crate) struct RevisionHistory {
 /// A write of one ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RevisionWrite {
-    /// Create a ControllerRevision for the template.
+    /// Create a ControllerRevision with this name, hash label and revision number for the template.
     Create { name: Text, hash: Text, number: i64 },
     /// Give a revision the highest revision number, because the template was rolled back to that revision.
     Renumber { revision: Arc<Revision>, number: i64 },
@@ -118,7 +120,7 @@ pub enum RevisionWrite {
     Judge { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
 }
 
-/// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one by hand
+/// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one of them
 /// may be about to delete the other, as the Kubernetes conformance tests do.
 const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 
@@ -133,7 +135,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<RevisionWrite> = present
         .iter()
-        .filter(|it| it.hash().is_none())
+        .filter(|it| it.hash_label().is_none())
         .map(|it| RevisionWrite::Label { revision: Arc::clone(it) })
         .collect();
     if !unlabelled.is_empty() {
@@ -145,10 +147,10 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     // not have its name.
     let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
     let current =
-        owned.iter().filter(|it| is_equivalent(it) && it.hash().is_some()).max_by_key(|it| rank(it));
+        owned.iter().filter(|it| is_equivalent(it) && it.hash_label().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
         return RevisionHistory {
-            steps: [create_revision(set, owned, None)].into(),
+            steps: [new_revision_write(set, owned, None)].into(),
             ..RevisionHistory::default()
         };
     };
@@ -166,7 +168,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
     let number = next_revision_number(others);
     let step = if was_template_edited(set, current) {
-        Some(create_revision(set, owned, current.hash()))
+        Some(new_revision_write(set, owned, current.hash_label()))
     } else {
         (current.number < number && !current.deleting)
             .then(|| RevisionWrite::Renumber { revision: Arc::clone(current), number })
@@ -174,11 +176,12 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let duplicate_since = |it: &Revision| it.created.max(current.created);
     let (duplicates, young): (Vec<_>, Vec<_>) =
         duplicates.into_iter().partition(|it| duplicate_since(it) + DEDUP_AGE_MIN <= now);
-    let equivalent_hashes = owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash().cloned());
+    let equivalent_hashes =
+        owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash_label().cloned());
     RevisionHistory {
         steps: step.into_iter().collect(),
         current: Some(TargetRevision {
-            hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
+            hash: current.hash_label().cloned().unwrap_or_else(|| current.key.name.clone()),
             equivalent: equivalent_hashes.collect(),
             generation: set.template_generation.map(|it| Text::from(format!("{it}"))),
             set_created: set.created,
@@ -192,7 +195,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     }
 }
 
-/// Returns the next revision number.
+/// Returns the number of the next revision: one more than the highest number of `others`, and at least 1.
 ///
 /// Rule: revision numbers increase and are never reused, not even the number of a terminating revision.
 fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
@@ -212,9 +215,10 @@ fn was_template_edited(set: &Set, current: &Revision) -> bool {
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }
 
-/// Returns the write that creates a revision for the template. `label` is the hash label of an equivalent revision,
-/// which the new revision gets too. Without it, the new revision gets its own hash.
-fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
+/// Returns the write that creates a revision for the DaemonSet's template. `owned` are all revisions of the DaemonSet.
+/// `label` is the hash label of an equivalent revision, which the new revision gets too. If `label` is `None`, the new
+/// revision gets the hash in its name as hash label.
+fn new_revision_write(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
     let name = format!("{}-{hash}", set.key.name).into();

@@ -12,9 +12,9 @@ use muster_api::time::Time;
 use super::revision::TargetRevision;
 use super::roster::{self, Roster};
 use super::status::{check_availability, is_pod_up};
-use crate::daemonset::facts::{ConditionStatus, Node, Pod, Ready, Set, Template, UpdateStrategy};
+use crate::daemonset::facts::{ConditionStatus, Node, Pod, ReadyCondition, Set, Template, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
-use crate::daemonset::placement::taints::is_node_ready_taint;
+use crate::daemonset::placement::taints::is_readiness_taint;
 use crate::daemonset::progressive::active::{NodeTarget, UpdateMode};
 use crate::daemonset::why::Why;
 
@@ -27,14 +27,15 @@ pub(crate) struct BudgetUse {
     pub(crate) available: bool,
 }
 
-/// What the rolling update does on one node as soon as the rollout budget allows it.
+/// What the rolling update does on one node when the plan allows it. Each variant states its condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
-    /// Delete the old pod. The node has no available pod until the new pod is available.
+    /// Delete the old pod within the rollout budget. The node has no available pod until the new pod is available.
     Replace(Arc<Pod>, Why),
-    /// Create the new pod while the old one still runs.
+    /// Create the new pod within the rollout budget, while the old pod still runs.
     Surge,
-    /// Delete the old pod of a node that is no longer eligible, once enough other pods are available.
+    /// With surge: delete the old pod of a node that is no longer eligible, once enough other pods are available. This
+    /// uses no rollout budget.
     Remove(Arc<Pod>, Why),
     /// In a progressive rollout: delete the old pod, which is not Ready. This uses no rollout budget.
     ReplaceNotReady(Arc<Pod>, Why),
@@ -48,7 +49,7 @@ pub(crate) enum RolloutAction {
 pub(crate) struct NodeRollout {
     /// Whether the node counts against the rollout budget.
     pub(crate) budget_use: BudgetUse,
-    /// The action that waits for the rollout budget. `None` if the node needs no such action.
+    /// The action that the plan makes when its condition is met. `None` if the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
     /// Old pods that are deleted because they are not Ready. This uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
@@ -70,16 +71,16 @@ pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
         // With no eligible node a percentage would be 0, and old pods on nodes that are no longer eligible would never
         // be deleted.
         UpdateStrategy::Drain(share) | UpdateStrategy::Surge(share) => {
-            share.of(desired).max(usize::from(!share.is_zero()))
+            share.scaled_value(desired).max(usize::from(!share.is_zero()))
         }
     }
 }
 
-/// Message about a DaemonSet whose `maxUnavailable` is 0.
+/// Message for users about a DaemonSet whose `maxUnavailable` is 0.
 pub(crate) const ZERO_BUDGET_MESSAGE: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is 0, \
                                               so no Ready pod is replaced: set it to 1 or more, or remove it";
 
-/// Whether the update strategy allows no Ready pod to be replaced at any time.
+/// Whether the update strategy is a drain with a `maxUnavailable` of 0, so that no Ready pod is ever replaced.
 ///
 /// Rule: with a `maxUnavailable` of 0 a rollout replaces no Ready pod. API servers refuse the value for
 /// `RollingUpdate`, but keep it beside `OnDelete`, where a policy uses it.
@@ -101,9 +102,9 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes what the rollout does on one node to give it a pod of its target revision (`target`). `here` is the node
-/// with its verdict, `None` if the node was deleted. Until `charged_until`, the node counts against the budget even if
-/// it seems lost (see [`node_lost_since`]).
+/// Computes what the rollout does on one node so that the node gets a pod of the revision that it is assigned
+/// (`target`). `here` is the node with its verdict, `None` if the node was deleted. Until `charged_until`, the node is
+/// not exempt from the budget even if it seems lost (see [`node_lost_since`]).
 pub(crate) fn node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
@@ -214,7 +215,7 @@ pub(crate) fn node_rollout(
     node_rollout
 }
 
-/// Adds the replacement of an old pod that is not Ready to what the rollout does on its node.
+/// Adds the replacement of an old pod that is not Ready to `node_rollout`.
 ///
 /// Rule: an old pod that is not Ready is replaced at once. In a progressive rollout it is replaced when the phase
 /// allows it, after the status has recorded that failures of the node are not counted.
@@ -227,10 +228,12 @@ fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, m
     }
 }
 
-/// Adds the removal of an old pod to what the rollout does on its node.
+/// Adds the removal of an old pod, and the reason why the node waits, to `node_rollout`. `is_up` is the result of
+/// [`is_pod_up`] for the pod.
 ///
-/// Rule: an old pod on a node that cannot get a new pod yet is deleted at once if it is not Ready. If it is Ready, it
-/// is deleted within the rollout budget or, with surge, once enough other pods are available.
+/// Rule: on a node that cannot get a new pod yet, an old pod that is not Ready is deleted without rollout budget (see
+/// [`replace_not_ready`]). An old pod that is Ready is deleted within the rollout budget or, with surge, once enough
+/// other pods are available.
 fn remove_old_pod(
     node_rollout: &mut NodeRollout,
     old: &Arc<Pod>,
@@ -249,7 +252,8 @@ fn remove_old_pod(
     }
 }
 
-/// Whether a node counts against the rollout budget.
+/// Whether a node counts against the rollout budget. `is_exempt` is whether the node was lost or not Ready before the
+/// revision was created.
 ///
 /// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
 /// available, whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used
@@ -266,7 +270,8 @@ fn is_charged(
     roster: &Roster,
     now: Time,
 ) -> bool {
-    let mut new = pods.iter().filter(|it| current.is_up_to_date(it) && !it.is_gone()).peekable();
+    let mut new =
+        pods.iter().filter(|it| current.is_up_to_date(it) && !it.is_terminal_and_deleting()).peekable();
     let new_pods_unavailable =
         new.peek().is_some() && !new.any(|it| check_availability(set, it, now).is_ok());
     // A node that was lost before the revision became current was not broken by this revision.
@@ -282,14 +287,14 @@ fn is_charged(
     let is_up = roster.kept.iter().any(|it| is_pod_up(set, current, it, now));
     match eligibility {
         Eligibility::Eligible | Eligibility::NotReady(_) => !is_up,
-        Eligibility::Tainted(taints) => {
-            pods.iter().any(|it| it.deleting && !it.is_gone() && toleration_was_dropped(it, taints))
-        }
+        Eligibility::Tainted(taints) => pods
+            .iter()
+            .any(|it| it.deleting && !it.is_terminal_and_deleting() && toleration_was_dropped(it, taints)),
         Eligibility::Excluded => false,
     }
 }
 
-/// Returns whether a node may get a new pod of the template and, if not, why. `here` is the node with its verdict,
+/// Returns whether a node may get a new pod of this template and, if not, why. `here` is the node with its verdict,
 /// `None` if the node was deleted.
 fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
     let Some((node, verdict)) = here else { return Eligibility::Excluded };
@@ -301,7 +306,7 @@ fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict
                 let taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule);
                 taints.filter(|it| !any_tolerates(&template.tolerations, it))
             };
-            let real: Vec<&Taint> = untolerated().filter(|it| !is_node_ready_taint(it)).collect();
+            let real: Vec<&Taint> = untolerated().filter(|it| !is_readiness_taint(it)).collect();
             match untolerated().next() {
                 _ if !real.is_empty() => Eligibility::Tainted(real),
                 Some(taint) => Eligibility::NotReady(taint),
@@ -311,7 +316,7 @@ fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict
     }
 }
 
-/// Whether the old pod tolerates all these taints, which the new template does not tolerate.
+/// Whether the old pod tolerates all of `taints`, the taints that the new template does not tolerate.
 ///
 /// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted, because the user
 /// moved the DaemonSet off such nodes. An old pod that does not tolerate these taints either is kept, because it was
@@ -336,25 +341,27 @@ fn node_lost_since(node: &Node, current: &TargetRevision) -> Option<Time> {
 /// was created. Such a node gets its pod once it is ready.
 fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
-    node.ready.status != ConditionStatus::True && before && pods.iter().all(|it| it.is_gone())
+    node.ready.status != ConditionStatus::True
+        && before
+        && pods.iter().all(|it| it.is_terminal_and_deleting())
 }
 
-/// When the controller last deleted a DaemonSet's pod on one node, and which revision the node was assigned then.
+/// The last deletion of a DaemonSet's pod on one node by the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
-    /// Hash label of the revision that the node was assigned at the time of the deletion.
+    /// Hash label of the revision that the node was assigned when the pod was deleted.
     pub hash: Text,
     /// Time of the deletion.
     pub at: Time,
 }
 
 /// Time for which the controller remembers that it deleted a pod. A watch of nodes that lags behind is restarted
-/// sooner, so after this time the watch shows the true state of the node.
+/// earlier than that, so after this time the watch shows the true state of the node.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
-    /// Returns the time until which the node counts against the rollout budget because of this deletion. `None` if it
-    /// no longer does.
+    /// Returns the time until which the node counts against the rollout budget because of this deletion. `None` if that
+    /// time has passed, if the new pod is available, or if the node is now assigned another revision (`current`).
     ///
     /// Rule: a node whose pod the rollout deleted counts against the rollout budget until its new pod is available,
     /// even if the node seems lost, because the watch that shows the node may lag behind. After five minutes the state
@@ -373,8 +380,9 @@ impl RolloutDeletion {
     }
 }
 
-/// Returns the time since which the Ready condition of a node has been Unknown. `None` if it is not Unknown.
+/// Returns the time since which the Ready condition of a node has been Unknown. `None` if it is not Unknown, or if the
+/// time is not known.
 fn node_unreachable_since(node: &Node) -> Option<Time> {
-    let Ready { status: ConditionStatus::Unknown, since } = node.ready else { return None };
+    let ReadyCondition { status: ConditionStatus::Unknown, since } = node.ready else { return None };
     since
 }

@@ -13,28 +13,29 @@ use crate::daemonset::facts::{Phase, Pod, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
 
-/// The pods of one DaemonSet on one node, sorted into pods to keep and pods to delete. The rolling update is not
-/// considered.
+/// The pods of one DaemonSet on one node, sorted into pods to keep and pods to delete, and whether to create a pod. The
+/// deletes and creates of the rolling update are not included.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     /// Pods to delete, with the reasons.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Live pods that remain after the deletes.
+    /// Live pods that are not in `delete`.
     pub(crate) kept: Vec<Arc<Pod>>,
     /// Why a new pod is to be created on the node. `None` if no pod is to be created.
     pub(crate) vacancy: Option<Why>,
     /// Why an eligible node that needs a pod does not get one yet. `None` if the node is not blocked.
     pub(crate) blocked: Option<Why>,
-    /// The time at which this roster must be computed again even without an event.
+    /// End of the failed-pod backoff of a failed or succeeded pod that is not deleted yet. At that time the roster must
+    /// be computed again even without an event. `None` if no pod waits for the backoff.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// Backoff of a DaemonSet on one node after a failed pod was deleted there. Upstream: `failedPodsBackoff`.
+/// Backoff of a DaemonSet on one node after a failed or succeeded pod was deleted there. Upstream: `failedPodsBackoff`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedPodBackoff {
-    /// Time at which the last failed pod was deleted.
+    /// Time at which the last failed or succeeded pod was deleted.
     pub last: Time,
-    /// Delay from `last` until the next failed pod may be deleted.
+    /// Delay from `last` until the next such pod may be deleted.
     pub delay: Duration,
 }
 
@@ -44,11 +45,12 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl FailedPodBackoff {
-    /// Returns the backoff after another failed pod was deleted.
+    /// Returns the backoff after a failed or succeeded pod was deleted at `now`. `before` is the previous backoff of
+    /// the node.
     ///
     /// Rule: each failure doubles the delay, from 1 s to 15 min. After 30 min without a failure the delay starts at 1 s
     /// again.
-    pub fn next(before: Option<Self>, now: Time) -> Self {
+    pub fn after_failure(before: Option<Self>, now: Time) -> Self {
         let delay = match before {
             Some(it) if now.since(it.last) <= BACKOFF_MAX * 2 => (it.delay * 2).min(BACKOFF_MAX),
             _ => BACKOFF_MIN,
@@ -58,18 +60,18 @@ impl FailedPodBackoff {
 
     /// Returns the end of the backoff.
     ///
-    /// Rule: a failed pod is not deleted before the end of the backoff.
+    /// Rule: a failed or succeeded pod is not deleted before the end of the backoff.
     pub fn until(self) -> Time {
         self.last + self.delay
     }
 }
 
-/// Sorts the pods of a DaemonSet on one node into pods to keep and to delete, and decides whether to create one.
-/// `verdict` is `None` if the node was deleted.
+/// Sorts the pods of a DaemonSet on one node into pods to keep and pods to delete, and decides whether to create a pod.
+/// `current` is the revision that the node is assigned. `verdict` is `None` if the node was deleted.
 ///
 /// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted. Failed and succeeded pods are
-/// replaced, with backoff if that happened on this node before. Of several pods, one is kept. Upstream:
-/// `podsShouldBeOnNode`.
+/// replaced, with backoff if that happened on this node before. Of several pods, one is kept, or with surge one
+/// outdated and one up-to-date pod. Upstream: `podsShouldBeOnNode`.
 pub(crate) fn build_roster(
     set: &Set,
     current: &TargetRevision,
@@ -123,8 +125,8 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     }
 }
 
-/// Marks the first failed or succeeded pod of the roster for deletion. During the backoff, sets the recheck time of the
-/// roster instead.
+/// Adds the first failed or succeeded pod of the node (`finished`) to the deletes of the roster, unless the roster
+/// already deletes another pod. During the backoff, sets the recheck time of the roster instead.
 ///
 /// Rule: failed and succeeded pods are deleted so that a new pod can be created, but not before the failed-pod backoff
 /// of the node has ended. So a kubelet that rejects every pod gets new pods less and less often.
@@ -162,7 +164,7 @@ fn retention_order(pod: &Pod) -> (bool, Time, &str) {
     (!pod.bound, pod.created, &pod.key.name)
 }
 
-/// Keeps the first pod, and deletes the others.
+/// Keeps the first pod of `running`, and adds the others to the deletes of the roster.
 ///
 /// Rule: without surge, one pod of the node is kept, and all others are surplus.
 fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
@@ -172,7 +174,7 @@ fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     roster.kept = running;
 }
 
-/// Keeps at most one outdated and one up-to-date pod, and deletes the others.
+/// Keeps at most one outdated and one up-to-date pod of `running`, and adds the others to the deletes of the roster.
 ///
 /// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated pod is Ready and the
 /// up-to-date pod is not available yet.
@@ -214,17 +216,19 @@ fn keep_old_and_new_pod(
 }
 
 /// Returns why a pod is to be created on an eligible node. The error is the reason why the node must wait for its pod,
-/// or `None` if the node needs no pod.
+/// or `None` if the node needs no new pod. `retry_at` is the end of the failed-pod backoff, `None` if no pod waits for
+/// it.
 ///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
-/// containers may still run. It does not count if it has failed or succeeded. With surge no terminating pod counts.
+/// containers may still run. It does not count if it has failed or succeeded. With surge no terminating pod counts. No
+/// pod is created during the failed-pod backoff.
 fn create_reason(
     set: &Set,
     current: &TargetRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<Why, Option<Why>> {
-    let mut present = pods.iter().filter(|it| !it.is_gone());
+    let mut present = pods.iter().filter(|it| !it.is_terminal_and_deleting());
     if let UpdateStrategy::Surge(_) = set.rollout {
         if present.clone().any(|it| it.is_live()) {
             return Err(None);
@@ -243,6 +247,7 @@ fn create_reason(
 }
 
 /// Checks whether surge (`maxSurge`) may create another pod on a node. The error is the reason why it may not.
+/// `retry_at` is the end of the failed-pod backoff, `None` if no pod waits for it.
 ///
 /// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
 /// two pods of the current revision are terminating on the node.
@@ -257,6 +262,9 @@ pub(super) fn check_surge_create(
     if pods.iter().any(|it| it.is_terminal() && !it.deleting) {
         return Err(Why::BeingReplaced);
     }
-    let leaving = pods.iter().filter(|it| it.deleting && !it.is_gone() && current.is_up_to_date(it)).count();
+    let leaving = pods
+        .iter()
+        .filter(|it| it.deleting && !it.is_terminal_and_deleting() && current.is_up_to_date(it))
+        .count();
     if 1 < leaving { Err(Why::TooManyTerminating { count: leaving }) } else { Ok(()) }
 }

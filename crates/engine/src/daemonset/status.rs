@@ -21,9 +21,9 @@ use crate::daemonset::why::Why;
 
 /// Checks whether a pod is available. The error is the reason why it is not.
 ///
-/// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the transition time of the Ready condition
-/// is in the future, because the kubelet's clock is ahead, the wait starts when the controller's clock reaches that
-/// time.
+/// Rule: a pod is available once it has been Ready for `minReadySeconds`, or as soon as it is Ready if
+/// `minReadySeconds` is 0. If the transition time of the Ready condition is in the future, because the kubelet's clock
+/// is ahead, the wait starts when the controller's clock reaches that time.
 pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.problem.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.is_live()).ok_or_else(not_ready)?;
@@ -34,8 +34,8 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::StillSettling { until })
 }
 
-/// Whether a pod counts as up: an up-to-date pod if it is available, an outdated pod if it is Ready. The rollout
-/// replaces a pod that is up only within its budget.
+/// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget. A node without a pod that
+/// is up counts against `maxUnavailable`.
 ///
 /// Rule: an up-to-date pod counts as up when it is available. An outdated pod counts as up as soon as it is Ready, so
 /// that a second update within `minReadySeconds` does not replace all young pods at once.
@@ -43,17 +43,19 @@ pub(crate) fn is_pod_up(set: &Set, current: &TargetRevision, pod: &Pod, now: Tim
     if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
-/// Returns the pod of a node from which the status counts of the node are taken. `None` if the node has no pod.
+/// Returns the pod of a node from which the status counts of the node are taken. `None` if the node has no pod, except
+/// pods that are terminating and have failed or succeeded.
 ///
 /// Rule: all status counts of a node come from one pod: an available up-to-date pod, else an available outdated pod,
-/// else a Ready pod, else a pod that is not terminating. Of several such pods the newest is counted.
+/// else a Ready pod, else a pod that is not terminating, else a terminating pod. Of several such pods the newest is
+/// counted.
 pub(crate) fn counted_pod<'a>(
     set: &Set,
     current: &TargetRevision,
     pods: &'a [Arc<Pod>],
     now: Time,
 ) -> Option<&'a Arc<Pod>> {
-    let present = pods.iter().filter(|it| !it.is_gone());
+    let present = pods.iter().filter(|it| !it.is_terminal_and_deleting());
     let rank = |pod: &Pod| {
         let is_available = check_availability(set, pod, now).is_ok();
         match (is_available, current.is_up_to_date(pod), pod.is_ready()) {
@@ -66,19 +68,19 @@ pub(crate) fn counted_pod<'a>(
     present.max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
-/// The values, besides the totals, from which the conditions of a DaemonSet are computed.
+/// The values, in addition to [`Totals`], from which the conditions of a DaemonSet are computed.
 #[derive(Debug)]
 pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
-    /// Number of eligible nodes that may be without an available pod before the condition `Available` becomes False.
+    /// Maximum number of eligible nodes without an available pod while the condition `Available` is True.
     pub(crate) allowed: usize,
     /// Time of the rollout's last progress. `None` unless the rollout is stalled.
     pub(crate) stalled_since: Option<Time>,
-    /// Why the API server refuses to create pods. `None` if it does not refuse.
+    /// Why the API server refuses to create pods, as a message. `None` if it does not refuse.
     pub(crate) refused: Option<String>,
-    /// Why a progressive rollout replaces no Ready pod although its phase allows it: refused evictions, or a
-    /// `maxUnavailable` of 0. `None` if it replaces them.
+    /// Why a progressive rollout replaces no Ready pod although its phase allows it, as a message: refused evictions,
+    /// or a `maxUnavailable` of 0. `None` if there is no such reason.
     pub(crate) hold: Option<String>,
     /// What the conditions report about the progressive rollout. `None` if the DaemonSet has none.
     pub(crate) rollout: Option<RolloutReport>,
@@ -97,8 +99,8 @@ pub(crate) struct RolloutReport {
 }
 
 impl RolloutReport {
-    /// Whether the rollout has ended without success (phase Stopped or RolledBack), so that it needs another template
-    /// or a retry.
+    /// Whether the rollout has ended without success (phase Stopped or RolledBack). Then the template must be changed
+    /// or the rollout retried.
     fn is_stalled(&self) -> bool {
         matches!(self.phase, Phase::Stopped | Phase::RolledBack)
     }
@@ -112,8 +114,9 @@ impl RolloutReport {
 
 /// Returns the DaemonSet status to write. `None` if the stored status is already correct.
 ///
-/// Rule: the counts of the status come from the totals over all nodes. A condition whose status is unchanged keeps its
-/// last transition time. Fields and conditions of other writers are kept.
+/// Rule: the counts of the status come from the totals over all nodes. If `conditions` is true, the conditions are
+/// computed too. A condition whose status is unchanged keeps its last transition time. Fields and conditions of other
+/// writers are kept.
 pub(crate) fn updated_status(
     set: &Set,
     totals: &Totals,
@@ -143,7 +146,8 @@ pub(crate) fn updated_status(
 }
 
 /// Returns the conditions to write by server-side apply. `None` if the stored conditions are correct. `applied` are the
-/// types of the conditions that were applied before. `wanted` is `None` if no condition is to be written.
+/// types of the conditions that were applied before. `wanted` is the input of the conditions, or `None` if the
+/// DaemonSet is to have none.
 ///
 /// Rule: in assist mode the conditions `Progressing` and `Degraded` are applied whatever their status, and
 /// `Reconciling` and `Stalled` only while they are true. A condition that was applied before and is not to be applied
@@ -164,7 +168,8 @@ pub(crate) fn conditions_to_apply(
     (!is_current).then_some(conditions)
 }
 
-/// Returns the status to write before the first revision exists. `None` if the conditions are already stored.
+/// Returns the status to write before a revision records the template. `None` if the status has conditions already, or
+/// if `conditions` is false.
 ///
 /// Rule: until the conditions are computed for the first time, their status is Unknown. No other field of the status
 /// changes.
@@ -179,10 +184,10 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
         message: "the template is being recorded as a revision first".into(),
         since: Some(now),
     };
-    Some(Status { conditions: ConditionType::ALWAYS.map(unknown).into(), ..set.status.clone() })
+    Some(Status { conditions: ConditionType::ALWAYS_PRESENT.map(unknown).into(), ..set.status.clone() })
 }
 
-/// Whether two lists of conditions are equal, without regard to order and transition times.
+/// Whether two lists of conditions are equal, apart from their order and transition times.
 fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()
@@ -228,8 +233,9 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
     }
 }
 
-/// Computes the condition for tools that follow kstatus: `Stalled` if only an operator can continue the rollout,
-/// `Reconciling` while the rollout continues. `None` if the rollout is complete.
+/// Computes the condition for tools that follow kstatus: `Stalled` if the rollout has ended without success,
+/// `Reconciling` in every other phase, also while it is paused or waits for approval. `None` if the rollout is
+/// complete.
 fn kstatus_condition(rollout: &RolloutReport) -> Option<ConditionValue> {
     let kind = match rollout.phase {
         Phase::Complete => return None,
@@ -246,7 +252,8 @@ pub(crate) const REASON_STALLED: &str = "Stalled";
 ///
 /// Rule: Progressing is True while a rollout makes progress. It is False when the rollout is complete, waits for a user
 /// to delete pods (`OnDelete`), cannot replace any pod because `maxUnavailable` is 0, or has made no progress for ten
-/// minutes.
+/// minutes. While a progressive rollout is paused, or its phase is neither `Rolling` nor `Complete`, status and reason
+/// come from the phase instead.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
@@ -296,12 +303,12 @@ const REASON_FAILED_CREATE: &str = "FailedCreate";
 /// Prefix of the message of the `Degraded` condition when pods cannot be created.
 const FAILED_CREATE_MESSAGE_PREFIX: &str = "pods cannot be created: ";
 
-/// Returns why pods cannot be created. `None` if they can be, or if that is not known.
+/// Returns a message that says why pods cannot be created. `None` if they can be created, or if that is not known.
 ///
 /// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
 /// tried no create since its start takes the reason from the stored condition, so that Degraded does not turn False
 /// after every restart.
-pub(crate) fn refused_creates(set: &Set, creates: &CreateResult) -> Option<String> {
+pub(crate) fn create_refusal(set: &Set, creates: &CreateResult) -> Option<String> {
     match creates {
         CreateResult::Refused(reason) | CreateResult::Failed(reason) => {
             Some(format!("{FAILED_CREATE_MESSAGE_PREFIX}{reason}"))
@@ -361,7 +368,8 @@ fn node_noun(count: i64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }
 
-/// Formats the counts by reason: `; 3 nodes: pod not ready, 1 node: no pod yet`.
+/// Formats the number of nodes by reason: `; 3 nodes: pod not ready, 1 node: no pod yet`. Empty if there are no
+/// reasons.
 fn reason_list(by_reason: &BTreeMap<Text, i64>) -> String {
     let parts: Vec<String> =
         by_reason.iter().map(|(reason, count)| format!("{count} {}: {reason}", node_noun(*count))).collect();

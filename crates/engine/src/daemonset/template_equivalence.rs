@@ -1,7 +1,7 @@
 //! Equivalence of pod templates: two templates are equivalent if they create the same pods.
 //!
-//! Upstream compares templates byte by byte, so an API server that begins to set one more default restarts every daemon
-//! pod of the cluster. We compare normalized templates instead.
+//! Upstream compares templates byte by byte, so all daemon pods of the cluster are replaced after an upgrade to an API
+//! server that sets one more default. This controller compares normalized templates instead.
 use alloc::{
     format,
     string::{String, ToString},
@@ -33,7 +33,7 @@ pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     (template.get("$patch")?.as_str()? == "replace").then(|| template_identity(&template))
 }
 
-/// A field value that means the same as an absent field.
+/// The values of a field that mean the same as the absent field.
 #[derive(Debug, Clone, Copy)]
 enum AbsentValue {
     /// This string, or the empty string.
@@ -55,8 +55,9 @@ use AbsentValue::{Count, Empty, False, Number, Text, True};
 /// API documentation, and values that Go's `omitempty` does not write.
 ///
 /// In a path, `[]` stands for any item of a list and `**` for any prefix. At least two names follow `**`, because a
-/// single name could also be a label of a user. Names in capitals are defined in [`FIELD_GROUPS`]. `labelSelector` and
-/// `namespaceSelector` are never listed, because `{}` selects everything and an absent selector selects nothing.
+/// single name could also be the key of a user's label. Names in capitals are defined in [`FIELD_GROUPS`].
+/// `labelSelector` and `namespaceSelector` are never listed, because `{}` selects everything and an absent selector
+/// selects nothing.
 #[rustfmt::skip]
 const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("metadata", Empty),
@@ -220,7 +221,8 @@ const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("spec.volumes[].scaleIO.fsType", Text("xfs")),
 ];
 
-/// Path patterns of fields with a quantity, and whether the API rounds the quantity up to thousandths.
+/// Path patterns of fields with a quantity, and whether the API server rounds the quantity up to thousandths. `*`
+/// matches any name.
 const QUANTITY_FIELDS: &[(&str, bool)] = &[
     ("**.resources.limits.*", true),
     ("**.resources.requests.*", true),
@@ -252,7 +254,8 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Removes from a template everything that is equivalent to an absent field, so that equivalent templates become equal.
+/// Returns a copy of a template in which equivalent templates are equal: without fields that mean the same as absent
+/// ones, and with quantities in one notation.
 fn normalize(template: &Value) -> Value {
     let mut out = without_absent_values(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
@@ -266,7 +269,7 @@ fn normalize(template: &Value) -> Value {
 }
 
 /// Returns a copy of `value` without the fields that mean the same as absent ones ([`ABSENT_VALUES`]), and with
-/// quantities in one notation. `path` is the place of `value` in the template.
+/// quantities in one notation. `path` is the path of `value` in the template.
 ///
 /// Rule: fields that are null or mean the same as an absent field are removed. List items are never removed, because
 /// their position matters.
@@ -382,7 +385,8 @@ impl AbsentValue {
     }
 }
 
-/// Whether a path pattern, as in [`ABSENT_VALUES`], matches a path. Compares from the end, where most paths differ.
+/// Whether a path pattern, as in [`ABSENT_VALUES`], matches a path. The comparison starts at the end, where most paths
+/// differ.
 fn path_matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {
@@ -458,13 +462,13 @@ fn parse_billionths(text: &str) -> Option<i128> {
     Some(if negative { -count } else { count })
 }
 
-/// Divides and rounds away from zero, as the API rounds quantities.
+/// Divides and rounds away from zero, as the API server rounds quantities.
 fn div_away_from_zero(value: i128, by: i128) -> i128 {
     let rest = value % by;
     value / by + rest.signum()
 }
 
-/// Returns the JSON objects in a list field. Other list items are skipped.
+/// Returns the items of the list field `list` that are JSON objects. Other items are skipped.
 fn objects_in_list<'a>(
     fields: &'a mut Map<String, Value>,
     list: &str,

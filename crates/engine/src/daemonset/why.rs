@@ -1,6 +1,6 @@
 //! [`Why`]: all reasons that `muster explain`, plans and conditions give.
 //!
-//! To find the rule behind a reason, search for the function that builds the variant of [`Why`]. The doc comment of
+//! To find the rule behind a reason, search for the function that returns this variant of [`Why`]. The doc comment of
 //! that function states the rule.
 
 use alloc::sync::Arc;
@@ -33,11 +33,11 @@ pub enum Why {
     NoPodHere,
     /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
     OldPodIsLeaving,
-    /// The pod failed.
+    /// The pod failed, so it is replaced. `reason` is why it failed, as Kubernetes names it (`Evicted`).
     Failed { reason: Option<Text> },
     /// The pod succeeded, so it is replaced.
     Succeeded,
-    /// The node has more pods of the DaemonSet than it needs, and pod `kept` is kept.
+    /// The pod is deleted because the node has more pods of the DaemonSet than it needs. Pod `kept` stays.
     SurplusPod { kept: Text },
     /// The pod's node was deleted.
     NodeIsGone,
@@ -63,9 +63,10 @@ pub enum Why {
     TolerationDropped { taint: Arc<Taint> },
     /// The outdated pod is on a node with the taint `not-ready` or `unreachable`.
     NodeInTrouble { taint: Arc<Taint> },
-    /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision.
+    /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision was
+    /// created.
     NodeIsLost { since: Time },
-    /// The outdated pod is not Ready, and its node's Ready condition is Unknown.
+    /// The outdated pod is not Ready, and its node's Ready condition has been Unknown since `since`.
     NodeIsSilent { since: Time },
     /// The outdated pod is kept, because no new pod could run on the node with this taint.
     KeptByTaint { taint: Arc<Taint> },
@@ -77,7 +78,7 @@ pub enum Why {
     // availability
     /// The pod is not Ready.
     NotReady { reason: Option<Text> },
-    /// The pod is Ready, but not yet for `minReadySeconds`.
+    /// The pod is Ready, but not yet for `minReadySeconds`. It is available at `until`.
     StillSettling { until: Time },
     /// The pod is available and up to date.
     UpToDate,
@@ -85,13 +86,13 @@ pub enum Why {
     // expectations and execution
     /// The watches have not delivered this number of the controller's own writes yet.
     WaitingForOwnWrites { writes: usize },
-    /// A call failed. The next plan is made after a delay.
+    /// A call failed. The next plan is made at `at`.
     RetryLater { at: Time },
     /// In assist mode, upstream's controller has not recorded the template as a revision yet.
     RevisionNotRecorded,
 
     // garbage collector
-    /// Owners of the object no longer exist.
+    /// At least one owner of the object no longer exists.
     OwnersAreGone,
     /// An owner of the object is being deleted in the foreground and waits for the object.
     OwnerIsLeaving,
@@ -101,7 +102,7 @@ pub enum Why {
     NeverBound,
     /// The pod is being deleted on a node that is out of service.
     NodeOutOfService,
-    /// The pod has ended, and too many other pods have ended since.
+    /// The pod has failed or succeeded, and so have too many other pods since then.
     TooManyEnded,
 }
 
@@ -152,7 +153,7 @@ impl Why {
         }
     }
 
-    /// Returns a short text of the reason without its details. Conditions and explanations count nodes by this text.
+    /// Returns a short text for the reason, without its details. Conditions and explanations count nodes by this text.
     pub fn label(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "another node is named",

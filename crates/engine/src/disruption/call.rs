@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::DisruptionKey;
 use super::decode::{BudgetStatus, Pod, PodDisruptionBudget};
-use crate::controller::{Patch, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb};
 
 /// A call of the disruption controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// Returns the API request of a call: a patch with the `resourceVersion` as its precondition.
+/// Returns the API request of a call: a patch with UID and `resourceVersion` as its preconditions.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::WriteStatus { budget, status } => {
@@ -73,7 +73,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             let (namespace, name) = (&budget.key.namespace, &budget.key.name);
             let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}/status");
-            Request { verb: Verb::Patch(Patch::Merge), path, body: Some(body), metadata_only: true }
+            Request { verb: Verb::Patch(PatchFormat::Merge), path, body: Some(body), metadata_only: true }
         }
         Call::ClearDisruptionTarget { pod, at } => {
             let body = json!({
@@ -87,7 +87,7 @@ pub(super) fn request(call: &Call) -> Request {
                 }]},
             });
             let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.key.namespace, pod.key.name);
-            Request { verb: Verb::Patch(Patch::Strategic), path, body: Some(body), metadata_only: true }
+            Request { verb: Verb::Patch(PatchFormat::Strategic), path, body: Some(body), metadata_only: true }
         }
     }
 }

@@ -134,7 +134,7 @@ impl Pod {
         self.ready && !self.deleting
     }
 
-    /// Whether two versions of a pod are equal in all fields that the disruption controller reads.
+    /// Whether two versions of a pod are equal in all fields that the status of a PodDisruptionBudget depends on.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels

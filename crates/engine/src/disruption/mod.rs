@@ -38,7 +38,8 @@ mod status;
 /// `stalePodDisruptionTimeout`.
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Minimum time between two writes of a budget's status. A status that allows fewer disruptions is written at once.
+/// Minimum time between two writes of a budget's status. A status that allows fewer disruptions, or is the first for a
+/// new generation, is written at once.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// The disruption controller: all PodDisruptionBudgets and pods, and the writes in flight.
@@ -147,7 +148,7 @@ impl Controller for DisruptionController {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<DisruptionKey> {
+    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<DisruptionKey> {
         let queue_key = call.queue_key();
         // There is no attempt if the object was deleted meanwhile.
         if let Some(attempt) = self.attempts.get_mut(&queue_key) {
@@ -179,7 +180,7 @@ impl DisruptionController {
         match fact {
             Fact::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
-                self.update_pod(before.as_deref(), Some(&pod), keys);
+                self.update_budgets_of_pod(before.as_deref(), Some(&pod), keys);
             }
             Fact::Budget(budget) => {
                 keys.insert(DisruptionKey::Budget(budget.key.clone()));
@@ -204,7 +205,7 @@ impl DisruptionController {
             Fact::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
                 self.attempts.remove(&DisruptionKey::Pod(pod.key.clone()));
-                self.update_pod(before.as_deref(), None, keys);
+                self.update_budgets_of_pod(before.as_deref(), None, keys);
             }
             Fact::Budget(budget) => {
                 self.budgets.remove(&budget.key);
@@ -215,7 +216,12 @@ impl DisruptionController {
 
     /// Updates the totals of the budgets that select a pod, after the pod was added, changed or deleted. Adds to `keys`
     /// the keys to reconcile.
-    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<DisruptionKey>) {
+    fn update_budgets_of_pod(
+        &mut self,
+        before: Option<&Pod>,
+        now: Option<&Pod>,
+        keys: &mut BTreeSet<DisruptionKey>,
+    ) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
         let mut selecting = 0;
@@ -237,7 +243,8 @@ impl DisruptionController {
         }
     }
 
-    /// Returns the call that writes the status of a budget, if the status has changed.
+    /// Returns the call that writes the status of a budget, if the status has changed and may be written now, and the
+    /// events to record.
     fn reconcile_budget(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = state.budget.clone();
@@ -321,7 +328,7 @@ impl DisruptionController {
     }
 }
 
-/// Returns the entries of a map that are in a namespace.
+/// Returns the entries of a map whose keys are in a namespace.
 fn in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
@@ -330,7 +337,7 @@ fn in_namespace<'a, T>(
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Returns the entries of a map that are in a namespace, with mutable values.
+/// Returns the entries of a map whose keys are in a namespace, with mutable values.
 fn in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,

@@ -15,7 +15,7 @@ use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDis
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::{EventRecord, KubeEvent};
 
-/// The counted pods of a PodDisruptionBudget, from which its new status and the events about it are computed.
+/// The counts of a PodDisruptionBudget's pods, from which its new status and the events about it are computed.
 pub(super) struct BudgetEvaluation {
     /// The pod counts, or the error message if the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
@@ -38,8 +38,9 @@ struct PodCounts {
 /// Counts the pods of a budget for its new status. `selected` are the pods that the budget selects, and `pods` all pods
 /// of the cluster.
 ///
-/// Rule: a budget allows as many disruptions as it has healthy pods above the desired number. A pod is healthy if it is
-/// Ready, is not being deleted, and was not evicted in the last two minutes. Upstream: `trySync`.
+/// Rule: a budget allows as many disruptions as it has healthy pods above the desired number, and none if it expects no
+/// pods. A pod is healthy if it is Ready, is not being deleted, and was not evicted in the last two minutes. Upstream:
+/// `trySync`.
 pub(super) fn evaluate_budget(
     budget: &PodDisruptionBudget,
     selected: &SelectedPods,
@@ -59,7 +60,7 @@ pub(super) fn evaluate_budget(
             not_deleted.push(pod.clone());
         }
     }
-    let counts = expected_pod_count(budget, selected, pods);
+    let counts = desired_and_expected_pods(budget, selected, pods);
     BudgetEvaluation {
         counts: counts.map(|(desired, expected)| PodCounts { healthy, desired, expected, disrupted }),
         not_deleted,
@@ -73,7 +74,7 @@ pub(super) fn evaluate_budget(
 /// subresource of the pods' controllers. No kind that Muster serves has that subresource, so a selected pod with a
 /// controller is an error. Pods without a controller are not counted in `expectedPods`.
 /// Upstream: `getExpectedPodCount`.
-fn expected_pod_count(
+fn desired_and_expected_pods(
     budget: &PodDisruptionBudget,
     selected: &SelectedPods,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
@@ -92,7 +93,7 @@ fn expected_pod_count(
     }
     // Pods without a controller have no scale.
     let expected = 0;
-    let share = share.of(expected);
+    let share = share.scaled_value(expected);
     let desired = if is_max_unavailable { expected.saturating_sub(share) } else { share };
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
@@ -118,7 +119,7 @@ impl BudgetEvaluation {
     }
 
     /// Returns the status to write. If the expected number of pods cannot be computed, it is the previous status with
-    /// no disruption allowed.
+    /// no disruption allowed and with the condition reason `SyncFailed`.
     pub(super) fn status(&self, budget: &PodDisruptionBudget, now: Time) -> BudgetStatus {
         match &self.counts {
             Ok(counts) => {
@@ -136,18 +137,19 @@ impl BudgetEvaluation {
                     disrupted: counts.disrupted.clone(),
                     conditions: budget.status.conditions.clone(),
                 };
-                with_condition(status, condition_status, reason, "", budget.generation, now)
+                with_disruption_allowed(status, condition_status, reason, "", budget.generation, now)
             }
             // No disruption is allowed, and all else stays. Upstream: `failSafe`.
             Err(problem) => {
                 let observed = budget.status.observed_generation;
                 let status = BudgetStatus { allowed: 0, ..budget.status.clone() };
-                with_condition(status, "False", "SyncFailed", problem, observed, now)
+                with_disruption_allowed(status, "False", "SyncFailed", problem, observed, now)
             }
         }
     }
 
-    /// Returns the events to record when the status is written.
+    /// Returns the events about the budget and about pods that were evicted but not deleted. They are recorded when the
+    /// status is written.
     pub(super) fn events(&self, budget: &PodDisruptionBudget, selected: &SelectedPods) -> Vec<EventRecord> {
         let mut events = Vec::new();
         let mut record = |warning, reason, message| {
@@ -192,7 +194,7 @@ impl BudgetEvaluation {
 
 /// Returns `status` with a condition `DisruptionAllowed` that has these values. Its `lastTransitionTime` becomes `now`
 /// only if `condition_status` differs from the previous status of the condition.
-fn with_condition(
+fn with_disruption_allowed(
     mut status: BudgetStatus,
     condition_status: &str,
     reason: &str,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::facts::{
     Address, Endpoint, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner, Subset, TargetRef,
 };
-use crate::controller::{Patch, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb};
 
 /// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +59,8 @@ pub struct SliceDraft {
 /// Maximum length of an EndpointSlice's name in bytes.
 const SLICE_NAME_MAX: usize = 253;
 
-/// Returns the API request of a call. The precondition of updates and deletes is the `resourceVersion`.
+/// Returns the API request of a call. The preconditions of updates and deletes are UID and `resourceVersion` of the
+/// existing object.
 pub(super) fn request(call: &Call) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
@@ -68,7 +69,7 @@ pub(super) fn request(call: &Call) -> Request {
         EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, create_endpoints_body(draft)),
         EndpointsWrite::UpdateEndpoints(of, draft) => {
             let body = update_endpoints_body(of, draft);
-            (Verb::Patch(Patch::Merge), format!("{endpoints}/{}", of.key.name), body)
+            (Verb::Patch(PatchFormat::Merge), format!("{endpoints}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteEndpoints(of) => (
             Verb::Delete,
@@ -78,7 +79,7 @@ pub(super) fn request(call: &Call) -> Request {
         EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, create_slice_body(draft)),
         EndpointsWrite::UpdateSlice(of, draft) => {
             let body = update_slice_body(of, draft);
-            (Verb::Patch(Patch::Merge), format!("{slices}/{}", of.key.name), body)
+            (Verb::Patch(PatchFormat::Merge), format!("{slices}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteSlice(of) => {
             (Verb::Delete, format!("{slices}/{}", of.key.name), delete_options(&of.uid, of.resource_version))

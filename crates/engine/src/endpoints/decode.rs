@@ -57,7 +57,7 @@ fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
 }
 
 /// Returns the annotations of an object, except `kubectl.kubernetes.io/last-applied-configuration`.
-fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
+fn annotations_without_last_applied(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
     // The annotation of `kubectl apply` may be as large as the object.
     let all =
         meta.annotations.iter().flat_map(StrMap::pairs).filter(|(key, _)| *key != ANNOTATION_LAST_APPLIED);
@@ -105,7 +105,7 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
         key: meta.key(shared),
         uid: meta.uid(),
         resource_version: meta.resource_version(),
-        created: meta.created(),
+        created: meta.creation_time(),
         deleting: meta.is_deleting(),
         labels: meta.labels(shared),
         is_external: spec.type_.as_deref() == Some("ExternalName"),
@@ -207,7 +207,7 @@ fn endpoints_fact(endpoints: core_v1::Endpoints<'_>, shared: &mut Interner) -> E
         resource_version: meta.resource_version(),
         deleting: meta.is_deleting(),
         labels: meta.labels(shared),
-        annotations: annotations(&meta, shared),
+        annotations: annotations_without_last_applied(&meta, shared),
         subsets,
     }
 }
@@ -249,7 +249,7 @@ fn slice_fact(slice: EndpointSlice<'_>, shared: &mut Interner) -> Slice {
         resource_version: meta.resource_version(),
         deleting: meta.is_deleting(),
         labels: meta.labels(shared),
-        annotations: annotations(&meta, shared),
+        annotations: annotations_without_last_applied(&meta, shared),
         owners,
         family: match slice.address_type.as_deref() {
             Some("IPv6") => Some(IpFamily::V6),

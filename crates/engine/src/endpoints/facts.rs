@@ -59,7 +59,8 @@ pub struct Service {
     pub is_external: bool,
     /// Whether the Service has `clusterIP: None`.
     pub is_headless: bool,
-    /// The `clusterIP`. `None` for a headless Service, or before an address is allocated.
+    /// The `clusterIP`. `None` for a headless Service, for an `ExternalName` Service, and before an address is
+    /// allocated.
     pub address: Option<IpAddr>,
     /// The `ipFamilies`, the primary one first. May be empty: [`Self::families`] then returns a default.
     pub families: Vec<IpFamily>,
@@ -124,7 +125,8 @@ pub enum TrafficDistribution {
 }
 
 impl Service {
-    /// Whether the Service's selector matches the pod's labels. The caller must pass a pod in the same namespace.
+    /// Whether the Service's selector matches the pod's labels. False if the Service has no selector. The caller must
+    /// pass a pod in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         let Some(selector) = &self.selector else { return false };
         selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
@@ -188,7 +190,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether two versions of a pod are equal in all fields that the endpoints controllers read.
+    /// Whether two versions of a pod have the same endpoints: all fields are equal, except `resource_version` and
+    /// `ready_changed_at`.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -227,7 +230,7 @@ impl Pod {
 pub struct Node {
     pub name: Text,
     pub resource_version: u64,
-    /// Value of the label `topology.kubernetes.io/zone`.
+    /// Value of the label `topology.kubernetes.io/zone`. `None` if the node does not have the label.
     pub zone: Option<Text>,
 }
 
@@ -264,7 +267,7 @@ pub struct Address {
     pub target: Option<TargetRef>,
 }
 
-/// A port of Endpoints or of an EndpointSlice. An unnamed port has an empty name.
+/// A port of an Endpoints object or of an EndpointSlice. An unnamed port has an empty name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EndpointPort {
     pub name: Text,
@@ -287,7 +290,7 @@ pub struct TargetRef {
 
 impl TargetRef {
     /// Returns the `targetRef` of a pod.
-    pub(super) fn pod(pod: &Pod) -> Self {
+    pub(super) fn for_pod(pod: &Pod) -> Self {
         Self {
             kind: Some("Pod".into()),
             namespace: Some(pod.key.namespace.clone()),

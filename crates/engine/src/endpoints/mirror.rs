@@ -38,8 +38,8 @@ pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     !skips && !is_leader_election_record(endpoints)
 }
 
-/// Whether the Endpoints contain a leader election record, in the annotation [`LEADER_ANNOTATION`]. Such Endpoints have
-/// no addresses.
+/// Whether the Endpoints contain a leader election record, in the annotation [`LEADER_ANNOTATION`], instead of
+/// addresses.
 pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
@@ -87,7 +87,7 @@ pub(super) fn slice_writes(
 /// The desired endpoints of each EndpointSlice. The slices are identified by IP family and list of ports.
 type DesiredSlices = BTreeMap<(IpFamily, Vec<EndpointPort>), Vec<Endpoint>>;
 
-/// Returns the endpoints of the slices that should mirror the Endpoints, and the events about addresses that cannot be
+/// Returns the desired endpoints of the slices that mirror the Endpoints, and the events about addresses that cannot be
 /// mirrored.
 fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut desired = DesiredSlices::new();
@@ -148,7 +148,7 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(IpFamily, Endpoint)> 
     Some((IpFamily::of(ip), endpoint))
 }
 
-/// Returns the desired content of an EndpointSlice with these ports and endpoints.
+/// Returns the desired content of the EndpointSlice that mirrors the addresses in `group` of the Endpoints.
 fn slice_draft(
     endpoints: &Endpoints,
     family: IpFamily,

@@ -46,8 +46,8 @@ mod slices;
 /// Computes the Endpoints of a Service with a selector.
 mod subsets;
 
-/// Minimum time between two reconciles that write for a Service. Changes in between are batched. Upstream:
-/// `endpoint-updates-batch-period`.
+/// Minimum time between two reconciles that write for a Service, except deletes of slices. Changes in between are
+/// batched. Upstream: `endpoint-updates-batch-period`.
 const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Delay before a Service is reconciled again after a create failed because the namespace is terminating. The namespace
@@ -79,7 +79,8 @@ pub struct EndpointsController {
     zones: NodeZones,
     /// The key of the Service of each EndpointSlice, by the key of the slice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
-    /// Whether the Endpoints have been listed once. The first list marks Endpoints without a Service as orphaned.
+    /// Whether the Endpoints have been listed once. After the first list, all Endpoints without a Service count as
+    /// orphaned.
     endpoints_were_listed: bool,
 }
 
@@ -92,8 +93,8 @@ struct ServiceState {
     endpoints: Option<Arc<Endpoints>>,
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// Whether the Endpoints are to be deleted if no Service has their name. True after the Service was deleted, even
-    /// if it was deleted before this controller started.
+    /// Whether the Endpoints are deleted if no Service with their name exists. True after the Service was deleted, also
+    /// for a Service that was deleted before this controller started.
     endpoints_are_orphaned: bool,
     /// The time of the first change that is not written yet.
     trigger: WriteTrigger,
@@ -126,14 +127,14 @@ enum ExpectedState {
     Deleted,
 }
 
-/// The value of the annotation `last-change-trigger-time`: the time of the first change that is not written yet.
+/// The source of the annotation `last-change-trigger-time`: the time of the first change that is not written yet.
 /// Upstream: `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum WriteTrigger {
     /// Nothing has been written for the Service yet. The creation time of the Service is the trigger time.
     #[default]
     Service,
-    /// The trigger time is the earliest readiness change of a pod since the last write.
+    /// The trigger time is the earliest readiness change of a pod since the last write. `None` if there was none.
     Pod(Option<Time>),
 }
 
@@ -171,7 +172,8 @@ impl ServiceState {
         }
     }
 
-    /// Resets the backoff of a deleted Service, so that the backoff does not apply to a new Service of that name.
+    /// Resets the backoff after the Service was created or deleted, or its selector has changed. Does nothing while
+    /// calls are in flight.
     fn reset_backoff(&mut self) {
         if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
@@ -179,7 +181,8 @@ impl ServiceState {
     }
 
     /// Returns the earliest time of the next write for the Service. Before a write, the watches must have delivered the
-    /// last writes, and the batch period and any backoff must have ended. `None` if a write is allowed now.
+    /// last writes, and the batch period and any backoff must have ended. `None` if a write is allowed now. Called when
+    /// no call is in flight: also resets `attempt` if no call failed.
     fn earliest_write_at(&mut self, now: Time) -> Option<Time> {
         // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
@@ -282,7 +285,7 @@ impl Controller for EndpointsController {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
         let Some(state) = self.services.get_mut(&call.service) else { return Requeue::default() };
         state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
         let mut events = Vec::new();
@@ -349,7 +352,7 @@ impl EndpointsController {
             Fact::Service(service) => self.put_service(service, keys),
             Fact::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
-                self.update_pod(before.as_deref(), Some(&pod), keys);
+                self.update_services_of_pod(before.as_deref(), Some(&pod), keys);
             }
             Fact::Node(node) => {
                 let before = self.zones.insert(node.name.clone(), node.zone.clone());
@@ -380,7 +383,7 @@ impl EndpointsController {
             }
             Fact::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
-                self.update_pod(before.as_deref(), None, keys);
+                self.update_services_of_pod(before.as_deref(), None, keys);
             }
             Fact::Node(node) => {
                 self.zones.remove(&node.name);
@@ -403,7 +406,8 @@ impl EndpointsController {
         }
     }
 
-    /// Adds or updates a Service. If its selector has changed, determines again which pods it selects.
+    /// Adds or updates a Service, and adds its key to `keys`. If its selector has changed, determines again which pods
+    /// it selects.
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
         let state = self.services.entry(service.key.clone()).or_default();
@@ -423,7 +427,8 @@ impl EndpointsController {
         state.service = Some(service);
     }
 
-    /// Adds or updates an EndpointSlice. Ignores a slice that another controller manages.
+    /// Adds or updates an EndpointSlice, and adds the key of its Service to `keys`. Ignores a slice that another
+    /// controller manages.
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
         let is_ours =
             [slices::MANAGED_BY_VALUE, mirror::MANAGED_BY_VALUE].contains(&slice.label(MANAGED_BY_LABEL));
@@ -443,7 +448,12 @@ impl EndpointsController {
 
     /// Updates the Services that select a pod, after the pod was added, changed or deleted. Adds to `keys` the keys of
     /// the Services to reconcile.
-    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
+    fn update_services_of_pod(
+        &mut self,
+        before: Option<&Pod>,
+        now: Option<&Pod>,
+        keys: &mut BTreeSet<ObjectKey>,
+    ) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
         if was_on != is_on {
@@ -481,8 +491,7 @@ impl EndpointsController {
         }
     }
 
-    /// Adds to `keys` the Services that select a pod on this node. They are reconciled after the zone of the node has
-    /// changed.
+    /// Adds to `keys` the Services that select a pod on this node, because the zone of the node has changed.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = services_in_namespace(&mut self.services, &key.namespace);
@@ -502,7 +511,8 @@ fn services_in_namespace<'a>(
     services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Returns the writes for a Service, and the events to record.
+/// Returns the writes for a Service, and the events to record. Resets the trigger time of the Service if it has a
+/// selector.
 ///
 /// Rule: the Endpoints and EndpointSlices of a Service with a selector contain its pods. The Endpoints of a Service
 /// without a selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has

@@ -24,11 +24,11 @@ pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
 /// writes the whole slice. Upstream: `max-endpoints-per-slice`.
 const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 
-/// The zone of each node, by node name. `None` for a node without a zone.
+/// The zone of each existing node, by node name. `None` for a node without a zone.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
 /// Returns the writes after which a Service's EndpointSlices contain exactly its pods. `slices` are the existing
-/// slices. `trigger` is the value of the annotation `last-change-trigger-time`.
+/// slices. `zones` are the zones of all nodes. `trigger` is the value of the annotation `last-change-trigger-time`.
 pub(super) fn slice_writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
@@ -51,7 +51,8 @@ pub(super) fn slice_writes<'a>(
     writes
 }
 
-/// Endpoints with the same ports, by their identity. They can be in one EndpointSlice.
+/// The endpoints of a Service that have the same ports, by their identity. Only endpoints of one group can share an
+/// EndpointSlice.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
 /// Returns the endpoints that a Service should have in one IP family, grouped by their ports.
@@ -119,7 +120,7 @@ fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: IpFami
         node: pod.node.clone(),
         zone,
         condition,
-        target: Some(TargetRef::pod(pod)),
+        target: Some(TargetRef::for_pod(pod)),
         hints,
     }
 }

@@ -23,8 +23,8 @@ const MANAGED_BY_VALUE: &str = "endpoint-controller";
 /// Maximum number of addresses in one Endpoints object. Further addresses are left out. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
 
-/// Returns the write after which the Endpoints of a Service contain its pods. `None` if they contain the pods already.
-/// `trigger` is the value of the annotation `last-change-trigger-time`.
+/// Returns the write after which the Endpoints of a Service contain its pods. `None` if they are up to date. `trigger`
+/// is the value of the annotation `last-change-trigger-time`.
 pub(super) fn endpoints_write<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -74,7 +74,7 @@ fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
 /// An address, one of its ports, and whether the address is ready. The port is `None` if the address has no ports.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Returns each combination of a pod address and a port of the Service.
+/// Returns each combination of a pod address and a port at which the pod serves a port of the Service.
 ///
 /// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
 /// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
@@ -93,7 +93,7 @@ fn address_ports<'a>(
             ip: ip.to_string().as_str().into(),
             hostname: pod.hostname_in(service),
             node: pod.node.clone(),
-            target: Some(TargetRef::pod(pod)),
+            target: Some(TargetRef::for_pod(pod)),
         });
         let ready = service.publishes_unready || pod.ready;
         let ports = service.ports.iter().filter_map(|it| {
@@ -154,9 +154,9 @@ pub(super) fn repack_subsets(address_ports: impl Iterator<Item = AddressPort>) -
 
 /// Removes addresses until at most [`ADDRESSES_MAX`] are left. Returns whether any address was removed.
 ///
-/// Rule: of more than 1,000 addresses, 1,000 are kept: first the ready addresses, then the others. If only some
-/// addresses of a kind can be kept, each subset keeps a proportional number of them.
-/// Upstream: `truncateEndpoints`.
+/// Rule: of more than 1,000 addresses, 1,000 are kept: first the ready addresses, then those that are not ready. If not
+/// all ready addresses, or not all others, can be kept, each subset keeps a proportional number of them. Upstream:
+/// `truncateEndpoints`.
 fn truncate_addresses(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));

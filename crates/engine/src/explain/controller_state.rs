@@ -1,4 +1,4 @@
-//! [`ControllerState`]: what the running controller has in memory about one DaemonSet, as `/debug/explain` returns it.
+//! [`ControllerState`]: the running controller's in-memory state about one DaemonSet, as `/debug/explain` returns it.
 
 use alloc::string::{String, ToString as _};
 
@@ -19,19 +19,21 @@ pub enum ControllerAnswer {
     Unavailable(String),
 }
 
-/// What the running controller has in memory about one DaemonSet, such as backoffs, pending writes and its state in the
+/// The running controller's in-memory state about one DaemonSet, such as backoffs, pending writes and its state in the
 /// work queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
-    /// What the controller keeps in memory between reconciles of the DaemonSet, such as backoffs.
+    /// The state that the controller keeps between reconciles of the DaemonSet, such as backoffs.
     pub memory: SetMemory,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,
     /// Whether the DaemonSet is in the work queue and is reconciled next.
     pub queued: bool,
-    /// The time at which the controller reconciles the DaemonSet again even without an event.
+    /// The time at which the controller reconciles the DaemonSet again even without an event. `None` if there is no
+    /// such time.
     pub wakes_at: Option<Time>,
-    /// Time before which the DaemonSet is not reconciled, because its last reconcile panicked.
+    /// Time before which the DaemonSet is not reconciled, because its last reconcile panicked. `None` if it did not
+    /// panic.
     pub panic_backoff_until: Option<Time>,
 }
 
@@ -75,7 +77,8 @@ impl ControllerState {
         })
     }
 
-    /// Parses the JSON of the `/debug/explain` endpoint. `None` if the JSON has another structure.
+    /// Parses the JSON of the `/debug/explain` endpoint. `None` if the text is not JSON, or if `generation` or
+    /// `backoffs` is missing. Other missing fields get their default.
     pub fn from_json(json: &[u8]) -> Option<Self> {
         let json_state: Value = serde_json::from_slice(json).ok()?;
         let time = |at: &Value| at.as_str().and_then(Time::parse);

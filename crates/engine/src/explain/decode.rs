@@ -9,11 +9,12 @@ use muster_api::json;
 use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
-/// Returns why a pod is not ready. `json` is the pod object. `None` if there is no problem, or if the object cannot be
-/// parsed.
+/// Returns a message that says why a pod is not ready. `json` is the pod object. `None` if the status shows no problem,
+/// or if the object cannot be parsed.
 ///
-/// Rule: the problem of a pod is the first of these that exists: the reason why a container waits, with its last
-/// termination; the scheduler's message; the failure of the pod; the container that runs and is not ready.
+/// Rule: the problem of a pod is the first of these that exists: the reason why a container waits (other than
+/// `ContainerCreating` and `PodInitializing`), with its last termination; the scheduler's message; the failure of the
+/// pod; a container that runs and is not ready.
 pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
@@ -51,7 +52,7 @@ pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
     ))
 }
 
-/// Returns the number of restarts as `, 2 restarts`. Empty if the container was never restarted.
+/// Returns the number of restarts of a container as `, 2 restarts`. Empty if the container was never restarted.
 fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     match container.restart_count.unwrap_or(0) {
         0 => String::new(),
@@ -60,7 +61,8 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// Returns a message about how the container last terminated. `None` if it has not terminated.
+/// Returns a message about the `lastState.terminated` of a container: reason, exit code and message. `None` if the
+/// container has none.
 fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -76,7 +78,8 @@ fn with_message(what: &str, message: Option<&str>) -> String {
     }
 }
 
-/// Shortens a long message in the middle, because its beginning names the operation and its end names the cause.
+/// Returns a message on one line. Leaves out the middle of a long message, because its beginning names the operation
+/// and its end names the cause.
 fn shorten_message(message: &str) -> String {
     /// Number of characters that are kept at the beginning of a long message.
     const HEAD_CHARS: usize = 120;

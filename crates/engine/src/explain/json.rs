@@ -81,7 +81,7 @@ fn progressive_json(it: &ProgressiveRolloutSummary, mode: ControllerMode) -> Val
     })
 }
 
-/// Returns the JSON of the field `controller`.
+/// Returns the value of the field `controller` in the JSON of an explanation.
 fn controller_json(answer: &ControllerAnswer) -> Value {
     match answer {
         ControllerAnswer::Unavailable(why) => json!({"known": false, "why": why}),
@@ -93,7 +93,7 @@ fn controller_json(answer: &ControllerAnswer) -> Value {
     }
 }
 
-/// Returns the JSON of one element of the field `nodes`.
+/// Returns the JSON of one element of the list `nodes` in an explanation, or of a node list in a preview.
 pub(crate) fn node_json(node: &NodeReport) -> Value {
     json!({
         "node": node.explained.node,
@@ -111,8 +111,8 @@ pub(crate) fn node_json(node: &NodeReport) -> Value {
     })
 }
 
-/// Returns the update strategy as the field that limits the rollout, `maxUnavailable` or `maxSurge`, with its value.
-/// For the strategy `OnDelete`, returns `OnDelete` without a value.
+/// Returns the name and value of the field that limits the rollout: `maxUnavailable` or `maxSurge`. For the strategy
+/// `OnDelete`, returns `OnDelete` and no value.
 pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str, Option<String>) {
     match rollout {
         UpdateStrategy::OnDelete => ("OnDelete", None),

@@ -1,16 +1,16 @@
 //! Explains for each node why it runs or does not run a DaemonSet: `muster explain`.
 //!
-//! The caller reads the cluster into a [`Snapshot`]. The rules of the controller evaluate the snapshot. The result is
-//! an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every reason is a [`Why`]
-//! of the controller's rules.
+//! The caller reads the objects of the cluster into a [`Snapshot`]. The rules of the controller evaluate the snapshot.
+//! The result is an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every
+//! reason comes from the rules of the controller or of the scheduler.
 
-/// What the running controller has in memory about a DaemonSet.
+/// The running controller's in-memory state about a DaemonSet, as `/debug/explain` returns it.
 mod controller_state;
 /// Reads from a pod's status why the pod is not ready.
 mod decode;
 /// Formats an explanation as JSON.
 mod json;
-/// The objects of a cluster from which the state of a DaemonSet is computed.
+/// The objects of a cluster that concern one DaemonSet, from which its state is computed.
 mod snapshot;
 /// Formats an explanation as text.
 mod text;
@@ -41,9 +41,8 @@ use crate::daemonset::why::Why;
 pub struct Explanation {
     /// Namespace and name of the DaemonSet.
     pub key: ObjectKey,
-    /// Time at which the state was read.
+    /// Time at which the state was computed.
     pub now: Time,
-    /// The DaemonSet.
     pub set: Arc<Set>,
     /// Number of the current revision. `None` if no revision contains the current template yet.
     pub revision: Option<i64>,
@@ -51,7 +50,7 @@ pub struct Explanation {
     pub nodes: Vec<NodeReport>,
     /// Progress and budget of the rollout.
     pub rollout: RolloutSummary,
-    /// How this controller acts on the DaemonSet.
+    /// Whether this controller acts on the DaemonSet alone, or in assist mode beside upstream's controller.
     pub mode: ControllerMode,
     /// The response of the running controller about the DaemonSet, or why there is none.
     pub controller: ControllerAnswer,
@@ -59,13 +58,13 @@ pub struct Explanation {
     pub notes: Vec<String>,
 }
 
-/// The state of one DaemonSet on one node, with the reason in words.
+/// The state of one DaemonSet on one node, with the reason and details as messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeReport {
     /// The state and its reason, as the controller's rules return them.
     pub explained: NodeExplanation,
-    /// The reason in words. It contains no pod names and times, so that all nodes with the same reason have the same
-    /// message.
+    /// The reason as a message. It contains no pod names and times, so that all nodes with the same reason have the
+    /// same message.
     pub message: String,
     /// Further messages about this node, such as pod names, times and unmet requirements.
     pub details: Vec<String>,
@@ -75,7 +74,7 @@ pub struct NodeReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroup<'a> {
     pub state: NodeState,
-    /// The reason in words, see [`NodeReport::message`].
+    /// The reason, see [`NodeReport::message`].
     pub message: &'a str,
     pub nodes: Vec<&'a NodeReport>,
 }
@@ -83,8 +82,8 @@ pub struct NodeGroup<'a> {
 impl Explanation {
     /// Returns the nodes grouped by state and reason.
     ///
-    /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
-    /// first. Within a state, larger groups are first.
+    /// Rule: nodes with the same state and the same message are one group. The groups are in the order of
+    /// [`NodeState::ALL`]. Within a state, larger groups are first.
     pub fn groups(&self) -> Vec<NodeGroup<'_>> {
         let mut by_reason: BTreeMap<(NodeState, &str), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.nodes {
@@ -102,14 +101,14 @@ impl Explanation {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
-    /// Returns the number of nodes that exist. Deleted nodes that still have pods are not counted.
+    /// Returns the number of nodes, without deleted nodes that still have pods.
     pub fn node_count(&self) -> usize {
         self.nodes.len() - self.count(NodeState::Gone)
     }
 
-    /// Returns the reasons why the rollout waits, each with the names of the nodes.
+    /// Returns the reasons why the rollout waits, each with the names of the nodes. Empty with `OnDelete`.
     ///
-    /// Rule: a rollout waits for the nodes that count against its budget. They are listed by reason, the largest group
+    /// Rule: a rollout waits for the nodes that count against its budget. They are grouped by reason, the largest group
     /// first.
     pub fn wait_reasons(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
@@ -123,8 +122,8 @@ impl Explanation {
     }
 }
 
-/// Returns the message for a reason. It contains no pod names and times, so that all nodes with the same reason have
-/// the same message. [`reason_details`] returns the names and times.
+/// Returns the message for a reason. The message contains no pod names and times, so that all nodes with the same
+/// reason have the same message. [`reason_details`] returns the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }

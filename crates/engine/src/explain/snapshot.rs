@@ -17,7 +17,7 @@ use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reas
 use crate::controller::Event;
 use crate::controller::Malformed;
 use crate::daemonset::facts::{
-    self, ConditionStatus, Fact, Kind, Pod, RequiredNodeAffinity, Revision, Set, UpdateStrategy,
+    self, ConditionStatus, Kind, Pod, RequiredNodeAffinity, Revision, Set, UpdateStrategy, WatchedObject,
 };
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
@@ -32,7 +32,7 @@ use crate::daemonset::{
 use crate::scheduler::{self, FitCheck, Scheduler};
 
 /// The input of `muster explain` and `muster plan`: the decoded objects of a cluster that concern one DaemonSet. Pods
-/// and revisions of other owners are not stored.
+/// and revisions that another object controls are left out.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Namespace and name of the DaemonSet.
@@ -42,20 +42,22 @@ pub struct Snapshot {
     /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object
     /// (if any).
     pub(crate) sets: Vec<Arc<Set>>,
-    /// The decoded objects, by kind.
-    pub(crate) facts: BTreeMap<Kind, Vec<Fact>>,
-    /// Why a pod of the DaemonSet is not Ready, by pod name. Pods that are Ready have no entry.
+    /// The decoded objects, by kind. For DaemonSets, the same as `sets`.
+    pub(crate) facts: BTreeMap<Kind, Vec<WatchedObject>>,
+    /// Why a pod of the DaemonSet is not Ready, by pod name. Pods that are Ready, or whose status shows no problem,
+    /// have no entry.
     pub(crate) pod_problems: BTreeMap<Text, String>,
-    /// The ControllerRevisions of the DaemonSet, and those without an owner.
+    /// The ControllerRevisions of the DaemonSet, and those without a controller.
     pub(crate) revisions: Vec<Arc<Revision>>,
     /// Messages for the user that are not about a single node.
     pub(crate) notes: Vec<String>,
-    /// The allocatable resources of the nodes from [`Self::add_node_capacity`], and the resource requests of the pods
-    /// from [`Self::add_scheduled_pod`].
+    /// The nodes that [`Self::add_node_capacity`] added, and the pods that [`Self::add_scheduled_pod`] added, with
+    /// which the scheduler's rules check whether a pod fits on a node.
     pub(crate) capacity: Scheduler,
 }
 
-/// Note about a DaemonSet with a progressive rollout whose status shows no write of this controller.
+/// Note about a DaemonSet with a progressive rollout if its managed fields do not show in which mode this controller
+/// runs.
 const UNKNOWN_MODE_NOTE: &str = "It is not known whether the controller runs in assist mode: the status of the DaemonSet \
                                  has no write of it. If so, nodes that are not admitted get the newest revision when \
                                  their pod goes, and there is no rollback.";
@@ -63,7 +65,7 @@ const UNKNOWN_MODE_NOTE: &str = "It is not known whether the controller runs in 
 /// The pods of a DaemonSet, by the name of their node.
 pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<Pod>>>;
 
-/// The error if the state of a DaemonSet cannot be computed from a snapshot.
+/// Why the state of a DaemonSet cannot be computed from a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotError {
     /// No DaemonSet was added to the snapshot.
@@ -85,16 +87,16 @@ impl Snapshot {
         }
     }
 
-    /// Adds one object of this kind. `object` is its JSON. The DaemonSet must be added first, so that objects of other
-    /// owners can be skipped.
+    /// Adds one object of this kind. `object` is its JSON. Skips other DaemonSets, and pods and revisions that another
+    /// object controls. So the DaemonSet must be added before its pods and revisions.
     pub fn add_object(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
-        let fact = facts::decode_fact(kind, object, &mut self.shared)?;
+        let fact = facts::decode_object(kind, object, &mut self.shared)?;
         let set = self.sets.last();
         let is_ours = |owner: &Option<Text>| set.is_some_and(|set| owner.as_ref() == Some(&set.uid));
         match &fact {
-            Fact::Set(set) if set.key == self.key => self.sets.push(set.clone()),
-            Fact::Set(_) => return Ok(()),
-            Fact::Pod(pod) => {
+            WatchedObject::Set(set) if set.key == self.key => self.sets.push(set.clone()),
+            WatchedObject::Set(_) => return Ok(()),
+            WatchedObject::Pod(pod) => {
                 if !is_ours(&pod.owner) && pod.owner.is_some() {
                     return Ok(());
                 }
@@ -103,7 +105,7 @@ impl Snapshot {
                     problem.map(|it| self.pod_problems.insert(pod.key.name.clone(), it));
                 }
             }
-            Fact::Revision(revision) => {
+            WatchedObject::Revision(revision) => {
                 if !is_ours(&revision.owner) && revision.owner.is_some() {
                     return Ok(());
                 }
@@ -122,32 +124,34 @@ impl Snapshot {
 
     /// Adds the allocatable resources of a node.
     pub fn add_node_capacity(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
-        let node = scheduler::node(node, &mut self.shared)?;
+        let node = scheduler::decode_node(node, &mut self.shared)?;
         self.capacity.put(scheduler::Fact::Node(Arc::new(node)));
         Ok(())
     }
 
-    /// Adds the resource requests of a pod to its node. The pod may have any owner.
+    /// Adds the resource requests of a pod to its node. The pod may have any owner. Skips a pod that is not bound.
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
-        let pod = scheduler::pod(pod, &mut self.shared)?;
+        let pod = scheduler::decode_pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
             self.capacity.put(scheduler::Fact::Pod(Arc::new(pod)));
         }
         Ok(())
     }
 
-    /// Returns how this controller acts on the live DaemonSet. Unknown if no DaemonSet was added.
+    /// Returns whether this controller acts on the live DaemonSet alone or in assist mode. `Unknown` if no DaemonSet
+    /// was added.
     pub fn controller_mode(&self) -> ControllerMode {
         self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it.metadata))
     }
 
-    /// Whether assist mode refuses the DaemonSet, because upstream's controller replaces its pods.
+    /// Whether the controller runs in assist mode and refuses the DaemonSet, because its strategy is not `OnDelete`.
+    /// Then upstream's controller replaces its pods.
     pub fn is_refused(&self) -> bool {
         let is_on_delete = |it: &Arc<Set>| it.rollout == UpdateStrategy::OnDelete;
         self.controller_mode() == ControllerMode::Assist && !self.sets.last().is_some_and(is_on_delete)
     }
 
-    /// Whether the DaemonSet is evaluated by the rules of assist mode.
+    /// Whether the controller runs in assist mode and does not refuse the DaemonSet.
     pub(crate) fn is_assisted(&self) -> bool {
         self.controller_mode() == ControllerMode::Assist && !self.is_refused()
     }
@@ -156,18 +160,18 @@ impl Snapshot {
     fn governing_policy(&self, set: &Set) -> Option<&Arc<Policy>> {
         let facts = |kind| self.facts.get(&kind).into_iter().flatten();
         let policies = facts(Kind::Policies).chain(facts(Kind::ClusterPolicies)).filter_map(|it| match it {
-            Fact::Policy(policy) => Some(policy),
+            WatchedObject::Policy(policy) => Some(policy),
             _ => None,
         });
         let namespace_labels = facts(Kind::Namespaces).find_map(|it| match it {
-            Fact::Namespace(it) if it.name == set.key.namespace => Some(&it.labels),
+            WatchedObject::Namespace(it) if it.name == set.key.namespace => Some(&it.labels),
             _ => None,
         });
         governing_policy(policies, SelectableSet { key: &set.key, labels: &set.labels, namespace_labels }).0
     }
 
-    /// Returns the notes about assist mode: that it refuses the DaemonSet, or that the mode is not known. Empty if
-    /// neither is true, or if `set` has no progressive rollout.
+    /// Returns the notes about assist mode. If assist mode refuses the DaemonSet and a policy selects it, the note says
+    /// so. If the mode is not known and the DaemonSet has a progressive rollout, the note says that. Otherwise empty.
     pub(crate) fn mode_notes(
         &self,
         set: &Set,
@@ -192,10 +196,11 @@ impl Snapshot {
         self.notes.push(note);
     }
 
-    /// Explains the state of the DaemonSet on every node. `controller` is the response of the running controller.
+    /// Explains the state of the DaemonSet on every node. `controller` is the response of the running controller, whose
+    /// in-memory state is taken into account.
     pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, SnapshotError> {
         let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
-        let mut planner = self.planner(set, Settings::default());
+        let mut planner = self.new_planner(set, Settings::default());
         if let ControllerAnswer::Responded(it) = &controller {
             planner.import_memory(&self.key, &it.memory);
         }
@@ -214,13 +219,14 @@ impl Snapshot {
     /// Creates a planner that contains all objects of the snapshot, with `set` as the DaemonSet.
     ///
     /// Rule: the controller's mode decides by which rules a DaemonSet is explained and previewed. A DaemonSet that
-    /// assist mode refuses is rolled out by upstream's controller, which reads neither policies nor verdicts.
-    pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
+    /// assist mode refuses is rolled out by upstream's controller, which reads neither policies nor verdicts. So the
+    /// planner gets neither.
+    pub(crate) fn new_planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(Settings { assist: self.is_assisted(), ..settings });
         let is_refused = self.is_refused();
         for kind in Kind::ALL {
             let items = match kind {
-                Kind::Sets => Vec::from([Fact::Set(set.clone())]),
+                Kind::Sets => Vec::from([WatchedObject::Set(set.clone())]),
                 kind if is_refused && Kind::OPTIONAL.contains(&kind) => Vec::new(),
                 Kind::Revisions if is_refused => self.revisions.iter().map(without_verdict).collect(),
                 kind => self.facts.get(&kind).cloned().unwrap_or_default(),
@@ -230,8 +236,8 @@ impl Snapshot {
         planner
     }
 
-    /// Explains the state of the DaemonSet after the last reconcile of `planner`. `None` if the planner has no such
-    /// DaemonSet.
+    /// Explains the state of the DaemonSet after the last reconcile of `planner`. `None` if the DaemonSet is not in the
+    /// planner.
     pub(crate) fn explanation(
         &self,
         planner: &Planner,
@@ -240,11 +246,11 @@ impl Snapshot {
         now: Time,
     ) -> Option<Explanation> {
         let set = planner.set_of(&self.key)?.clone();
-        let rollout = planner.rollout_state(&self.key)?;
+        let rollout = planner.rollout_summary(&self.key)?;
         let mut explained = planner.explain(&self.key);
         if rollout.hash.is_none() {
             // There are no cells before a revision records the template, but the verdicts are known.
-            explained = self.verdicts(&set);
+            explained = self.explain_verdicts(&set);
         }
         explained.sort_by_key(|it| it.state == NodeState::Gone);
         let pod = self.template_pod(&set);
@@ -253,7 +259,8 @@ impl Snapshot {
         let fit_check = fit_check.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
         let nodes = nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_check, now)).collect();
-        let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
+        let current =
+            |it: &&Arc<Revision>| it.hash_label().is_some() && it.hash_label() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
         let (key, mode) = (self.key.clone(), self.controller_mode());
         Some(Explanation { key, now, set, revision, nodes, rollout, mode, controller, notes })
@@ -261,9 +268,9 @@ impl Snapshot {
 
     /// Returns for each node whether the DaemonSet should run on it, without regard to existing pods. The nodes are
     /// sorted by name.
-    fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
+    fn explain_verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
         let nodes = self.facts.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
-            Fact::Node(node) => Some(node),
+            WatchedObject::Node(node) => Some(node),
             _ => None,
         });
         let explained = nodes.map(|node| {
@@ -291,11 +298,11 @@ impl Snapshot {
         explained
     }
 
-    /// Returns the DaemonSet's pods by node name, as they were added to the snapshot.
+    /// Returns the DaemonSet's pods by node name, as they were added to the snapshot. Pods without a node are left out.
     pub(crate) fn pods_by_node(&self, set: &Set) -> PodsByNode {
         let mut own: PodsByNode = BTreeMap::new();
         for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
-            if let Fact::Pod(pod) = item
+            if let WatchedObject::Pod(pod) = item
                 && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
             {
                 own.entry(node.clone()).or_default().push(pod.clone());
@@ -310,7 +317,7 @@ impl Snapshot {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
         let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
-        let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
+        let mut pod = scheduler::decode_pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
         // The fit check gets the node as an argument, and placement has checked node selector and node affinity.
         let mut requirements = (*pod.requirements).clone();
         (requirements.node_selector, requirements.node_affinity) =
@@ -319,7 +326,7 @@ impl Snapshot {
         Some(pod)
     }
 
-    /// Returns the report about one node: its state, the reason in words, and details.
+    /// Returns the report about one node: its state, and the reason and details as messages.
     fn node_report(
         &self,
         planner: &Planner,
@@ -365,7 +372,7 @@ impl Snapshot {
         }
         match &explained.why {
             Why::NoPodHere if explained.state == NodeState::Missing => {
-                message = planner.refused_creates(&set.key).unwrap_or(message);
+                message = planner.create_refusal(&set.key).unwrap_or(message);
             }
             Why::NotReady { reason: None } if explained.state == NodeState::Pending => {
                 message = "waits for the scheduler".to_string();
@@ -430,7 +437,9 @@ impl Snapshot {
     /// Returns the names of the pods without an owner that the DaemonSet will adopt.
     fn adoptable_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.facts.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
-            Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {
+            WatchedObject::Pod(pod)
+                if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) =>
+            {
                 Some(pod.key.name.as_ref())
             }
             _ => None,
@@ -438,7 +447,7 @@ impl Snapshot {
     }
 }
 
-/// Returns a revision without its verdict.
-fn without_verdict(revision: &Arc<Revision>) -> Fact {
-    Fact::Revision(Arc::new(Revision { verdict: None, ..Revision::clone(revision) }))
+/// Returns a copy of a revision without its verdict.
+fn without_verdict(revision: &Arc<Revision>) -> WatchedObject {
+    WatchedObject::Revision(Arc::new(Revision { verdict: None, ..Revision::clone(revision) }))
 }

@@ -21,7 +21,7 @@ use crate::daemonset::{ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
 
-/// Maximum number of node names that are printed for one group of nodes.
+/// Maximum number of node names that [`format_names`] prints for one group of nodes.
 const NAMES_MAX: usize = 5;
 
 /// Column at which the reason of a group of nodes starts.
@@ -52,21 +52,20 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Whether the details of a group of nodes are left out. True if the nodes should not run the DaemonSet, and the group
-/// has more than one node.
+/// Whether the details of a group of nodes are left out: true for more than one node in the state `Excluded`.
 fn omits_details(group: &NodeGroup<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
-    /// Formats one line per node, for `-o wide`.
+    /// Formats the explanation with one line per node, for `-o wide`.
     pub fn to_wide_text(&self) -> String {
         let mut out = String::new();
         let _ = self.write_wide(&mut out);
         out
     }
 
-    /// Formats the state of one node with all details. `None` if there is no such node.
+    /// Formats the state of one node with all details, the rollout and the controller. `None` if there is no such node.
     pub fn node_text(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
@@ -98,7 +97,7 @@ impl Explanation {
         Some(out)
     }
 
-    /// Writes the summary, one line per node, the rollout and the controller.
+    /// Writes the explanation as [`Self::to_wide_text`] returns it.
     fn write_wide(&self, f: &mut String) -> fmt::Result {
         self.write_summary(f)?;
         let name = |it: &super::NodeReport| it.explained.node.chars().count();
@@ -115,7 +114,7 @@ impl Explanation {
         self.write_rollout_and_controller(f)
     }
 
-    /// Writes the revision, and how many nodes are in each state.
+    /// Writes the revision and generation of the DaemonSet, and how many nodes are in each state.
     fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let generation = format!("generation {}", self.set.generation);
         let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
@@ -285,13 +284,13 @@ impl Explanation {
         lines
     }
 
-    /// Returns the status message of the DaemonRollout. Empty if it has none.
+    /// Returns the status message of the DaemonRollout. Empty if there is none.
     fn rollout_message(&self) -> &str {
         let status = self.rollout.progressive.as_ref().and_then(|it| it.status.as_ref());
         status.map_or("", |it| &it.message)
     }
 
-    /// Returns the line about the rollout budget.
+    /// Returns the line about `maxUnavailable` or `maxSurge`: the limit, how much of it is used, and how much is left.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {
@@ -331,7 +330,7 @@ impl Explanation {
 }
 
 impl ControllerState {
-    /// Returns lines about the running controller: what it does, what it waits for, and when it reconciles the
+    /// Returns lines about what the controller does for the DaemonSet, what it waits for, and when it reconciles the
     /// DaemonSet next.
     fn state_lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
@@ -379,7 +378,7 @@ pub(crate) fn write_labelled(f: &mut impl fmt::Write, label: &str, lines: &[Stri
     Ok(())
 }
 
-/// Writes words from column `at`, wrapped at [`LINE_WIDTH`].
+/// Writes text from column `at`, wrapped at [`LINE_WIDTH`].
 pub(crate) fn write_wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
     write_hanging_indent(f, "", at, words)
 }
@@ -406,7 +405,8 @@ fn write_hanging_indent(f: &mut impl fmt::Write, lead: &str, at: usize, words: &
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Formats a list of names: `n1, n2, n3 and 7 more`. `most` is the maximum number of names before `and … more`.
+/// Formats a list of names: `n1, n2, n3 and 7 more`. Prints at most `most` names, or `most` + 1 if that completes the
+/// list.
 pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
     // One more name is not longer than "and 1 more".
@@ -422,7 +422,8 @@ pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Formats the time of day of `at`, and its distance from `now`. Adds the date if `at` is on another day.
+/// Formats the time of day of `at` (UTC), and the duration between `at` and `now`. Adds the date if `at` is on another
+/// day.
 pub(crate) fn format_time(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {
@@ -436,7 +437,7 @@ pub(crate) fn format_time(at: Time, now: Time) -> String {
     }
 }
 
-/// Formats a duration: `4s`, `3m20s`, `2h5m`, `3d4h`.
+/// Formats a duration with its one or two largest units: `4s`, `3m20s`, `2h5m`, `3d4h`.
 pub(crate) fn format_duration(span: Duration) -> String {
     let s = span.as_secs() + u64::from(500 <= span.subsec_millis());
     match s {
@@ -448,8 +449,8 @@ pub(crate) fn format_duration(span: Duration) -> String {
     }
 }
 
-/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`. `budget` is the number of nodes that a percentage
-/// yields.
+/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`. `budget` is the number of nodes that the
+/// percentage stands for.
 pub(crate) fn format_rollout_limit(share: IntOrPercent, budget: usize) -> String {
     match share {
         IntOrPercent::Count(_) => format_int_or_percent(share),

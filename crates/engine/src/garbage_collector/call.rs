@@ -12,7 +12,7 @@ use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
 use super::{ObjectIdentity, TrackedObject};
-use crate::controller::{Patch, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb};
 use crate::daemonset::why::Why;
 
 /// A call of the garbage collector.
@@ -77,21 +77,21 @@ pub fn request(call: &Call) -> Request {
             let owners: Vec<Value> =
                 owners.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
-            write_request(object, Verb::Patch(Patch::Strategic), body)
+            write_request(object, Verb::Patch(PatchFormat::Strategic), body)
         }
         Call::UnblockOwners { object } => {
             let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
             let owners: Vec<Value> =
                 blocking.map(|it| json!({"uid": it.uid, "blockOwnerDeletion": false})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
-            write_request(object, Verb::Patch(Patch::Strategic), body)
+            write_request(object, Verb::Patch(PatchFormat::Strategic), body)
         }
         // A merge patch replaces the whole list: the `resourceVersion` that it was read from is the precondition.
         Call::RemoveFinalizer { object, finalizer } => {
             let rest: Vec<&Text> = object.finalizers.iter().filter(|it| ***it != **finalizer).collect();
             let version = object.resource_version.to_string();
             let metadata = json!({"uid": object.uid, "resourceVersion": version, "finalizers": rest});
-            write_request(object, Verb::Patch(Patch::Merge), json!({"metadata": metadata}))
+            write_request(object, Verb::Patch(PatchFormat::Merge), json!({"metadata": metadata}))
         }
         Call::MarkPodFailed { object, why, at } => {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
@@ -104,7 +104,7 @@ pub fn request(call: &Call) -> Request {
                     "lastTransitionTime": at.to_rfc3339(),
                 }]);
             }
-            let mut request = write_request(object, Verb::Patch(Patch::Strategic), body);
+            let mut request = write_request(object, Verb::Patch(PatchFormat::Strategic), body);
             request.path += "/status";
             request
         }

@@ -60,7 +60,7 @@ impl Controller for GarbageCollector {
         request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Requeue<Text> {
+    fn apply_outcome(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Requeue<Text> {
         let outcome = match (outcome, call) {
             (controller::Outcome::Refused(refusal), _) => CallOutcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {
@@ -71,7 +71,7 @@ impl Controller for GarbageCollector {
             }
             (controller::Outcome::Done(_), _) => CallOutcome::Done,
         };
-        let keys: Vec<Text> = GarbageCollector::done(self, call, outcome, now).into_iter().collect();
+        let keys: Vec<Text> = GarbageCollector::apply_outcome(self, call, outcome, now).into_iter().collect();
         keys.into()
     }
 }

@@ -80,7 +80,7 @@ fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
         node: shared.intern_text(spec.and_then(|it| it.node_name.as_deref()).unwrap_or_default()),
         terminated: status.is_some_and(core_v1::PodStatus::is_terminal),
         evicted: status.is_some_and(is_evicted),
-        created: pod.metadata.created(),
+        created: pod.metadata.creation_time(),
         has_zero_grace_period: pod.metadata.deletion_grace_period_seconds == Some(0),
     }
 }

@@ -97,8 +97,8 @@ impl TrackedObject {
     }
 }
 
-/// Kind, name and UID of an object. All three are needed, because an owner reference may have a wrong kind or name for
-/// its UID.
+/// Kind, namespace, name and UID of an object that is read from the API server. All of them are needed, because an
+/// owner reference may have a wrong kind or name for its UID. The UID is empty for a node, which is read by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectIdentity {
     pub resource: Arc<Resource>,
@@ -109,7 +109,7 @@ pub struct ObjectIdentity {
 /// The state of an owner. Upstream: solid, dangling, `waitingForDependentsDeletion`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
-    /// The owner exists, and its dependents stay.
+    /// The owner exists and does not wait for its dependents. Its dependents stay.
     Solid,
     /// The owner is being deleted in the foreground. Its dependents are deleted first.
     WaitingForDependents,
@@ -150,15 +150,15 @@ pub enum CallOutcome {
     Refused(CallError),
 }
 
-/// Time for which the state of an owner is cached after it was read from the API server. So one read suffices for all
-/// its dependents. Upstream: `absentOwnerCache`.
+/// Time for which the state of an owner is cached after the owner was read from the API server. So one read serves all
+/// dependents of the owner. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Maximum number of owners in the owner cache. A full cache is cleared. Then owners are read from the API server
 /// again.
 const OWNER_CACHE_MAX: usize = 1000;
 
-/// Maximum delay between the watches of two kinds.
+/// Assumed maximum delay between the watches of two kinds.
 ///
 /// The orphan finalizer of an owner is removed only after this delay. Until then, a watch may still deliver a dependent
 /// that was created shortly before. Without the delay, that dependent would be deleted instead of orphaned.
@@ -223,7 +223,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Applies an event, and returns the UIDs of the objects to reconcile.
+    /// Applies an event, and returns the UIDs of the objects to reconcile. Returns none before all watched kinds have
+    /// been listed.
     pub fn apply(&mut self, event: GraphEvent) -> BTreeSet<Text> {
         let mut keys = BTreeSet::new();
         match event {
@@ -416,8 +417,8 @@ impl GarbageCollector {
         GcDecision::Call(self.delete_call(object, !waiting.is_empty()))
     }
 
-    /// Decides whether pod garbage collection deletes an object. `None` if the object is not a pod, or if the pod
-    /// stays.
+    /// Decides whether pod garbage collection deletes an object. `None` if the object is not a pod, or if pod garbage
+    /// collection keeps the pod.
     ///
     /// The phase of the pod is set to Failed before the pod is deleted, so that the pod's controller notices the
     /// failure.
@@ -567,7 +568,7 @@ impl GarbageCollector {
     }
 
     /// Applies the outcome of a call, and returns the UIDs of the objects to reconcile.
-    pub fn done(&mut self, call: &Call, outcome: CallOutcome, now: Time) -> BTreeSet<Text> {
+    pub fn apply_outcome(&mut self, call: &Call, outcome: CallOutcome, now: Time) -> BTreeSet<Text> {
         match call {
             Call::Read(identity) => self.apply_owner_read(identity, outcome, now),
             Call::Delete { object, .. }

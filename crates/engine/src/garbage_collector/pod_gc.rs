@@ -29,7 +29,7 @@ pub struct Pod {
 /// within this time. Upstream: `quarantineTime`.
 pub(super) const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 
-/// Maximum number of terminated pods. If there are more, the oldest are deleted. Upstream:
+/// Maximum number of terminated pods. If there are more, the first in [`TerminatedOrder`] are deleted. Upstream:
 /// `terminated-pod-gc-threshold`.
 pub(super) const TERMINATED_PODS_MAX: usize = 12_500;
 
@@ -126,7 +126,8 @@ impl PodGc {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
 
-    /// Decides whether the pod garbage collector deletes a pod.
+    /// Decides whether the pod garbage collector deletes a pod. The quarantine of a missing node starts with the first
+    /// decision about one of its pods.
     ///
     /// Rule: a pod is force-deleted in four cases. Its node has been missing for 40 seconds. The pod is being deleted
     /// and was never bound. The pod is being deleted on a node that is out of service. Or the pod is terminated, and at
@@ -164,7 +165,7 @@ impl PodGc {
     }
 }
 
-/// Returns the position of a pod in the order in which terminated pods are deleted.
+/// Returns the sort key of a pod in the order in which terminated pods are deleted.
 fn terminated_order(object: &TrackedObject, pod: &Pod) -> TerminatedOrder {
     (!pod.evicted, pod.created, object.key.name.clone())
 }

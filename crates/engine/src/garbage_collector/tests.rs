@@ -154,7 +154,7 @@ impl TestCluster {
                     CallOutcome::Done | CallOutcome::Found(_) => String::new(),
                 };
                 self.log += &format!("{call}{refusal}\n");
-                self.queue.extend(self.collector.done(&call, outcome, self.now));
+                self.queue.extend(self.collector.apply_outcome(&call, outcome, self.now));
                 event.into_iter().for_each(|it| self.notify(it));
             }
         }

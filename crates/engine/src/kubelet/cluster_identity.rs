@@ -1,18 +1,18 @@
-//! Decides whether the API server belongs to the cluster that the node has joined, and what the node may do before that
-//! is verified.
+//! Decides whether the API server belongs to the cluster that the node has joined, and what the node may do before it
+//! has verified that.
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
-//! certificates. A node that trusted this server would stop every container. So the node records the UID of the cluster
-//! that it joined, and compares the UID with that of the server after each complete list.
+//! certificates. A node that trusted this empty list would stop every container. So the node records the UID of the
+//! cluster that it joined, and compares the UID with that of the server after each complete list.
 
 use alloc::format;
 use alloc::string::String;
 
 use muster_api::text::Text;
 
-/// The namespace whose UID is the UID of the cluster. Every cluster has this namespace, it cannot be deleted, and a
-/// backup contains it.
-pub const NAMESPACE: &str = "kube-system";
+/// The namespace whose UID serves as the UID of the cluster. Every cluster has this namespace, it cannot be deleted,
+/// and a backup contains it.
+pub const CLUSTER_UID_NAMESPACE: &str = "kube-system";
 
 /// Which cluster the node has joined, as recorded in a file on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +28,14 @@ pub enum ClusterRecord {
 /// Whether the API server belongs to the node's cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// The cluster's UID has not been read yet, could not be read, or could not be written to disk. Holds the error
-    /// message. It is `None` before the first read, and if the server did not answer.
+    /// It is not known whether the server belongs to the node's cluster: the cluster's UID has not been read yet, could
+    /// not be read, or is not written to disk yet. Holds the error message. `None` without an error, and if the server
+    /// did not answer.
     Unverified(Option<Text>),
     /// The server belongs to the cluster that the node joined.
     Verified,
-    /// The server belongs to another cluster, with the UID `found`.
+    /// The server belongs to another cluster, with the UID `found`. Also the identity of every server while the record
+    /// on disk is unreadable.
     Foreign { found: Text },
 }
 
@@ -53,9 +55,10 @@ impl Membership {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
-    /// Compares the cluster UID that was read from the server with the recorded one. Returns the UID to write to disk
-    /// if the node has joined no cluster yet, else `None`. The caller writes the UID, and then calls
-    /// [`Membership::record_joined_cluster`], which marks the server as verified.
+    /// Compares the cluster UID that was read from the server with the recorded one. If the node has joined no cluster
+    /// yet, returns the UID to write to disk. The caller writes it, and then calls
+    /// [`Membership::record_joined_cluster`], which marks the server as verified. `None` if the node has a record of a
+    /// cluster.
     ///
     /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
     /// record.
@@ -85,21 +88,21 @@ impl Membership {
         self.identity = ServerIdentity::Unverified(why);
     }
 
-    /// Returns whether the API server belongs to the node's cluster and, if not, the reason or the other cluster's UID.
+    /// Returns whether the API server belongs to the node's cluster, as far as it is known.
     pub fn server_identity(&self) -> &ServerIdentity {
         &self.identity
     }
 
     /// Whether the API server is known to belong to the node's cluster.
     ///
-    /// Rule: lists and events of pods are applied only while it is verified that the server belongs to the cluster that
-    /// the node joined.
+    /// Rule: lists and events of pods are applied only while the server is verified to belong to the cluster that the
+    /// node joined.
     pub fn is_verified(&self) -> bool {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received. The caller has read the server's cluster UID again after the
-    /// list. Returns whether to apply the list.
+    /// Records that a complete list of pods was received. The caller has read the server's cluster UID after the list.
+    /// Returns whether to apply the list: whether the server is verified.
     pub fn record_pod_list(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
@@ -107,7 +110,7 @@ impl Membership {
 
     /// Whether containers whose pod does not exist on the API server may be removed.
     ///
-    /// Rule: containers of unknown pods are removed only after the verified server has returned a complete list of pods
+    /// Rule: containers of unknown pods are removed only after a verified server has returned a complete list of pods
     /// to this process, and only while the server is still verified.
     pub fn may_remove_orphans(&self) -> bool {
         self.is_listed && self.is_verified()

@@ -13,14 +13,14 @@ use serde_json::Value;
 /// The error for a `fieldRef` or `resourceFieldRef` that cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownwardApiError {
-    /// A `fieldRef` has this `fieldPath`, which cannot be referenced.
+    /// The `fieldPath` of a `fieldRef`, which is not a field that can be referenced.
     Field(String),
-    /// A `fieldRef` has this `fieldPath` with a subscript, such as `spec.nodeSelector['a']`, but only labels and
-    /// annotations have subscripts.
+    /// The `fieldPath` of a `fieldRef` with a subscript, such as `spec.nodeSelector['a']`. Only labels and annotations
+    /// have subscripts.
     Subscript(String),
-    /// A `resourceFieldRef` has this `resource`, which cannot be referenced.
+    /// The `resource` of a `resourceFieldRef`, which is not a resource that can be referenced.
     Resource(String),
-    /// A `resourceFieldRef` has this `containerName`, which the pod does not have.
+    /// The `containerName` of a `resourceFieldRef`, which is not a container of the pod.
     Container(String),
 }
 
@@ -39,9 +39,10 @@ impl core::error::Error for DownwardApiError {}
 
 /// Returns the value of a `fieldRef` with this `fieldPath`. The error says why the path cannot be referenced.
 ///
-/// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not
-/// set is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
-pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
+/// Rule: only these fields can be referenced: name, namespace, UID, labels and annotations of the pod, its node name,
+/// its service account name, its addresses and the addresses of its node. A field that is not set is empty. Upstream:
+/// `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
+pub fn field_value(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
         let map = match map {
@@ -60,20 +61,21 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
         "spec.nodeName" => text("/spec/nodeName"),
         "spec.serviceAccountName" => text("/spec/serviceAccountName"),
         "status.hostIP" => text("/status/hostIP"),
-        "status.hostIPs" => address_list(&pod["status"]["hostIPs"]),
+        "status.hostIPs" => join_addresses(&pod["status"]["hostIPs"]),
         "status.podIP" => text("/status/podIP"),
-        "status.podIPs" => address_list(&pod["status"]["podIPs"]),
+        "status.podIPs" => join_addresses(&pod["status"]["podIPs"]),
         _ => return Err(DownwardApiError::Field(path.into())),
     })
 }
 
 /// Returns the value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the
-/// allocatable resources of the node. The error says why the resource cannot be referenced.
+/// allocatable resources of the node. An absent or invalid `divisor` counts as 1. The error says why the resource
+/// cannot be referenced.
 ///
-/// Rule: for a container without a limit, the limit of its pod is used. If the pod has no limit either, the allocatable
-/// amount of the node is used. The amount is divided by the divisor and rounded up. Upstream:
-/// `ExtractResourceValueByContainerName`.
-pub fn resource(
+/// Rule: a limit that the container does not have is taken from the pod or, if the pod has none either, from the
+/// allocatable resources of the node. A request that the container does not have is 0. The amount is divided by the
+/// divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
+pub fn resource_value(
     pod: &Value,
     container: &str,
     resource: &str,
@@ -104,7 +106,7 @@ pub fn resource(
 }
 
 /// Joins the addresses of `podIPs` or `hostIPs` with commas.
-fn address_list(list: &Value) -> String {
+fn join_addresses(list: &Value) -> String {
     let mut text = String::new();
     for ip in list.as_array().into_iter().flatten().filter_map(|it| it["ip"].as_str()) {
         if !text.is_empty() {
@@ -115,7 +117,7 @@ fn address_list(list: &Value) -> String {
     text
 }
 
-/// Formats a map as sorted lines `key="value"`, quoted as Go does.
+/// Formats a map as lines `key="value"`, sorted by key. Values are quoted as Go does.
 fn format_map(map: &Value) -> String {
     let sorted: BTreeMap<&String, &Value> = map.as_object().into_iter().flatten().collect();
     let mut text = String::new();
@@ -130,7 +132,7 @@ fn format_map(map: &Value) -> String {
     text
 }
 
-/// Appends a string quoted and escaped as Go's `%q` does.
+/// Appends `value` to `text`, quoted and escaped as Go's `%q` does.
 fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {
@@ -161,11 +163,12 @@ fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Expands `$(NAME)` to the value of the variable `NAME`, and `$$` to `$`.
+/// Replaces each `$(NAME)` in `text` by the value of the variable `NAME`, and each `$$` by `$`. `value_of` returns the
+/// value of a variable.
 ///
 /// A reference to an unknown variable stays as it is, and `unknown` is called with the name of the variable. Upstream:
 /// `expansion.Expand`.
-pub fn expand(
+pub fn expand_variables(
     text: &str,
     value_of: impl Fn(&str) -> Option<String>,
     unknown: &mut dyn FnMut(&str),
@@ -229,7 +232,7 @@ mod tests {
         ];
         let report: Vec<String> = paths
             .into_iter()
-            .map(|path| match field(&pod, path) {
+            .map(|path| match field_value(&pod, path) {
                 Ok(text) => format!("{path}: {text}"),
                 Err(why) => format!("{path}! {why}"),
             })
@@ -274,7 +277,7 @@ mod tests {
         ];
         let report: Vec<String> = references
             .into_iter()
-            .map(|(container, name, divisor)| match resource(&pod, container, name, divisor, &node) {
+            .map(|(container, name, divisor)| match resource_value(&pod, container, name, divisor, &node) {
                 Ok(text) => format!("{container} {name} by {divisor}: {text}"),
                 Err(why) => format!("{container} {name}! {why}"),
             })
@@ -301,7 +304,7 @@ mod tests {
         for text in ["$(A)", "x$(A)y$(A)", "$$(A)", "$(B)", "$(A", "$A", "$", "$$", "é$(A)$", "$()", "$$$(A)"]
         {
             let mut unknown = Vec::new();
-            let expanded = expand(text, value_of, &mut |name| unknown.push(name.to_string()));
+            let expanded = expand_variables(text, value_of, &mut |name| unknown.push(name.to_string()));
             report.push(format!("{text} -> {expanded} {unknown:?}"));
         }
         expect![[r#"

@@ -27,11 +27,11 @@ use crate::kubelet::node_status::Pressures;
 pub const EVICTED_REASON: &str = "Evicted";
 
 /// Minimum priority of a critical pod: that of the priority class `system-cluster-critical`. Critical pods are never
-/// evicted. Upstream: `SystemCriticalPriority`.
+/// evicted because of node pressure. Upstream: `SystemCriticalPriority`.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// Default time for which a pressure condition stays True after the pressure was last observed. Without it, a node
-/// whose usage oscillates around a threshold would get and lose pods all the time. Upstream:
+/// Default time for which a pressure condition stays True after the pressure was last observed. Without this delay, the
+/// condition of a node whose usage oscillates around a threshold would change all the time. Upstream:
 /// `eviction-pressure-transition-period`.
 pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
@@ -58,7 +58,7 @@ impl Signal {
         Self::PidAvailable,
     ];
 
-    /// Returns the name of the signal in thresholds.
+    /// Returns the name of the signal, as in the flags that set thresholds.
     pub fn name(self) -> &'static str {
         match self {
             Self::MemoryAvailable => "memory.available",
@@ -96,7 +96,7 @@ impl EvictionResource {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
-    /// Converts an amount of this resource to a quantity, for messages.
+    /// Converts an amount of this resource, in bytes or as a count, to a quantity for messages.
     fn to_quantity(self, count: i64) -> Quantity {
         match self {
             Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
@@ -116,7 +116,7 @@ impl fmt::Display for EvictionResource {
     }
 }
 
-/// The value of an eviction threshold: the amount of a resource that must be available.
+/// The value of an eviction threshold or of a minimum reclaim: an amount of a resource that must be available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThresholdValue {
     /// An absolute amount.
@@ -142,14 +142,14 @@ impl ThresholdValue {
 pub struct Thresholds {
     /// Hard thresholds. When one is crossed, pods are evicted at once.
     hard: BTreeMap<Signal, ThresholdValue>,
-    /// Soft thresholds. When one has been crossed for its grace period, pods are evicted.
+    /// Soft thresholds, each with its grace period. When one has been crossed for its grace period, pods are evicted.
     soft: BTreeMap<Signal, (ThresholdValue, Duration)>,
     /// Minimum reclaim: amount that must be available in addition to the threshold after an eviction, so that the
     /// threshold is not crossed again at once. Upstream: `eviction-minimum-reclaim`.
     reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
-/// The default thresholds of the kubelet.
+/// The default hard thresholds of the kubelet; no soft thresholds and no minimum reclaim.
 impl Default for Thresholds {
     fn default() -> Self {
         let hard = BTreeMap::from([
@@ -167,7 +167,7 @@ impl Thresholds {
     /// Sets the hard thresholds that `text` lists, for example `memory.available<100Mi,nodefs.available<10%`. Signals
     /// that `text` does not list keep their thresholds. As upstream, 0% or 100% removes a threshold. The error is a
     /// message for the user.
-    pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
+    pub fn with_hard_thresholds(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in parse_thresholds(text, '<')? {
             match least {
                 ThresholdValue::CapacityThousandths(0 | 1000) => self.hard.remove(&signal),
@@ -178,11 +178,12 @@ impl Thresholds {
     }
 
     /// Sets the soft thresholds that `text` lists, for example `memory.available<300Mi`. `graces` are the grace
-    /// periods, each with the name of its signal. The error is a message for the user.
+    /// periods, each with the name of its signal. As upstream, a threshold of 0% or 100% is ignored. The error is a
+    /// message for the user.
     ///
     /// Rule: a soft threshold evicts pods after it has been crossed for its grace period. Each soft threshold must have
-    /// a grace period.
-    pub fn with_soft(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
+    /// a grace period, and each grace period a soft threshold.
+    pub fn with_soft_thresholds(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
         let graces: BTreeMap<Signal, Duration> = graces
             .iter()
             .map(|(name, grace)| Ok((parse_signal(name)?, *grace)))
@@ -208,18 +209,19 @@ impl Thresholds {
 
     /// Sets the minimum reclaim of each signal that `text` lists, for example `memory.available=200Mi`. The error is a
     /// message for the user.
-    pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
+    pub fn with_minimum_reclaim(mut self, text: &str) -> Result<Self, String> {
         self.reclaim.extend(parse_thresholds(text, '=')?);
         Ok(self)
     }
 
-    /// Returns the amount of a resource that must stay available because of the hard threshold of `signal`. It is not
-    /// allocatable to pods.
-    pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
+    /// Returns the amount of a resource that must stay available because of the hard threshold of `signal`; 0 if the
+    /// signal has none. This amount is not allocatable to pods. `capacity` is the total amount of the resource.
+    pub fn reserved_amount(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.required_amount(capacity))
     }
 
-    /// Returns all thresholds with their grace periods, in order of urgency: hard thresholds first.
+    /// Returns all thresholds with their grace periods, in order of urgency: hard thresholds, whose grace period is
+    /// zero, first.
     fn all_thresholds(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
@@ -230,14 +232,14 @@ impl Thresholds {
 /// Key of a threshold: whether it is a soft threshold, and its signal.
 type ThresholdKey = (bool, Signal);
 
-/// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`. `sign` separates signal and
-/// value. The error is a message for the user.
+/// Parses a list of thresholds, for example `memory.available<100Mi,nodefs.available<10%`. `sign` or `=` separates
+/// signal and value. The error is a message for the user.
 fn parse_thresholds(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     parts.map(|it| parse_threshold(it, sign)).collect()
 }
 
-/// Parses one threshold, for example `memory.available<100Mi`. `sign` separates signal and value. The error is a
+/// Parses one threshold, for example `memory.available<100Mi`. `sign` or `=` separates signal and value. The error is a
 /// message for the user.
 fn parse_threshold(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     let (name, least) = part
@@ -274,15 +276,15 @@ fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
 
 /// The measured value of an eviction signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Measure {
-    /// Amount that is available now.
+pub struct SignalObservation {
+    /// Amount that is available now: bytes, inodes or PIDs.
     pub available: i64,
-    /// Total amount of the resource.
+    /// Total amount of the resource, in the same unit.
     pub capacity: i64,
 }
 
 /// The measured value of each eviction signal. A signal that could not be measured is absent.
-pub type Measures = BTreeMap<Signal, Measure>;
+pub type SignalObservations = BTreeMap<Signal, SignalObservation>;
 
 /// A threshold that is crossed now: less is available than the threshold requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -292,7 +294,7 @@ pub struct CrossedThreshold {
     pub threshold: i64,
     /// Amount that is available.
     pub available: i64,
-    /// Whether this is a soft threshold. If so, it has been crossed for its grace period.
+    /// Whether this is a soft threshold, which has been crossed for its grace period.
     pub is_soft: bool,
 }
 
@@ -306,8 +308,8 @@ impl CrossedThreshold {
     /// spec. `longest` is the node's `eviction-max-pod-grace-period`.
     ///
     /// Rule: for a hard threshold the grace period of the evicted pod is one second. For a soft threshold it is the
-    /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`).
-    pub fn grace(self, own: Duration, longest: Duration) -> Duration {
+    /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`) and at least one second.
+    pub fn pod_grace_period(self, own: Duration, longest: Duration) -> Duration {
         if self.is_soft {
             own.min(longest).max(HARD_EVICTION_GRACE_PERIOD)
         } else {
@@ -316,7 +318,8 @@ impl CrossedThreshold {
     }
 }
 
-/// Grace period of a pod that is evicted for a hard threshold. Upstream: `immediateEvictionGracePeriodSeconds`.
+/// Grace period of a pod that is evicted for a hard threshold, and minimum grace period for a soft threshold. Upstream:
+/// `immediateEvictionGracePeriodSeconds`.
 pub const HARD_EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Tracks which thresholds are crossed, and when each kind of pressure was last observed.
@@ -325,9 +328,9 @@ pub struct ThresholdMonitor {
     thresholds: Thresholds,
     /// Time for which a pressure condition stays True after the pressure was last observed.
     pressure_transition_period: Duration,
-    /// The crossed thresholds. The first value is the time since which a threshold is crossed. The second value is
-    /// whether its grace period has ended since then, so that pods are evicted for it. From then on, the threshold
-    /// stays crossed until the minimum reclaim is available too.
+    /// The crossed thresholds. The first value is the time since which the threshold has been crossed. The second value
+    /// is whether pods are evicted for it, because its grace period has ended. If so, the threshold stays crossed until
+    /// the minimum reclaim is available too.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed.
     memory: Option<Time>,
@@ -349,16 +352,21 @@ impl ThresholdMonitor {
         }
     }
 
-    /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold for which a
-    /// pod is to be evicted. The threshold is `None` if no pod is to be evicted.
+    /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold whose grace
+    /// period has ended: a pod is to be evicted for it. The threshold is `None` if no pod is to be evicted.
     ///
     /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
     /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
     ///
     /// A pressure condition stays True for the pressure transition period after the pressure was last observed. A soft
-    /// threshold causes the pressure condition at once, but is returned only when its grace period is over. Only the
-    /// most urgent threshold is returned, because an eviction for it may free enough for the other thresholds too.
-    pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
+    /// threshold sets the pressure condition as soon as it is crossed, but is returned only when its grace period has
+    /// ended. Only the most urgent threshold is returned, because an eviction for it may free enough for the other
+    /// thresholds too.
+    pub fn observe(
+        &mut self,
+        measures: &SignalObservations,
+        now: Time,
+    ) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
         for (name @ (is_soft, signal), least, grace) in self.thresholds.all_thresholds() {
@@ -396,7 +404,7 @@ impl ThresholdMonitor {
     }
 }
 
-/// A pod that is considered for eviction.
+/// A pod that may be evicted: the fields by which pods are ranked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvictionCandidate {
     pub uid: Text,
@@ -407,8 +415,8 @@ pub struct EvictionCandidate {
     pub is_daemon: bool,
     /// The pod's request for the resource under pressure.
     pub request: i64,
-    /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. A pod
-    /// with unknown usage ranks as the pod with the most usage above its request.
+    /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. Unknown
+    /// usage counts as the maximum usage above the request.
     pub usage: Option<i64>,
     /// Requests and usage of the containers, for the eviction message.
     pub containers: Vec<ContainerUsage>,
@@ -420,16 +428,16 @@ pub struct ContainerUsage {
     pub name: Text,
     /// The container's request for the resource under pressure.
     pub request: i64,
-    /// The container's usage of that resource. `None` if it is unknown.
+    /// The container's usage of the resource under pressure. `None` if it is unknown.
     pub usage: Option<i64>,
 }
 
 /// Chooses the pod to evict for a crossed threshold. `None` if no pod may be evicted.
 ///
-/// Rule: pods that use more than they request are evicted first. Among these and among the others, pods of lower
-/// priority are evicted first, then pods with more usage above their request. Daemon pods are evicted when no other pod
-/// is left. Static and critical pods are never evicted. For PIDs, which cannot be requested, the priority decides.
-/// Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
+/// Rule: the pods are ordered by these criteria: pods that use more than they request come before others, then pods of
+/// lower priority, then pods with more usage above their request. The first pod is evicted. Daemon pods come after all
+/// other pods. Static and critical pods are never evicted. For PIDs, which cannot be requested, the first criterion is
+/// left out. Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
 pub fn choose_pod_to_evict(
     shortage: CrossedThreshold,
     candidates: &[EvictionCandidate],
@@ -466,7 +474,8 @@ pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> 
     message
 }
 
-/// Checks whether a node with these pressure conditions admits a pod. The error is the message of the rejection.
+/// Checks whether a node with these pressure conditions admits a pod with these properties. The error is the message of
+/// the rejection.
 ///
 /// Rule: a node under pressure admits critical pods only. If memory is the only pressure, the node also admits pods
 /// that are not BestEffort, and pods that tolerate the taint of memory pressure. Upstream: the eviction manager's

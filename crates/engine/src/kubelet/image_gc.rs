@@ -10,17 +10,18 @@ use muster_api::time::Time;
 /// Thresholds of image garbage collection. Upstream: `ImageGCPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageGcPolicy {
-    /// High threshold: disk usage in percent from which garbage collection deletes images.
+    /// High threshold: disk usage in percent from which garbage collection deletes images. 100 turns garbage collection
+    /// off.
     pub high: u8,
     /// Low threshold: disk usage in percent at which garbage collection stops deleting images.
     pub low: u8,
-    /// Minimum time since the node first saw an image before the image may be deleted.
+    /// Minimum age of an image that may be deleted, counted from when the node first saw the image.
     pub age_min: Duration,
 }
 
 /// Size and usage of the image filesystem, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Disk {
+pub struct ImageFilesystem {
     /// Size of the filesystem.
     pub bytes: i64,
     /// Bytes in use.
@@ -32,16 +33,17 @@ pub struct Disk {
 pub struct Image {
     /// ID of the image in the runtime.
     pub id: Text,
-    /// Size of the image.
+    /// Size of the image in bytes.
     pub bytes: i64,
     /// Whether the image was pulled from a registry. An image that a user imported is kept, because it could not be
     /// pulled again.
     pub is_from_registry: bool,
-    /// Whether the runtime itself needs the image, such as the sandbox image.
+    /// Whether the runtime has pinned the image because it needs it, such as the sandbox image. A pinned image is kept.
     pub is_pinned: bool,
 }
 
-/// State of image garbage collection: when the node first saw each image, and when a container last used it.
+/// Image garbage collection: remembers when the node first saw each image and when a container last used it, and
+/// chooses the images to delete.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImageGc {
     /// The records by image ID.
@@ -56,8 +58,8 @@ struct ImageRecord {
 }
 
 impl ImageGc {
-    /// Records the images of the node. `used` are the IDs of the images that a container uses, whether the container
-    /// runs or not.
+    /// Records which images the node has and which of them are used now, and forgets images that the node no longer
+    /// has. `used` are the IDs of the images that a container uses, whether the container runs or not.
     pub fn observe(&mut self, images: &[Image], used: &BTreeSet<Text>, now: Time) {
         self.records.retain(|id, _| images.iter().any(|it| it.id == *id));
         for image in images {
@@ -80,7 +82,7 @@ impl ImageGc {
         &self,
         images: &[Image],
         used: &BTreeSet<Text>,
-        disk: Disk,
+        disk: ImageFilesystem,
         limits: ImageGcPolicy,
         now: Time,
     ) -> Vec<Text> {
@@ -100,9 +102,9 @@ impl ImageGc {
         deleted
     }
 
-    /// Returns IDs and sizes of all images that may be deleted, least recently used first. Images that the node first
-    /// saw less than `age_min` ago are left out. If the node has disk pressure, callers pass zero as `age_min`, so that
-    /// recent images are included.
+    /// Returns IDs and sizes in bytes of all images that may be deleted, least recently used first. Images that the
+    /// node first saw less than `age_min` ago are left out. Under disk pressure, the caller passes zero as `age_min`,
+    /// so that recent images are included.
     pub fn unused_images(
         &self,
         images: &[Image],
@@ -152,13 +154,13 @@ mod tests {
         let limits = ImageGcPolicy { high: 85, low: 80, age_min: Duration::from_secs(120) };
         let mut report = String::new();
         for (now, used_percent) in [(130, 84), (110, 85), (130, 85), (130, 91), (130, 100), (300, 100)] {
-            let disk = Disk { bytes: 100, used: used_percent };
+            let disk = ImageFilesystem { bytes: 100, used: used_percent };
             let deleted =
                 garbage.images_to_delete(&images, &used(&["in-use"]), disk, limits, Time::from_secs(now));
             report += &format!("at {now} with {used_percent} %: {}\n", deleted.join(" "));
         }
         let off = ImageGcPolicy { high: 100, ..limits };
-        let full = Disk { bytes: 100, used: 100 };
+        let full = ImageFilesystem { bytes: 100, used: 100 };
         let deleted = garbage.images_to_delete(&images, &used(&[]), full, off, Time::from_secs(300));
         report += &format!("turned off: {}\n", deleted.join(" "));
         expect![[r#"

@@ -23,7 +23,7 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// The `leaseDurationSeconds` of the node's Lease. Three renewals may be missed.
 pub const LEASE_DURATION_S: u32 = 40;
 
-/// Time after which an unchanged node status is written again. Upstream: `nodeStatusReportFrequency`.
+/// Interval at which an unchanged node status is written again. Upstream: `nodeStatusReportFrequency`.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Maximum number of images in the node status. The largest images are reported. Upstream: `nodeStatusMaxImages`.
@@ -31,17 +31,17 @@ const IMAGES_MAX: usize = 50;
 /// Maximum number of names per image in the node status. Upstream: `MaxNamesPerImageInNodeStatus`.
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Default labels of a node ([`KUBELET_LABELS`]), which the agent sets each time the node registers. All other labels
-/// belong to users. Upstream: `updateDefaultLabels`.
+/// Default labels of a node ([`KUBELET_LABELS`]), which the agent sets each time it registers the node. It leaves all
+/// other labels of an existing Node unchanged. Upstream: `updateDefaultLabels`.
 const DEFAULT_LABELS: [&str; 11] = KUBELET_LABELS;
 
-/// Properties of a node that the agent measures. The Node object and its status are computed from them.
+/// Properties of the node that the agent reads from the machine and the runtime. The Node object and its status are
+/// computed from them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
     /// CPU architecture as Go names it, such as `amd64` or `arm64`.
     pub arch: String,
-    /// IP addresses of the node.
     pub addresses: Vec<String>,
     /// Port of the agent's HTTPS endpoint.
     pub port: u16,
@@ -50,7 +50,6 @@ pub struct Node {
     /// Resources that are not allocatable: those reserved for the system, and the hard eviction thresholds.
     pub reserved: ResourceQuantities,
     pub info: NodeSystemInfo,
-    /// Images on the node.
     pub images: Vec<ContainerImage>,
     /// Names of the runtime handlers that a RuntimeClass may refer to. The default handler has an empty name.
     pub handlers: Vec<String>,
@@ -70,7 +69,7 @@ pub struct NodeSystemInfo {
     pub os_image: String,
     /// Name and version of the runtime, such as `containerd://1.6.20`.
     pub runtime: String,
-    /// Version of the agent, reported as `kubeletVersion`.
+    /// Version that the agent reports as `kubeletVersion`.
     pub version: String,
     pub swap_bytes: i64,
 }
@@ -116,7 +115,7 @@ pub fn initial_node(
     for (key, value) in labels {
         all[key] = value.as_str().into();
     }
-    let (status, events) = status(node, &Value::Null, now);
+    let (status, events) = status_patch(node, &Value::Null, now);
     let mut object = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -130,8 +129,9 @@ pub fn initial_node(
     (object, events)
 }
 
-/// Returns the patch that sets the default labels ([`DEFAULT_LABELS`]) of a node that is already registered. `None` if
-/// the node has these labels already.
+/// Returns the merge patch that sets the default labels ([`DEFAULT_LABELS`]) of a node that is already registered.
+/// `desired` is the Node from [`initial_node`], and `current` the Node on the API server. `None` if the labels are
+/// equal already.
 ///
 /// Rule: a node that registers again sets its default labels. Taints and all other labels stay. Upstream:
 /// `tryRegisterWithAPIServer`.
@@ -154,9 +154,9 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
     (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// Returns the node's status as a strategic merge patch, and the events to record. `current` is the status on the API
-/// server. The patch keeps conditions that other components have set.
-pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
+/// Returns the node's status, as the `status` of a strategic merge patch, and the events to record. `current` is the
+/// status on the API server, or `null` for a new node. The patch keeps conditions that other components have set.
+pub fn status_patch(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
     let conditions: Vec<Value> = node_conditions(node)
@@ -199,7 +199,8 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>
     (status, events)
 }
 
-/// Whether the node status must be written because it differs from `current`, the status on the API server.
+/// Whether the patch `status` from [`status_patch`] changes more than heartbeat times. `current` is the status on the
+/// API server.
 ///
 /// Rule: the status is written when a field other than the heartbeat time has changed. Upstream:
 /// `nodeStatusHasChanged`.
@@ -215,8 +216,8 @@ pub fn has_changed(status: &Value, current: &Value) -> bool {
     !status.as_object().into_iter().flatten().all(is_unchanged)
 }
 
-/// Whether `current` has all fields of `ours` with equal values. An absent field equals an empty list, an empty string
-/// and false.
+/// Whether `current` has all fields of `ours` with equal values. A field that is absent in `current` equals an empty
+/// list, an empty string and false.
 fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     match (ours, current) {
         (Value::Object(ours), current) => {
@@ -233,7 +234,7 @@ fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     }
 }
 
-/// Returns the allocatable resources of a node.
+/// Returns the allocatable resources of a node. An amount is never negative.
 ///
 /// Rule: the allocatable amount of a resource is its capacity minus the reserved amount. Huge pages are also subtracted
 /// from memory. Upstream: `MachineInfo`.
@@ -327,7 +328,7 @@ fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// Returns the merge patch for the field `capacity` or `allocatable` of the node status. The patch removes huge page
-/// sizes that the node no longer has. Extended resources that other components have set stay.
+/// sizes that the node no longer has. Other resources that only the API server has, such as extended resources, stay.
 fn quantities_patch(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
@@ -358,7 +359,7 @@ fn node_info_json(node: &Node) -> Value {
     info
 }
 
-/// Returns the JSON of the largest images, the largest first.
+/// Returns the JSON of `images` in the node status: at most [`IMAGES_MAX`] images, the largest first.
 fn images_json(images: &[ContainerImage]) -> Vec<Value> {
     let mut largest: Vec<&ContainerImage> = images.iter().collect();
     largest.sort_by(|a, b| (b.size_bytes, &a.names).cmp(&(a.size_bytes, &b.names)));
@@ -371,7 +372,7 @@ fn images_json(images: &[ContainerImage]) -> Vec<Value> {
 }
 
 /// Returns the Lease object that the agent creates for its node. `node_uid` is the UID of the Node, which owns the
-/// Lease.
+/// Lease. If it is `None`, the Lease has no owner.
 pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",

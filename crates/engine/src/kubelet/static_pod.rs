@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
-/// Annotation `kubernetes.io/config.source`: where the node got a pod from. It is `file` for a static pod, and `api` or
-/// absent for a pod from the API server.
+/// Annotation `kubernetes.io/config.source`: the source of a pod. It is `file` for a static pod, and `api` or absent
+/// for a pod from the API server.
 pub const SOURCE_ANNOTATION: &str = ANNOTATION_CONFIG_SOURCE;
 /// Annotation `kubernetes.io/config.seen` of a static pod: the time at which its manifest was read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
@@ -19,13 +19,13 @@ const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation `kubernetes.io/config.mirror` of a mirror pod: the value of [`HASH_ANNOTATION`] of its static pod.
 pub const MIRROR_ANNOTATION: &str = ANNOTATION_CONFIG_MIRROR;
 
-/// Maximum length of a DNS subdomain, such as the name of a pod.
+/// Maximum length of a DNS subdomain in bytes, such as the name of a pod.
 const DNS_SUBDOMAIN_MAX: usize = 253;
-/// Maximum length of a DNS label, such as the name of a namespace or container.
+/// Maximum length of a DNS label in bytes, such as the name of a namespace or container.
 const DNS_LABEL_MAX: usize = 63;
 
 /// Whether a pod with these annotations is a static pod or a mirror pod.
-pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
+pub fn is_static_or_mirror(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(SOURCE_ANNOTATION).is_some_and(|it| it != "api")
         || annotations.contains_key(MIRROR_ANNOTATION)
 }
@@ -33,8 +33,9 @@ pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
 /// Builds a static pod from its manifest. `hash` is a hash of the manifest's content, its file name and the node's
 /// name. `seen` is the time at which the manifest was read. The error is a message for the user.
 ///
-/// Rule: a static pod is named after its manifest and its node, and is bound to the node. Its UID is derived from the
-/// content, so that a changed manifest is another pod. A static pod cannot reference API objects such as Secrets.
+/// Rule: the name of a static pod is the name in its manifest with the name of the node appended, and the pod is bound
+/// to the node. Its UID is the hash, so that a changed manifest is another pod. It tolerates all `NoExecute` taints. A
+/// static pod cannot reference API objects such as Secrets.
 pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
     let Value::Object(mut pod) = manifest else { return Err("not an object".into()) };
     let of = |pod: &Map<String, Value>, key: &str| pod.get(key).and_then(Value::as_str).map(String::from);
@@ -94,7 +95,7 @@ fn is_valid_name(name: &str, max: usize, with_dots: bool) -> bool {
     name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
 }
 
-/// Validates the spec of a static pod. The error is the message for the user.
+/// Validates the spec of a static pod. The error is a message for the user.
 fn check_spec(spec: &Value) -> Result<(), String> {
     let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
@@ -160,7 +161,7 @@ fn set_defaults(spec: &mut Value) {
     for key in ["initContainers", "containers"] {
         for container in list_mut(spec, key) {
             let image = container["image"].as_str().unwrap_or_default();
-            let pull = if has_latest_tag(image) { "Always" } else { "IfNotPresent" };
+            let pull = if has_latest_or_no_tag(image) { "Always" } else { "IfNotPresent" };
             fill(container, "imagePullPolicy", pull.into());
             fill(container, "terminationMessagePath", "/dev/termination-log".into());
             fill(container, "terminationMessagePolicy", "File".into());
@@ -204,18 +205,19 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Returns the elements of the list in the field `key` of an object. Empty if the field is absent.
+/// Returns the elements of the list in the field `key` of the object `of`. Empty if the field is absent.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Whether an image has the tag `latest` or no tag, so that its content may change.
-fn has_latest_tag(image: &str) -> bool {
+fn has_latest_or_no_tag(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// Returns the mirror pod to create for a static pod. The Node with the UID `node_uid` owns it.
+/// Returns the mirror pod to create on the API server for the static pod `pod`. Its owner is the Node with the name
+/// `node` and the UID `node_uid`.
 pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
     mirror["metadata"]["annotations"][MIRROR_ANNOTATION] =
@@ -238,6 +240,7 @@ pub enum MirrorDecision {
 }
 
 /// Decides whether an existing mirror pod is kept. `pod` is its static pod, `None` if the manifest was removed.
+/// `node_uid` is the UID of the Node.
 ///
 /// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node
 /// of that name, or if a user deletes it. The static pod keeps running. When the manifest is removed, the mirror pod is

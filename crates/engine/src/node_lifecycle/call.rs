@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
 use super::{lease_watch, node_watch, pod_watch};
-use crate::controller::{Patch, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb};
 
 /// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
 pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
@@ -54,7 +54,7 @@ pub(super) fn request(call: &Call) -> Request {
             let conditions: Vec<Value> =
                 conditions.iter().map(|it| unknown_condition(node, *it, *at)).collect();
             let body = json!({"metadata": resource_version_precondition(node), "status": {"conditions": conditions}});
-            patch_request(Patch::Strategic, on_node(node) + "/status", body)
+            patch_request(PatchFormat::Strategic, on_node(node) + "/status", body)
         }
         Call::PatchNode { node, taints } => {
             let mut metadata = resource_version_precondition(node);
@@ -66,7 +66,7 @@ pub(super) fn request(call: &Call) -> Request {
             if let Some(taints) = taints {
                 body["spec"] = json!({"taints": taints.iter().map(taint_json).collect::<Vec<_>>()});
             }
-            patch_request(Patch::Merge, on_node(node), body)
+            patch_request(PatchFormat::Merge, on_node(node), body)
         }
         Call::MarkPodNotReady { pod, at } => {
             let condition = json!({
@@ -76,7 +76,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             let metadata = json!({"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()});
             let body = json!({"metadata": metadata, "status": {"conditions": [condition]}});
-            patch_request(Patch::Strategic, on_pod(pod) + "/status", body)
+            patch_request(PatchFormat::Strategic, on_pod(pod) + "/status", body)
         }
         Call::MarkDisruptionTarget { pod, at } => {
             let mut condition = json!({
@@ -90,7 +90,7 @@ pub(super) fn request(call: &Call) -> Request {
                 condition["observedGeneration"] = pod.generation.into();
             }
             let body = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
-            patch_request(Patch::Strategic, on_pod(pod) + "/status", body)
+            patch_request(PatchFormat::Strategic, on_pod(pod) + "/status", body)
         }
         Call::DeletePod { pod } => Request {
             verb: Verb::Delete,
@@ -106,7 +106,7 @@ pub(super) fn request(call: &Call) -> Request {
 }
 
 /// Returns a patch request. The response contains only the metadata of the object.
-fn patch_request(kind: Patch, path: String, body: Value) -> Request {
+fn patch_request(kind: PatchFormat, path: String, body: Value) -> Request {
     Request { verb: Verb::Patch(kind), path, body: Some(body), metadata_only: true }
 }
 

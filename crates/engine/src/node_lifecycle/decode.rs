@@ -62,8 +62,8 @@ impl Node {
         self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether two versions of a node are equal in all fields that rules read. A heartbeat alone does not change these
-    /// fields.
+    /// Whether two versions of a node are equal in all fields that the rules for taints and zones read. A heartbeat
+    /// alone does not change these fields.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
@@ -153,8 +153,8 @@ pub struct Pod {
     pub generation: i64,
     /// Name of the pod's node (`spec.nodeName`); empty until the pod is bound.
     pub node: Text,
-    /// Time at which the pod was bound: the transition time of the condition `PodScheduled`. If the condition is not
-    /// True, it is the creation time of the pod.
+    /// Time at which the pod was bound: the transition time of the condition `PodScheduled`, but not before the
+    /// creation time of the pod. If the condition is not True, it is the creation time.
     pub bound_at: Time,
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
@@ -288,7 +288,7 @@ pub(super) fn decode_pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Ma
         resource_version: metadata.resource_version(),
         generation: metadata.generation(),
         node: shared.intern_text(spec.node_name.as_deref().unwrap_or_default()),
-        bound_at: metadata.created().max(scheduled.and_then(Time::parse).unwrap_or_default()),
+        bound_at: metadata.creation_time().max(scheduled.and_then(Time::parse).unwrap_or_default()),
         deleting: metadata.is_deleting(),
         ready: is_true(POD_READY).is_some(),
         is_disruption_target: is_true(DISRUPTION_TARGET)

@@ -12,14 +12,15 @@ use muster_api::time::Time;
 pub(super) struct HeartbeatObservation {
     /// The start of the observation: the end of the last gap.
     since: Time,
-    /// Time of the last call of [`Self::check_gap`]. The controller makes this call whenever it runs.
+    /// Time of the last call of [`Self::check_gap`], which the controller makes whenever it runs.
     last_run: Option<Time>,
     /// Time at which the controller last received a heartbeat, from any node.
     last_heartbeat: Option<Time>,
     /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since then.
-    /// Such an API server may refuse heartbeats too.
+    /// An API server that cannot write may refuse heartbeats too.
     writes_fail: bool,
-    /// The node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
+    /// The only node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
+    /// `None` if no node is being tried.
     probe: Option<Text>,
 }
 
@@ -31,7 +32,7 @@ impl HeartbeatObservation {
     }
 
     /// Restarts the observation if this process did not run for more than a fifth of the grace period, or if the clock
-    /// was set. Returns whether the clock was set back. `grace` is the grace period of nodes.
+    /// was set by more than that. Returns whether the clock was set back. `grace` is the grace period of nodes.
     ///
     /// Rule: after a gap of this process every node gets its grace period again. There is a gap if more than a fifth of
     /// the grace period has passed since the controller last ran, or if the clock was set back by more than that.
@@ -72,7 +73,7 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server failed to execute a write (status 5xx).
+    /// Records that the API server failed to execute a write of this controller (status 5xx).
     ///
     /// Rule: an API server that cannot write, for example because its disk is full, refuses heartbeats as well. So
     /// every node gets its grace period again, now and once more when a heartbeat is received or a write succeeds.
@@ -90,15 +91,15 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server rejected the write that marks `node` Unknown. The reason, such as a conflict, does
-    /// not affect other writes, so another node may be tried next.
+    /// Records that the API server rejected the write that marks `node` Unknown. The cause, such as a conflict, does
+    /// not concern other nodes, so another node may be tried next.
     pub(super) fn record_write_rejection(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Returns whether the controller may try to mark this node Unknown now. While writes fail, the first call reserves
-    /// the attempt for its node. While writes fail, it tries only one node at a
-    /// time, because the other nodes can send heartbeats as soon as writes succeed again.
+    /// Returns whether the controller may try to mark this node Unknown now. While writes fail, it may try only one
+    /// node at a time, because the other nodes can send heartbeats as soon as writes succeed again: the first call
+    /// reserves the attempt for its node.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }

@@ -144,7 +144,7 @@ struct PodState {
     pod: Arc<Pod>,
     /// Whether a `NoExecute` taint will evict the pod at a later time, when its `tolerationSeconds` have passed.
     eviction_scheduled: bool,
-    /// Whether the event "Marking for deletion Pod" was recorded, so that it is recorded only once.
+    /// Whether the event `Marking for deletion Pod` was recorded. It is recorded once for each pod.
     eviction_started: bool,
     /// The state of the last call about the pod.
     attempt: Attempt,
@@ -240,7 +240,7 @@ impl Controller for NodeLifecycle {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Key> {
+    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Key> {
         self.check_gap(now);
         match call {
             Call::ReadLease { node, last_heartbeat } => {
@@ -271,7 +271,8 @@ impl NodeLifecycle {
         Self { config, ..Self::default() }
     }
 
-    /// Checks whether this controller was paused, or the clock was set (see [`HeartbeatObservation::check_gap`]).
+    /// Checks whether this controller was paused, or the clock was set (see [`HeartbeatObservation::check_gap`]). If
+    /// the clock was set back, adjusts the stored times.
     ///
     /// Rule: after the clock was set back, times in the future are replaced by the current time, so that no grace
     /// period and no toleration becomes longer.
@@ -286,7 +287,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of [`Call::MarkUnknown`].
+    /// Applies the outcome of [`Call::MarkUnknown`] to the [`HeartbeatObservation`].
     fn apply_mark_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.record_write_success(now),
@@ -349,7 +350,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Records the time of a heartbeat of a node, for this node and for [`HeartbeatObservation`].
+    /// Records a heartbeat of a node at the time `now`, for this node and for [`HeartbeatObservation`]. Does nothing if
+    /// the Node does not exist.
     fn record_heartbeat(&mut self, name: &Text, now: Time) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.last_heartbeat = now;
@@ -361,7 +363,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Adds or updates a node. A changed heartbeat time in its status counts as a heartbeat.
+    /// Adds or updates a node, and adds to `keys` the keys to reconcile. A changed heartbeat time in its status counts
+    /// as a heartbeat.
     fn put_node(&mut self, node: Node, now: Time, keys: &mut Vec<Key>) {
         let name = node.name.clone();
         if self.nodes.get(&name).is_some_and(|it| it.node.uid != node.uid) {
@@ -468,8 +471,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Reconciles the node of the zone that may be tainted `NoExecute` next, if any. The result also says when the zone
-    /// is to be reconciled again for its next node.
+    /// Reconciles the next node of the zone that may be tainted `NoExecute`, if there is one. `wake_at` of the result
+    /// is the time at which the next node may be tainted.
     fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
         let (node, wake_at) = self.zones.dequeue_node(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
@@ -516,8 +519,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of [`Call::ReadLease`]. `last_heartbeat` is the time of the node's last heartbeat when the
-    /// call was made.
+    /// Applies the outcome of [`Call::ReadLease`]. A renew time that the watch has not delivered yet counts as a
+    /// heartbeat. `last_heartbeat` is the time of the node's last heartbeat when the call was made.
     fn apply_lease_read(
         &mut self,
         name: &Text,

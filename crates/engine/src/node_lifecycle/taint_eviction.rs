@@ -7,7 +7,7 @@ use muster_api::time::{Time, earliest};
 
 use super::decode::Pod;
 
-/// A `NoExecute` taint of a node, and from when it evicts pods.
+/// A `NoExecute` taint of a node, and the time from which it evicts pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
@@ -18,7 +18,7 @@ pub(super) struct NoExecuteTaint {
     pub not_before: Time,
 }
 
-/// Returns the time at which the taints evict a pod. `None` if they do not evict it.
+/// Returns the time at which the taints evict a pod, possibly in the past. `None` if they do not evict it.
 ///
 /// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate. If it tolerates all taints, it is
 /// evicted after the shortest of its `tolerationSeconds`, counted from when the taint was added or the pod was bound,

@@ -28,8 +28,8 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
-/// Whether an unhealthy node may be tainted `NoExecute` now, which evicts its pods. The nodes of a zone are tainted one
-/// after the other.
+/// Whether an unhealthy node may get its `NoExecute` taint now, which evicts its pods. The nodes of a zone get the
+/// taint one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionPermission {
     /// The node may be tainted now.

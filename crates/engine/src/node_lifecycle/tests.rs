@@ -188,7 +188,7 @@ impl TestCluster {
         let mut heartbeat_at = Time::from_secs(0);
         loop {
             self.settle();
-            let step = self.queue.next(self.now);
+            let step = self.queue.reconcile_due(self.now);
             assert!(step.calls.is_empty() && step.events.is_empty(), "no call and no event is left");
             let action_at = self.actions.last().map(|(at_s, _)| Time::from_secs(*at_s));
             let at = [Some(heartbeat_at), step.wake_at, action_at].into_iter().flatten().min();
@@ -214,7 +214,7 @@ impl TestCluster {
     /// Makes the calls until there are none.
     fn settle(&mut self) {
         for _ in 0..1000 {
-            let step = self.queue.next(self.now);
+            let step = self.queue.reconcile_due(self.now);
             for record in &step.events {
                 let (about, event) = (&record.about, &record.event);
                 self.log_line(&format!(
@@ -232,7 +232,7 @@ impl TestCluster {
                     Outcome::Done(_) => String::new(),
                 };
                 self.log_line(&format!("{call}{refusal}"));
-                self.queue.done(&call, outcome, self.now);
+                self.queue.apply_outcome(&call, outcome, self.now);
             }
         }
         panic!("does not settle:\n{}", self.log);

@@ -1,6 +1,6 @@
 //! Limits the rate at which nodes are tainted `NoExecute` in each zone. If many nodes fail at once, the likely cause is
-//! the network between them and the control plane. Their pods probably still run, so they should not all be evicted.
-//! Upstream: `handleDisruption`, `ComputeZoneState`.
+//! the network between these nodes and the control plane. The pods on these nodes probably still run, so not all of
+//! them should be evicted. Upstream: `handleDisruption`, `ComputeZoneState`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -91,7 +91,7 @@ impl Zones {
             self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
-    /// Whether the cluster has nodes, but none of them is ready.
+    /// Whether the cluster has nodes, but none of them is ready. Excluded nodes are not counted.
     ///
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are
     /// removed, because the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
@@ -172,12 +172,12 @@ impl Zones {
 }
 
 /// Returns the minimum time between adding the `NoExecute` taint to two nodes of a zone. `None` if no node of the zone
-/// may be tainted.
+/// may be tainted now.
 ///
-/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if more than two nodes
-/// and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of more than fifty
-/// nodes, and no node is tainted in a smaller zone. A zone without any ready node has the usual interval, because its
-/// pods can run in other zones. Upstream: `setLimiterInZone`.
+/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if it has a ready node,
+/// but more than two and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of
+/// more than fifty nodes, and no node is tainted in a smaller zone. A zone without any ready node has the usual
+/// interval, because its pods can run in other zones. Upstream: `setLimiterInZone`.
 fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
     let size = zone.ready + zone.not_ready;
     let is_partly_down = 0 < zone.ready

@@ -11,8 +11,7 @@ use alloc::vec::Vec;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Annotation `kubectl.kubernetes.io/last-applied-configuration`. It contains the object that `kubectl apply` last
-/// applied.
+/// Key of the annotation with the last applied configuration: the object that `kubectl apply` applied last.
 pub const LAST_APPLIED_ANNOTATION: &str = ANNOTATION_LAST_APPLIED;
 
 /// The lists in a DaemonSet whose elements are merged: field name of the list, and the field that identifies an element
@@ -38,16 +37,16 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 const SERVER_METADATA_FIELDS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// Returns the object that `kubectl apply` of `file` would write.
+/// Returns the object that `kubectl apply` would write for the manifest `file` and the live object.
 ///
 /// Rule: `kubectl apply` writes the three-way merge of the file, the live object and the last applied configuration.
-pub fn apply_manifest(live: &Value, file: &Value) -> Value {
+pub fn applied_object(live: &Value, file: &Value) -> Value {
     let last = live["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str();
     let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
     merge_values("", Some(live), &last, &without_server_fields(file))
 }
 
-/// Returns the file without `status` and without the fields of [`SERVER_METADATA_FIELDS`].
+/// Returns a copy of the manifest `file` without `status` and without the fields of [`SERVER_METADATA_FIELDS`].
 fn without_server_fields(file: &Value) -> Value {
     let mut file = file.clone();
     if let Some(fields) = file.as_object_mut() {
@@ -89,7 +88,9 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
     }
 }
 
-/// Merges the elements of a list by its merge key. `None` if the list has no merge key and must be replaced as a whole.
+/// Returns the three-way merge of a list, element by element. `field` is the name of the list. `None` if the list must
+/// be replaced as a whole, because it has no merge key, or because the merge key is missing or not unique in an
+/// element.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);

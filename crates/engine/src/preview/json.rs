@@ -56,7 +56,7 @@ impl RolloutPreview {
     }
 }
 
-/// Returns the JSON of the field `change`.
+/// Returns the value of the field `change` in the JSON of a preview.
 fn change_json(change: RevisionChange) -> Value {
     match change {
         RevisionChange::Create => json!({"kind": "create"}),

@@ -1,8 +1,8 @@
 //! Previews the rollout of a changed DaemonSet: `muster plan`.
 //!
-//! The rules of the controller run on a [`Snapshot`] that contains the changed DaemonSet, and each plan is executed at
-//! once in memory. Deleted pods disappear. Created pods become ready if their node is ready and they fit on it. So the
-//! preview has no rules of its own, and its order is the order of the real rollout.
+//! The rules of the controller make plans from a [`Snapshot`] that contains the changed DaemonSet, and each plan is
+//! executed in memory: a deleted pod disappears at once, and a created pod becomes ready at once if its node is ready
+//! and the pod fits on it. The same rules make the real plans, so the real rollout updates the nodes in the same order.
 
 /// Computes the object that `kubectl apply` would write.
 mod apply;
@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use apply::{LAST_APPLIED_ANNOTATION, apply_manifest, merge_patch};
+pub use apply::{LAST_APPLIED_ANNOTATION, applied_object, merge_patch};
 
 use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
@@ -26,7 +26,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::daemonset::facts::{
-    ConditionStatus, Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Set, StoredVerdict, UpdateStrategy,
+    ConditionStatus, HASH_LABEL, Kind, Phase, Pod, Revision, Set, StoredVerdict, UpdateStrategy,
+    WatchedObject,
 };
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
 use crate::daemonset::planner::Planner;
@@ -46,9 +47,9 @@ pub struct RolloutPreview {
     pub set: Arc<Set>,
     /// How the change affects the revisions of the DaemonSet.
     pub change: RevisionChange,
-    /// Names of the nodes that have no pod and get one.
+    /// Names of the nodes that have no pod before the rollout and have one after it.
     pub gains: Vec<Text>,
-    /// Names of the nodes that have a pod and lose it.
+    /// Names of the nodes that have a pod before the rollout and have none after it.
     pub loses: Vec<Text>,
     /// The nodes whose pod is replaced, in the order in which the batches are updated.
     pub batches: Vec<UpdateBatch>,
@@ -61,7 +62,8 @@ pub struct RolloutPreview {
     pub at_least: Duration,
     /// Name of the policy that governs the rollout. `None` if no policy does.
     pub policy: Option<Text>,
-    /// Why the rollout stalls, and for which nodes. `None` if the rollout completes.
+    /// Why the rollout does not complete, and on which nodes. `None` if it completes, or if it only waits for a user to
+    /// delete pods (`OnDelete`).
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
@@ -72,9 +74,9 @@ pub struct RolloutPreview {
 pub enum RevisionChange {
     /// The DaemonSet does not exist yet.
     Create,
-    /// The file contains no change.
+    /// The DaemonSet does not change.
     Nothing,
-    /// The object changes, but its template does not, so no pod is replaced.
+    /// The object changes, but its template does not, or only to an equivalent one. So no pod is replaced.
     NoRestart,
     /// The template is new. It becomes the revision with this number.
     NewRevision { number: i64 },
@@ -83,10 +85,10 @@ pub enum RevisionChange {
     Rollback { old_number: i64, new_number: i64 },
 }
 
-/// Nodes whose pods are replaced at the same time during a rollout.
+/// Nodes whose pods one plan of the rollout replaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpdateBatch {
-    /// Earliest time at which this batch can start, counted from the start of the rollout.
+    /// Minimum time from the start of the rollout to the start of this batch.
     pub after: Duration,
     /// Names of the nodes.
     pub nodes: Vec<Text>,
@@ -107,13 +109,13 @@ pub struct StalledRollout {
 const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
                            revision before its step, and a revision that fails is stopped, not rolled back.";
 
-/// Maximum number of simulated reconciles per node. Few reconciles are needed, because each pod is deleted once,
-/// created once and becomes available once.
+/// Number of simulated reconciles per node after which the simulation is stopped. Fewer are needed, because on each
+/// node a pod is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
-    /// Previews the rollout of the DaemonSet version that was added to the snapshot last. If another version was added
-    /// before it, that version is the live object.
+    /// Previews the rollout of the DaemonSet version that was added to the snapshot last. The version that was added
+    /// before it is the live object. If only one version was added, the DaemonSet is new.
     pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
@@ -126,7 +128,8 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// Returns the names of the nodes on which it must be checked whether a new pod fits.
+    /// Returns the names of the nodes for which the preview depends on whether a new pod fits. The caller reads the
+    /// pods on these nodes into the snapshot, and previews the rollout again.
     ///
     /// Rule: the fit of a new pod is checked on nodes that have no pod and get one. On nodes whose pod is replaced, the
     /// fit is checked only if the scheduling requirements of the pod change, or if the old and the new pod run side by
@@ -156,11 +159,11 @@ struct RolloutSimulation<'a> {
     snapshot: &'a Snapshot,
     /// The changed DaemonSet.
     set: &'a Arc<Set>,
-    /// Checks whether the pod of the new template fits on a node. `None` if the pod cannot be built.
+    /// Checks whether a pod of the new template fits on a node. `None` if the template cannot be decoded.
     fit_check: Option<&'a FitCheck<'a>>,
     /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
-    /// The DaemonSet's pods by node before the change.
+    /// The DaemonSet's pods by node at the start of the simulation, and the pods that it adopted.
     initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
     /// Names of the pods that the simulation created.
     created_pods: BTreeSet<Text>,
@@ -188,7 +191,7 @@ impl<'a> RolloutSimulation<'a> {
         let desired = snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::rollout_budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
-        let planner = snapshot.planner(set, settings);
+        let planner = snapshot.new_planner(set, settings);
         let mut simulation = Self {
             snapshot,
             set,
@@ -203,14 +206,14 @@ impl<'a> RolloutSimulation<'a> {
             is_assisted: snapshot.is_assisted(),
         };
         simulation.remove_stale_rollouts();
-        simulation.assume_approvals();
+        simulation.remove_approvals_and_checks();
         simulation
     }
 
     /// Removes the DaemonRollouts of deleted DaemonSets of the same name, as the garbage collector will.
     fn remove_stale_rollouts(&mut self) {
         for fact in self.snapshot.facts.get(&Kind::Rollouts).into_iter().flatten() {
-            if let Fact::Rollout(record) = fact
+            if let WatchedObject::Rollout(record) = fact
                 && record.key == self.snapshot.key
                 && !record.belongs_to(&self.set.uid)
             {
@@ -219,34 +222,35 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Changes the policies of the simulation so that a rollout waits neither for approvals nor for checks.
+    /// Removes the approvals and checks from the policies in the planner, so that the rollout waits for neither.
     ///
     /// Rule: approvals are assumed to be given at once, and checks to pass, so the duration of the preview is the least
     /// possible one.
-    fn assume_approvals(&mut self) {
+    fn remove_approvals_and_checks(&mut self) {
         if self.snapshot.is_refused() {
             return;
         }
         for kind in [Kind::Policies, Kind::ClusterPolicies] {
             for fact in self.snapshot.facts.get(&kind).into_iter().flatten() {
-                let Fact::Policy(policy) = fact else { continue };
+                let WatchedObject::Policy(policy) = fact else { continue };
                 let mut policy = Policy::clone(policy);
                 policy.spec.checks.clear();
                 policy.spec.steps.iter_mut().for_each(|it| it.approval = Approval::Automatic);
-                self.apply_fact(Fact::Policy(Arc::new(policy)));
+                self.apply_object(WatchedObject::Policy(Arc::new(policy)));
             }
         }
     }
 
-    /// Executes the plans of the controller until a plan changes nothing. Returns the revision writes of the first
-    /// plan.
+    /// Makes and executes plans until no plan changes anything. When a plan changes nothing for the first time,
+    /// completes the pending changes; afterwards advances the time to the wake-up time of the plan. Returns the
+    /// revision writes of the first plan and, in assist mode, those of upstream's controller.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
         let mut settled = false;
         for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE_MAX).saturating_add(100) {
             let Some(plan) = self.planner.reconcile(&self.snapshot.key, self.now) else { break };
-            let upstream_steps = if self.is_assisted { self.unrecorded_revisions() } else { Vec::new() };
+            let upstream_steps = if self.is_assisted { self.missing_revision_writes() } else { Vec::new() };
             first_steps.get_or_insert_with(|| [plan.steps.as_slice(), upstream_steps.as_slice()].concat());
             let is_changed = self.is_assisted && self.execute_upstream(&upstream_steps);
             if self.execute(&plan) || is_changed {
@@ -264,9 +268,9 @@ impl<'a> RolloutSimulation<'a> {
         first_steps.unwrap_or_default()
     }
 
-    /// Returns the revision writes that are missing until the template is recorded as the newest revision.
-    fn unrecorded_revisions(&self) -> Vec<RevisionWrite> {
-        self.planner.rollout_state(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
+    /// Returns the revision writes that are still needed to record the template as the newest revision.
+    fn missing_revision_writes(&self) -> Vec<RevisionWrite> {
+        self.planner.rollout_summary(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
     }
 
     /// Executes what upstream's controller does in assist mode: it writes these revisions, creates a pod of the newest
@@ -276,9 +280,9 @@ impl<'a> RolloutSimulation<'a> {
         for step in steps {
             self.apply_revision_write(step);
         }
-        let hash = self.planner.rollout_state(&self.snapshot.key).and_then(|it| it.hash);
+        let hash = self.planner.rollout_summary(&self.snapshot.key).and_then(|it| it.hash);
         let Some(hash) = hash.filter(|_| steps.is_empty()) else { return !steps.is_empty() };
-        let (create, delete) = self.planner.roster_writes(&self.snapshot.key);
+        let (create, delete) = self.planner.unbudgeted_writes(&self.snapshot.key);
         for pod in &delete {
             self.remove_pod(pod);
         }
@@ -288,7 +292,8 @@ impl<'a> RolloutSimulation<'a> {
         !create.is_empty() || !delete.is_empty()
     }
 
-    /// Executes a plan in the simulation. Returns whether the plan changed anything.
+    /// Executes a plan in the simulation, and adds a batch for the pods that it replaces. Returns whether the plan
+    /// changed anything.
     fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {
@@ -302,7 +307,7 @@ impl<'a> RolloutSimulation<'a> {
         }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
-            self.apply_fact(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
+            self.apply_object(WatchedObject::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
         // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
@@ -359,11 +364,14 @@ impl<'a> RolloutSimulation<'a> {
                 if let Some(node) = &it.target {
                     self.initial_pods.entry(node.clone()).or_default().push(it.clone());
                 }
-                self.apply_fact(Fact::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+                self.apply_object(WatchedObject::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
             }
             Claim::ReleasePod(it) => self.remove_pod(it),
             Claim::AdoptRevision(it) => {
-                self.apply_fact(Fact::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
+                self.apply_object(WatchedObject::Revision(Arc::new(Revision {
+                    owner,
+                    ..Revision::clone(it)
+                })));
             }
             Claim::ReleaseRevision(it) => self.remove_object(Kind::Revisions, it.key.clone()),
         }
@@ -389,7 +397,7 @@ impl<'a> RolloutSimulation<'a> {
                 ..RolloutRecord::clone(record)
             },
         };
-        self.apply_fact(Fact::Rollout(Arc::new(record)));
+        self.apply_object(WatchedObject::Rollout(Arc::new(record)));
     }
 
     /// Executes a write of a ControllerRevision in the simulation.
@@ -422,13 +430,13 @@ impl<'a> RolloutSimulation<'a> {
                 Revision { labels, ..Revision::clone(revision) }
             }
         };
-        self.apply_fact(Fact::Revision(Arc::new(revision)));
+        self.apply_object(WatchedObject::Revision(Arc::new(revision)));
     }
 
     /// Simulates the creation of a pod on a node.
     ///
-    /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass. Otherwise the
-    /// pod stays pending, and the rollout waits for it.
+    /// Rule: a new pod is assumed to become ready at once if its node is ready and the scheduler's checks pass.
+    /// Otherwise the pod stays pending, and the rollout waits for it.
     fn create_pod(&mut self, node: &Text, hash: &Text) {
         let here = self.planner.pods_on(&self.snapshot.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
@@ -459,7 +467,7 @@ impl<'a> RolloutSimulation<'a> {
             problem: (!fits).then(|| "Unschedulable".into()),
             tolerations: self.set.template.tolerations.clone(),
         };
-        self.apply_fact(Fact::Pod(Arc::new(pod)));
+        self.apply_object(WatchedObject::Pod(Arc::new(pod)));
     }
 
     /// Completes the changes that were in progress when the snapshot was read.
@@ -477,7 +485,7 @@ impl<'a> RolloutSimulation<'a> {
                 } else if is_ready && pod.is_live() && pod.ready_since.is_none() && pod.problem.is_none() {
                     let ready_since = Some(self.now);
                     let (bound, phase) = (true, Phase::Running);
-                    self.apply_fact(Fact::Pod(Arc::new(Pod {
+                    self.apply_object(WatchedObject::Pod(Arc::new(Pod {
                         ready_since,
                         bound,
                         phase,
@@ -489,13 +497,13 @@ impl<'a> RolloutSimulation<'a> {
     }
 
     /// Applies a simulated write of an object to the planner, with a new resource version.
-    fn apply_fact(&mut self, mut fact: Fact) {
+    fn apply_object(&mut self, mut fact: WatchedObject) {
         self.resource_version += 1;
         match &mut fact {
-            Fact::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
-            Fact::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
-            Fact::Policy(it) => Arc::make_mut(it).resource_version = self.resource_version,
-            Fact::Rollout(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            WatchedObject::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            WatchedObject::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            WatchedObject::Policy(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            WatchedObject::Rollout(it) => Arc::make_mut(it).resource_version = self.resource_version,
             _ => {}
         }
         self.planner.apply(fact.into_event());
@@ -510,12 +518,12 @@ impl<'a> RolloutSimulation<'a> {
     fn remove_object(&mut self, kind: Kind, key: ObjectKey) {
         self.resource_version += 1;
         let resource_version = self.resource_version;
-        self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
+        self.planner.apply(WatchedObject::Gone { kind, key, resource_version }.into_event());
     }
 
     /// Returns the preview: the differences between the pods before and after the simulation. `live` is the DaemonSet
-    /// before the change. `steps` are the revision writes of the first plan. `None` if the DaemonSet is not in the
-    /// snapshot.
+    /// before the change, `None` if it is new. `steps` are the revision writes that [`Self::run`] returned. Returns
+    /// `None` if the DaemonSet is not in the planner.
     fn into_preview(self, live: Option<&Arc<Set>>, steps: &[RevisionWrite]) -> Option<RolloutPreview> {
         let answer = ControllerAnswer::Unavailable(String::new());
         let mut after =
@@ -589,13 +597,13 @@ fn is_replacement(why: &Why) -> bool {
     matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
-/// Copies the reasons why a rollout waits and the names of the nodes into owned values, which outlive the explanation.
+/// Copies the result of [`Explanation::wait_reasons`] into owned values, which outlive the explanation.
 fn to_owned_reasons(wait_reasons: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
     wait_reasons.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
-/// Returns how the change affects the revisions of the DaemonSet. `live` is the DaemonSet before the change, and `set`
-/// after it. `steps` are the revision writes of the first plan.
+/// Returns how the change affects the revisions of the DaemonSet. `live` is the DaemonSet before the change (`None` if
+/// it is new), and `set` the DaemonSet after it. `steps` are the first revision writes of the simulated rollout.
 ///
 /// Rule: a change is a new revision if no revision has an equivalent template. It is a rollback if an earlier revision
 /// has an equivalent template. Any other change replaces no pod.

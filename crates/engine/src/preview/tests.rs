@@ -511,7 +511,7 @@ fn as_kubectl_applies() {
         }}},
         "status": {"numberReady": 99},
     });
-    let after = apply_manifest(&live, &file);
+    let after = applied_object(&live, &file);
     let patch = merge_patch(&live, &after).expect("something changes");
     expect![[r#"
         {
@@ -561,7 +561,7 @@ fn as_kubectl_applies() {
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&patch).expect("it is JSON"));
     assert_eq!(
-        merge_patch(&live, &apply_manifest(&live, &last)),
+        merge_patch(&live, &applied_object(&live, &last)),
         merge_patch(&live, &{
             let mut same = live.clone();
             // The list of tolerations has no merge key: it is replaced as a whole.

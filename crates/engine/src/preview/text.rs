@@ -14,7 +14,7 @@ use crate::explain::{NodeState, format_duration, format_names, pluralize, write_
 /// Maximum number of batches that are printed. For further batches only their number is printed.
 const BATCHES_MAX: usize = 8;
 
-/// Maximum number of node names that are printed in one list.
+/// Maximum number of node names that [`format_names`] prints in one list.
 const NAMES_MAX: usize = 5;
 
 /// Formats the preview as `muster plan` prints it.
@@ -70,13 +70,13 @@ fn lacks_pod(state: NodeState) -> bool {
 }
 
 impl RolloutPreview {
-    /// Returns the number of nodes that are in a batch and not in `keeps`: their pod is replaced.
+    /// Returns the number of nodes whose pod is replaced: those that are in a batch and not in `keeps`.
     pub fn replaced_node_count(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Returns the number of nodes that have no pod, neither before nor after the rollout.
+    /// Returns the number of nodes that have a pod neither before nor after the rollout.
     pub fn nodes_without_pod_count(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| lacks_pod(it.explained.state)).count();
         without.saturating_sub(self.loses.len())
@@ -95,8 +95,8 @@ impl RolloutPreview {
         )
     }
 
-    /// Returns lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`. `is_asked` selects the
-    /// nodes by name and state.
+    /// Returns one line for each reason, such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`.
+    /// `is_asked` selects the nodes by name and by state after the rollout.
     fn reason_lines(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes =

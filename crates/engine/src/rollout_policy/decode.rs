@@ -48,7 +48,7 @@ impl AsRef<Policy> for WatchedPolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RolloutState {
     /// The rollout has not started, is complete, or has passed the last step of a policy whose steps do not cover all
-    /// nodes.
+    /// nodes. Also the state of a rollout whose phase this version does not know.
     #[default]
     Idle,
     /// Nodes are being updated, or the rollout waits for the soak time of updated nodes.
@@ -90,7 +90,7 @@ impl controller::Fact for Fact {
     }
 }
 
-/// Decodes an object of a watched kind.
+/// Decodes an object of the kind of `watch`. Panics if the controller does not watch that kind.
 pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let kind = Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only");
     let malformed = |it| Malformed::new(kind.plural(), it);

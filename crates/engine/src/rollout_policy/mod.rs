@@ -1,7 +1,8 @@
 //! The rollout policy controller: writes the status of RolloutPolicies and ClusterRolloutPolicies.
 //!
 //! The status reports how many DaemonSets a policy governs, how their rollouts proceed, which fields of the policy are
-//! invalid, and which of the selected DaemonSets another policy governs. The DaemonSet controller does not read it.
+//! invalid, and which of the selected DaemonSets another policy governs. The DaemonSet controller does not read this
+//! status.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -66,17 +67,16 @@ pub struct PolicyKey {
 }
 
 impl PolicyKey {
-    /// Returns the key of a policy.
     pub(crate) fn of(policy: &Policy) -> Self {
         Self { kind: policy.kind, key: policy.key.clone() }
     }
 }
 
-/// A policy, and the last write of its status.
+/// A policy, and the state of the writes of its status.
 #[derive(Debug)]
 struct PolicyState {
     policy: Arc<WatchedPolicy>,
-    /// Result of the last attempt to write the status, and the time of the next attempt.
+    /// Result of the last attempt to write the status, which determines the time of the next attempt.
     attempt: Attempt,
     /// Time at which the controller last wrote the status. `None` before the first write.
     written_at: Option<Time>,
@@ -115,12 +115,12 @@ impl RolloutPolicyController {
                     self.add_selecting_policies(&key, &before, keys);
                 }
                 self.sets.insert(key.clone(), GovernedSet { labels, governed_by: None });
-                self.assign_policy(&key, keys);
+                self.update_governing_policy(&key, keys);
             }
             Fact::Namespace { name, labels, .. } => {
                 let before = self.namespaces.insert(name.clone(), labels.clone());
                 if before.as_ref() != Some(&labels) {
-                    self.assign_namespace(&name, keys);
+                    self.update_sets_of_namespace(&name, keys);
                 }
             }
             Fact::Rollout { key, state, .. } => {
@@ -132,7 +132,7 @@ impl RolloutPolicyController {
     }
 
     /// Adds or updates a policy. Determines again which policy governs each DaemonSet that the policy selects now or
-    /// selected before the update.
+    /// selected before the update. Adds to `keys` the policies to reconcile.
     fn put_policy(&mut self, policy: Arc<WatchedPolicy>, keys: &mut BTreeSet<PolicyKey>) {
         let key = PolicyKey::of(&policy.policy);
         keys.insert(key.clone());
@@ -140,12 +140,12 @@ impl RolloutPolicyController {
         let precedence = |it: &WatchedPolicy| (it.policy.selection.clone(), it.policy.created);
         match before {
             Some(before) if precedence(&before) == precedence(&policy) => {}
-            Some(before) => self.assign_selected(&[&before.policy, &policy.policy], keys),
+            Some(before) => self.update_selected_sets(&[&before.policy, &policy.policy], keys),
             None => {
                 let attempt = Attempt::default();
                 let entry = PolicyState { policy: policy.clone(), attempt, written_at: None };
                 self.policies.insert(key, entry);
-                self.assign_selected(&[&policy.policy], keys);
+                self.update_selected_sets(&[&policy.policy], keys);
             }
         }
     }
@@ -157,7 +157,7 @@ impl RolloutPolicyController {
             Kind::ClusterPolicies => self.remove_policy(PolicyKind::ClusterRolloutPolicy, key, keys),
             Kind::Namespaces => {
                 if self.namespaces.remove(&key.name).is_some() {
-                    self.assign_namespace(&key.name, keys);
+                    self.update_sets_of_namespace(&key.name, keys);
                 }
             }
             Kind::Rollouts => {
@@ -173,41 +173,43 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Removes a deleted policy, and determines which other policies govern its DaemonSets from now on.
+    /// Removes a deleted policy, and determines which other policies govern its DaemonSets from now on. Adds to `keys`
+    /// the policies to reconcile.
     fn remove_policy(&mut self, kind: PolicyKind, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         if let Some(entry) = self.policies.remove(&PolicyKey { kind, key: key.clone() }) {
-            self.assign_selected(&[&entry.policy.policy], keys);
+            self.update_selected_sets(&[&entry.policy.policy], keys);
         }
     }
 
-    /// Determines again which policy governs each DaemonSet that one of these policies selects.
-    fn assign_selected(&mut self, policies: &[&Policy], keys: &mut BTreeSet<PolicyKey>) {
+    /// Determines again which policy governs each DaemonSet that one of these policies selects. Adds to `keys` the
+    /// policies to reconcile.
+    fn update_selected_sets(&mut self, policies: &[&Policy], keys: &mut BTreeSet<PolicyKey>) {
         let is_selected = |(key, set): &(&ObjectKey, &GovernedSet)| {
-            let set = self.selected_set(key, &set.labels);
+            let set = self.selectable_set(key, &set.labels);
             policies.iter().any(|it| it.selects(set))
         };
         let selected: Vec<ObjectKey> =
             self.sets.iter().filter(is_selected).map(|(key, _)| key.clone()).collect();
-        selected.iter().for_each(|key| self.assign_policy(key, keys));
+        selected.iter().for_each(|key| self.update_governing_policy(key, keys));
     }
 
-    /// Determines again which policy governs each DaemonSet of a namespace. Called after the namespace was deleted, or
-    /// after its labels have changed.
-    fn assign_namespace(&mut self, namespace: &Text, keys: &mut BTreeSet<PolicyKey>) {
+    /// Determines again which policy governs each DaemonSet of a namespace, after the namespace was added or deleted,
+    /// or its labels have changed. Adds to `keys` the policies to reconcile, among them all ClusterRolloutPolicies.
+    fn update_sets_of_namespace(&mut self, namespace: &Text, keys: &mut BTreeSet<PolicyKey>) {
         // A policy that selected the namespace by its previous labels loses its DaemonSets.
         let is_cluster = |it: &&PolicyKey| it.kind == PolicyKind::ClusterRolloutPolicy;
         keys.extend(self.policies.keys().filter(is_cluster).cloned());
         let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
         let of_namespace = self.sets.range(first..).take_while(|(key, _)| key.namespace == *namespace);
         let sets: Vec<ObjectKey> = of_namespace.map(|(key, _)| key.clone()).collect();
-        sets.iter().for_each(|key| self.assign_policy(key, keys));
+        sets.iter().for_each(|key| self.update_governing_policy(key, keys));
     }
 
     /// Determines and stores which policy governs a DaemonSet. Adds to `keys` all policies that select the DaemonSet,
     /// and the policy that governed it before.
-    fn assign_policy(&mut self, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
+    fn update_governing_policy(&mut self, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
         let Some(set) = self.sets.get(key) else { return };
-        let selected = self.selected_set(key, &set.labels);
+        let selected = self.selectable_set(key, &set.labels);
         let (governing, others) = governing_policy(self.policies_for(&key.namespace), selected);
         let of = |it: &WatchedPolicy| PolicyKey::of(&it.policy);
         let governing = governing.map(of);
@@ -220,13 +222,13 @@ impl RolloutPolicyController {
 
     /// Adds to `keys` all policies that select the DaemonSet with this key and these labels.
     fn add_selecting_policies(&self, key: &ObjectKey, labels: &Labels, keys: &mut BTreeSet<PolicyKey>) {
-        let set = self.selected_set(key, labels);
+        let set = self.selectable_set(key, labels);
         let selecting = self.policies_for(&key.namespace).filter(|it| it.policy.selects(set));
         keys.extend(selecting.map(|it| PolicyKey::of(&it.policy)));
     }
 
-    /// Returns the fields of a DaemonSet by which policies select it.
-    fn selected_set<'a>(&'a self, key: &'a ObjectKey, labels: &'a Labels) -> SelectableSet<'a> {
+    /// Returns the fields by which policies select the DaemonSet with this key and these labels.
+    fn selectable_set<'a>(&'a self, key: &'a ObjectKey, labels: &'a Labels) -> SelectableSet<'a> {
         SelectableSet { key, labels, namespace_labels: self.namespaces.get(&key.namespace) }
     }
 
@@ -250,7 +252,7 @@ impl RolloutPolicyController {
         let own = PolicyKey::of(policy);
         let mut summary = status::PolicySummary::default();
         for (key, set) in &self.sets {
-            if !policy.selects(self.selected_set(key, &set.labels)) {
+            if !policy.selects(self.selectable_set(key, &set.labels)) {
                 continue;
             }
             match &set.governed_by {
@@ -278,7 +280,7 @@ impl RolloutPolicyController {
 }
 
 /// The watched kinds, in the order of [`Controller::watches`].
-const KINDS: [Kind; 5] =
+const WATCHED_KINDS: [Kind; 5] =
     [Kind::Policies, Kind::ClusterPolicies, Kind::Rollouts, Kind::Namespaces, Kind::Sets];
 
 impl Controller for RolloutPolicyController {
@@ -291,7 +293,7 @@ impl Controller for RolloutPolicyController {
             metadata_only: kind == Kind::Sets || kind.watch().metadata_only,
             ..kind.watch()
         };
-        KINDS.map(watch).into()
+        WATCHED_KINDS.map(watch).into()
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
@@ -302,9 +304,9 @@ impl Controller for RolloutPolicyController {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
-            Event::Deleted { kind, fact } => self.remove(KINDS[kind], &fact.key(), &mut keys),
+            Event::Deleted { kind, fact } => self.remove(WATCHED_KINDS[kind], &fact.key(), &mut keys),
             Event::Listed { kind, facts, .. } => {
-                let kind = KINDS[kind];
+                let kind = WATCHED_KINDS[kind];
                 let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
                 let gone = self.stored_keys(kind).into_iter().filter(|it| !listed.contains(it));
                 gone.for_each(|it| self.remove(kind, &it, &mut keys));
@@ -351,7 +353,7 @@ impl Controller for RolloutPolicyController {
         call.request()
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<PolicyKey> {
+    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<PolicyKey> {
         let key = PolicyKey::of(&call.policy.policy);
         // There is no entry if the policy was deleted meanwhile.
         if let Some(entry) = self.policies.get_mut(&key) {

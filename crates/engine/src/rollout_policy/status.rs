@@ -15,17 +15,17 @@ use crate::daemonset::facts::ConditionStatus;
 
 /// Maximum number of DaemonSets, or of invalid fields, that a message lists.
 const LISTED_MAX: usize = 10;
-/// Maximum length in bytes of one entry of a list in a message. Longer entries are cut.
+/// Maximum length in bytes of an invalid field in a message. A longer text is cut.
 const ENTRY_BYTES_MAX: usize = 512;
 
 /// The types of the conditions that the controller writes. It keeps conditions of other types.
-const CONDITION_TYPES: [&str; 3] = [ACCEPTED, READY, CONFLICT];
+const CONDITION_TYPES: [&str; 3] = [CONDITION_ACCEPTED, CONDITION_READY, CONDITION_CONFLICT];
 /// Type of the condition that reports whether all fields of the policy are valid.
-const ACCEPTED: &str = "Accepted";
-/// Type of the condition that reports whether the policy is in effect.
-const READY: &str = "Ready";
+const CONDITION_ACCEPTED: &str = "Accepted";
+/// Type of the condition that reports whether the policy is in effect, that is, valid.
+const CONDITION_READY: &str = "Ready";
 /// Type of the condition that reports that another policy governs a DaemonSet which this policy selects.
-const CONFLICT: &str = "Conflict";
+const CONDITION_CONFLICT: &str = "Conflict";
 
 /// Counts of the DaemonSets that one policy governs, and those that it selects but another policy governs.
 #[derive(Debug, Default)]
@@ -85,15 +85,15 @@ pub(super) fn policy_status(
     let invalid = &policy.policy.invalid;
     let mut conditions = if invalid.is_empty() {
         Vec::from([
-            condition(ACCEPTED, true, "Valid", "all fields are valid".into()),
-            condition(READY, true, "Accepted", "the policy is in effect".into()),
+            condition(CONDITION_ACCEPTED, true, "Valid", "all fields are valid".into()),
+            condition(CONDITION_READY, true, "Accepted", "the policy is in effect".into()),
         ])
     } else {
         let fields = join_entries(invalid.iter().map(|it| shorten(it)), invalid.len());
         let held = format!("the DaemonSets of the policy are held until its fields are valid: {fields}");
         Vec::from([
-            condition(ACCEPTED, false, "InvalidFields", fields),
-            condition(READY, false, "InvalidFields", held),
+            condition(CONDITION_ACCEPTED, false, "InvalidFields", fields),
+            condition(CONDITION_READY, false, "InvalidFields", held),
         ])
     };
     if 0 < summary.conflict_count {
@@ -103,7 +103,7 @@ pub(super) fn policy_status(
         };
         let sets = join_entries(summary.conflicts.iter().map(describe), summary.conflict_count);
         let message = format!("other policies govern these DaemonSets: {sets}");
-        conditions.push(condition(CONFLICT, true, "GovernedByAnotherPolicy", message));
+        conditions.push(condition(CONDITION_CONFLICT, true, "GovernedByAnotherPolicy", message));
     }
     let others = policy.status.conditions.iter().filter(|it| !CONDITION_TYPES.contains(&it.type_.as_str()));
     conditions.extend(others.cloned());

@@ -2,7 +2,8 @@
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
-/// Parses the text of a scenario. Revisions are parsed before pods, because pods refer to them.
+/// Parses the text of a scenario. Revisions are parsed before pods, because the hash label of a pod may come from a
+/// revision.
 pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
@@ -32,12 +33,12 @@ struct ScenarioLine<'a> {
     kind: LineKind,
     /// The second word of the line: the name of the object, or the time on a line `now`.
     name: &'a str,
-    /// The keywords, each with its value if it has one.
+    /// The keywords, each with its value. `None` if the keyword has no value.
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
-/// Splits the text of a scenario into lines and words. Returns an error at the first word that the grammar does not
-/// allow.
+/// Splits the text of a scenario into lines and words. Returns an error for the first word that the grammar does not
+/// allow, or for an object that has two lines.
 fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
     let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
@@ -59,8 +60,9 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
         for part in parts {
             line.add_word(part)?;
         }
-        let same =
-            |it: &&ScenarioLine<'_>| it.kind == kind && (kind == LineKind::Now || it.id() == line.id());
+        let same = |it: &&ScenarioLine<'_>| {
+            it.kind == kind && (kind == LineKind::Now || it.namespace_and_name() == line.namespace_and_name())
+        };
         if let Some(first) = lines.iter().find(same) {
             return Err(wrong(name, format!("given twice; first on line {}", first.at)));
         }
@@ -173,7 +175,7 @@ impl<'a> ScenarioLine<'a> {
         Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
     }
 
-    /// Returns the values `KEY:VALUE` of a keyword as one JSON object.
+    /// Returns the values `KEY:VALUE` of a keyword that may occur several times, as one JSON object.
     fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
         let pair = |text: &'a str| match text.split_once(':') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
@@ -186,7 +188,7 @@ impl<'a> ScenarioLine<'a> {
     fn taints(&self) -> Result<Vec<Value>, Error> {
         let taint = |text| {
             let wrong = |wants| self.value_error("taint", text, wants);
-            let mark = TaintText::read(text).ok_or_else(|| wrong(TaintText::FORMAT))?;
+            let mark = TaintText::parse(text).ok_or_else(|| wrong(TaintText::FORMAT))?;
             let mut taint = Map::new();
             taint.insert("key".to_string(), mark.key.into());
             put_field(&mut taint, "value", mark.value);
@@ -201,8 +203,8 @@ impl<'a> ScenarioLine<'a> {
     /// Parses the `tolerate=` words of the line into toleration objects. Skips the word `tolerate=none`.
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
-            let mark =
-                TaintText::read(text).ok_or_else(|| self.value_error("tolerate", text, TaintText::FORMAT))?;
+            let mark = TaintText::parse(text)
+                .ok_or_else(|| self.value_error("tolerate", text, TaintText::FORMAT))?;
             let mut toleration = Map::new();
             put_field(&mut toleration, "key", Some(mark.key).filter(|it| *it != "*"));
             let operator = if mark.value.is_some() { "Equal" } else { "Exists" };
@@ -246,7 +248,7 @@ impl<'a> ScenarioLine<'a> {
 
     /// Returns the DaemonSet to which the pod or revision on this line belongs. `None` if it belongs to none. Returns
     /// an error if `of=` names no DaemonSet, or if several DaemonSets match.
-    fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
+    fn find_set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text_at(set, NAMESPACE_POINTER) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text_at(set, NAME_POINTER) == name);
         let found: Vec<&Value> = world.sets.iter().filter(here).filter(named).collect();
@@ -265,13 +267,13 @@ impl<'a> ScenarioLine<'a> {
         }
     }
 
-    /// Returns the namespace and name of the object on this line.
-    fn id(&self) -> (&'a str, &'a str) {
+    /// Returns the namespace and name of the object on this line. The namespace is `default` if the line has no `ns=`.
+    fn namespace_and_name(&self) -> (&'a str, &'a str) {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
-    /// Builds the metadata that all kinds of objects have. If the line has the keyword `deleting` without a time, the
-    /// deletion time is `now`.
+    /// Builds the metadata of the object from the keywords that all kinds of lines have. If the line has the keyword
+    /// `deleting` without a time, the `deletionTimestamp` is `now`.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
@@ -330,7 +332,7 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
         }
     };
 
-    let mut metadata = line.metadata(Some(line.id().0), now)?;
+    let mut metadata = line.metadata(Some(line.namespace_and_name().0), now)?;
     let generation = line.number("gen")?.unwrap_or(number);
     metadata.insert("generation".to_string(), generation.into());
     if let Some(generation) = line.number("template-generation")? {
@@ -399,7 +401,7 @@ fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
 
 /// Builds a ControllerRevision from its line.
 fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
-    let set = line.set(world)?;
+    let set = line.find_set(world)?;
     let number = line.number("template")?.unwrap_or_else(|| set.map_or(1, template_number));
     let template = set.map_or_else(|| bare_template(NONE_VALUE, number), |set| template_of(set, number));
     let hash = match line.value("hash") {
@@ -421,7 +423,7 @@ fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error
 
 /// Builds a pod from its line.
 fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
-    let set = line.set(world)?;
+    let set = line.find_set(world)?;
     let mut pod = match set {
         Some(set) => daemon_pod(line, set, world)?,
         None => unmanaged_pod(line)?,
@@ -479,8 +481,8 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Creates the pod on this line as the DaemonSet controller creates it. Binds it to the node of `on=`, if the line has
-/// `on=`.
+/// Builds the pod on this line as the DaemonSet controller would create it. If the line has `on=`, the pod is bound to
+/// that node.
 fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
@@ -516,7 +518,8 @@ fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Val
     Ok(pod)
 }
 
-/// Creates the pod on this line, which belongs to no DaemonSet.
+/// Builds the pod on this line, which belongs to no DaemonSet. Returns an error if the line has a keyword that only
+/// pods of DaemonSets may have.
 fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     if let Some(word) = DAEMON_POD_KEYWORDS.iter().find(|it| line.has(it)) {
         return Err(line.error_at(word, "wants a set: say of="));
@@ -532,14 +535,15 @@ fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Adds the metadata of a line to a pod or revision. `set` is the DaemonSet to which the object belongs.
+/// Adds the metadata of a line to a pod or revision, and removes the owner reference of an orphan. `set` is the
+/// DaemonSet to which the object belongs, `None` if it belongs to none.
 fn add_metadata(
     made: &mut Value,
     line: &ScenarioLine<'_>,
     set: Option<&Value>,
     world: &World,
 ) -> Result<(), Error> {
-    let namespace = set.map_or(line.id().0, |it| text_at(it, NAMESPACE_POINTER));
+    let namespace = set.map_or(line.namespace_and_name().0, |it| text_at(it, NAMESPACE_POINTER));
     let own = line.metadata(Some(namespace), world.now)?;
     if let Some(metadata) = object_mut(made, "/metadata") {
         metadata.extend(own);
@@ -551,7 +555,8 @@ fn add_metadata(
     Ok(())
 }
 
-/// Returns the owner of a pod or revision: its DaemonSet, with the UID of `owner=` if the line has this keyword.
+/// Returns the owner for the owner reference of a pod or revision: its DaemonSet, with the UID of `owner=` if the line
+/// has this keyword. All names are `none` if the object belongs to no DaemonSet.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

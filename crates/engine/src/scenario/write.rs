@@ -17,7 +17,7 @@ pub(super) fn print_world(world: &World) -> String {
     out
 }
 
-/// One line of the printed scenario: its kind, the name of the object and the keywords.
+/// One line of the printed scenario, except the line `now`.
 struct PrintedLine {
     /// The first word of the line, such as `pod`.
     kind: &'static str,
@@ -33,7 +33,7 @@ impl PrintedLine {
         PrintedLine { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
     }
 
-    /// Adds a keyword without a value if `is_set`.
+    /// Adds a keyword without a value if `is_set` is true.
     fn add_flag(&mut self, key: &str, is_set: bool) {
         if is_set {
             self.words.push(key.to_string());
@@ -60,7 +60,7 @@ impl PrintedLine {
         }
     }
 
-    /// Adds the keywords that the lines of all kinds of objects may have.
+    /// Adds the keywords that the lines of all kinds of objects may have ([`COMMON_KEYWORDS`]).
     fn with_common_keywords(mut self, kind: LineKind, object: &Value, now: i64) -> PrintedLine {
         self.add_unless_default(0, "made", created_second(object));
         if let Some(at) = parse_timestamp(text_at(object, "/metadata/deletionTimestamp")) {
@@ -82,7 +82,8 @@ impl PrintedLine {
         self
     }
 
-    /// Adds the keywords for the namespace, the DaemonSet and the owner of a pod or revision. `set` is the DaemonSet.
+    /// Adds the keywords for the namespace, the DaemonSet and the owner of a pod or revision. `set` is the DaemonSet to
+    /// which the object belongs, `None` if it belongs to none.
     fn add_set_and_owner(&mut self, object: &Value, set: Option<&Value>, world: &World) {
         let namespace = text_at(object, NAMESPACE_POINTER);
         let alike = world
@@ -112,7 +113,8 @@ impl PrintedLine {
         }
     }
 
-    /// Adds the keyword `hash=` for the hash label of an object, unless the label has the value `default`.
+    /// Adds the keyword `hash=` for the hash label of an object, unless the label has the value `default`. Adds
+    /// `hash=none` if the object does not have the label.
     fn add_hash(&mut self, object: &Value, default: &str) {
         let hash = hash_label(object);
         match hash.is_empty() {
@@ -209,7 +211,7 @@ fn print_pod(pod: &Value, world: &World) -> PrintedLine {
                 row.add_word("tolerate", TaintText::of_toleration(toleration));
             }
         }
-        Some(set) => print_daemon_words(&mut row, pod, set, world),
+        Some(set) => add_daemon_pod_keywords(&mut row, pod, set, world),
     }
 
     let waiting = text_at(pod, "/status/containerStatuses/0/state/waiting/reason");
@@ -231,8 +233,8 @@ fn print_pod(pod: &Value, world: &World) -> PrintedLine {
     row.with_common_keywords(LineKind::Pod, pod, world.now)
 }
 
-/// Adds the keywords that only the line of a pod of a DaemonSet has.
-fn print_daemon_words(row: &mut PrintedLine, pod: &Value, set: &Value, world: &World) {
+/// Adds the keywords for the node, template, labels and tolerations of a pod that belongs to a DaemonSet.
+fn add_daemon_pod_keywords(row: &mut PrintedLine, pod: &Value, set: &Value, world: &World) {
     let terms = list_at(&pod["spec"], REQUIRED_TERMS_POINTER);
     let node = terms.first().map_or("", |it| text_at(it, "/matchFields/0/values/0"));
     let pinned = if terms == [manifest::node_name_term(node)] { node } else { "" };

@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 use super::facts::PREEMPTION_REASON;
 use super::{Pod, SCHEDULER_NAME};
-use crate::controller::{Patch, Request, Verb, Watch};
+use crate::controller::{PatchFormat, Request, Verb, Watch};
 
 /// A call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
-    /// Sets the condition `PodScheduled` of a pod to False with this message, and sets its `nominatedNodeName`. `at` is
-    /// the transition time of the condition if the condition was not False before.
+    /// Sets the condition `PodScheduled` of a pod to False with this message, and sets or clears its
+    /// `nominatedNodeName`. `at` is the transition time of the condition if the condition was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },
@@ -94,7 +94,7 @@ pub(super) fn request(call: &Call) -> Request {
 /// do not matter.
 fn status_patch_request(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
-    write_request(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
+    write_request(&pod.key, Verb::Patch(PatchFormat::Strategic), "/status", body)
 }
 
 /// Returns a request that writes a pod or one of its subresources. `part` is the subresource with a leading slash, or
@@ -130,7 +130,7 @@ impl fmt::Display for Call {
 /// Maximum length of the message of an Event, in bytes. Upstream: `NoteLengthLimit`.
 const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Truncates a message to [`EVENT_MESSAGE_BYTES_MAX`].
+/// Truncates a message to [`EVENT_MESSAGE_BYTES_MAX`] bytes. A truncated message ends with ` ...`.
 pub(super) fn truncate_event_message(message: &str) -> String {
     /// The text that ends a truncated message.
     const ELLIPSIS: &str = " ...";

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::core_v1::{self, Container, quantities};
+use muster_api::core_v1::{self, Container, parse_quantities};
 use muster_api::interner::Interner;
 use muster_api::json::{self, StrMap};
 use muster_api::labels::{LabelRequirement, Labels, Selector};
@@ -22,7 +22,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::controller;
-use crate::daemonset::facts::decode::{decode_node_affinity, decode_term, node_fact};
+use crate::daemonset::facts::decode::{decode_node_affinity, decode_term, extract_node};
 use crate::daemonset::facts::{self, NodeRequirement, RequiredNodeAffinity, Term};
 
 /// Reason of the condition `DisruptionTarget` of a preempted pod.
@@ -82,20 +82,20 @@ pub struct Budget {
     pub disrupted: BTreeSet<Text>,
 }
 
-/// The fields of a pod that the scheduler reads. The pod either occupies resources on a node or is to be scheduled.
+/// The fields of a pod that the scheduler reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
-    /// The node that the pod is bound to (`spec.nodeName`).
+    /// The node that the pod is bound to (`spec.nodeName`). `None` until the pod is bound.
     pub node: Option<Text>,
     /// The `status.nominatedNodeName`: the node on which victims were preempted for this pod.
     pub nominated: Option<Text>,
     /// The `creationTimestamp`.
     pub created: Time,
-    /// Start time of the pod (`status.startTime`).
+    /// The `status.startTime`. `None` until the kubelet has set it.
     pub started: Option<Time>,
     pub generation: i64,
     /// Whether the pod has a `deletionTimestamp`.
@@ -140,16 +140,18 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// Returns the amount of a resource that the pod requests. `None` if it requests none.
+    /// Returns the amount of a resource that the pod requests, in the units of [`Self::requests`]. `None` if it
+    /// requests none.
     pub(crate) fn request(&self, resource: &str) -> Option<i64> {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 
-    /// Returns the names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if any
-    /// of its terms names no node, so that the pod may run on other nodes too.
+    /// Returns the names of the nodes in the required node affinity (`matchFields` with `metadata.name`). `None` if the
+    /// pod has no required node affinity, or if one of its terms names no node: then the pod may run on other nodes
+    /// too.
     ///
-    /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are
-    /// such pods, so that scheduling one of them costs one fit check. Upstream: `NodeAffinity.PreFilter`.
+    /// Rule: if every required node affinity term of a pod names a node, the pod is only checked on those nodes. A pod
+    /// of a DaemonSet names one node, so that it costs one fit check. Upstream: `NodeAffinity.PreFilter`.
     pub(super) fn nodes_named_by_affinity(&self) -> Option<BTreeSet<Text>> {
         let RequiredNodeAffinity::AnyOf(terms) = &self.node_affinity else { return None };
         let named = |term: &Term| match term {
@@ -232,12 +234,12 @@ pub struct Node {
 }
 
 /// Decodes a pod from JSON text.
-pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
+pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&json::from_slice(json)?, shared))
 }
 
 /// Decodes a pod from parsed JSON.
-pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
+pub fn decode_pod_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
 }
 
@@ -266,7 +268,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
         resource_version: meta.resource_version(),
         node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
         nominated: text(status.nominated_node_name.as_deref()),
-        created: meta.created(),
+        created: meta.creation_time(),
         deleting: meta.is_deleting(),
         finished: status.is_terminal(),
         is_responsible: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
@@ -283,21 +285,21 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
 }
 
 /// Decodes a node from JSON text.
-pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
+pub fn decode_node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
     let node: core_v1::Node<'_> = json::from_slice(json)?;
     let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
     let allocatable = allocatable
         .map(|(name, amount)| (shared.intern_text(name), resource_amount(name, amount.quantity())));
     let allocatable = allocatable.collect();
     Ok(Node {
-        fact: node_fact(&node, shared),
+        fact: extract_node(&node, shared),
         unschedulable: node.spec.and_then(|it| it.unschedulable).unwrap_or(false),
         allocatable,
     })
 }
 
 /// Decodes a namespace, or its metadata, from JSON text.
-pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
+pub fn decode_namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
     let PartialObjectMetadata { metadata } = json::from_slice(json)?;
     Ok(Namespace {
         name: metadata.name().into(),
@@ -307,7 +309,7 @@ pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_
 }
 
 /// Decodes a PodDisruptionBudget from JSON text.
-pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
+pub fn decode_budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
     let PodDisruptionBudget { metadata, spec, status } = json::from_slice(json)?;
     let status = status.unwrap_or_default();
     Ok(Budget {
@@ -319,7 +321,7 @@ pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::
     })
 }
 
-/// Parses a label selector. An invalid selector matches nothing.
+/// Parses a label selector. An absent or invalid selector matches nothing.
 fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
@@ -332,14 +334,14 @@ fn scheduling_requirements(
     shared: &mut Interner,
 ) -> Requirements {
     let requests = |resources: &Option<core_v1::ResourceRequirements<'_>>| {
-        quantities(resources.as_ref().and_then(|it| it.requests.as_ref()))
+        parse_quantities(resources.as_ref().and_then(|it| it.requests.as_ref()))
     };
     let mut amounts = resources::pod_total(
         spec.containers.iter().flatten().map(|it| requests(&it.resources)),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), requests(&it.resources))),
     );
     resources::override_with_pod_level(&mut amounts, requests(&spec.resources));
-    resources::add_quantities(&mut amounts, &quantities(spec.overhead.as_ref()));
+    resources::add_quantities(&mut amounts, &parse_quantities(spec.overhead.as_ref()));
     let amounts =
         amounts.iter().map(|(name, amount)| (shared.intern_text(name), resource_amount(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();

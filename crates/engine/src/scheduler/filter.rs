@@ -16,7 +16,8 @@ use super::node_info::NodeInfo;
 use super::{HostPort, Pod, Scheduler};
 use crate::daemonset::placement;
 
-/// The reason why a pod does not fit on a node. The variants are in the order of the checks.
+/// The reason why a pod does not fit on a node: the first check that failed. The variants are in the order of the
+/// checks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UnfitReason {
     /// The node is cordoned (`spec.unschedulable`).
@@ -70,7 +71,7 @@ impl UnfitReason {
         }
     }
 
-    /// Whether the reason depends on pods on other nodes, as for pod affinity and topology spread.
+    /// Whether the reason may depend on pods on other nodes, as for pod affinity and topology spread.
     pub(super) fn depends_on_pods_elsewhere(&self) -> bool {
         matches!(
             self,
@@ -130,7 +131,8 @@ pub(super) fn check_fit(
 }
 
 /// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity and topology spread, which depend
-/// on pods on other nodes. The error is the reason why it does not fit.
+/// on pods on other nodes. The error is the reason why it does not fit. Pods in `without` count as removed from the
+/// node.
 pub(super) fn check_node_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -171,7 +173,8 @@ pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
 
 /// Returns the other pods that are nominated for a node and have at least the priority of `pod`.
 ///
-/// Rule: for pods of the same or lower priority, a pod that is nominated for a node counts as running on that node.
+/// Rule: when a pod is scheduled, pods of the same or higher priority that are nominated for a node count as running on
+/// that node.
 pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
     let nominated_pods = all.queue.pods_nominated_for(info.name());
     nominated_pods.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
@@ -180,7 +183,8 @@ pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo)
 /// Checks whether the host ports of a pod are free on a node. The error is the reason why the pod does not fit. Pods in
 /// `without` count as removed from the node.
 ///
-/// Rule: two pods on one node cannot have the same host port.
+/// Rule: the host ports of two pods on one node must not conflict (see [`HostPort::conflicts_with`]). Nominated pods
+/// count too.
 fn check_ports(
     all: &Scheduler,
     pod: &Pod,
@@ -201,7 +205,7 @@ fn check_ports(
 /// `without` count as removed from the node.
 ///
 /// Rule: the requests of all pods on a node must not exceed the node's allocatable resources, and the number of pods
-/// must not exceed the node's pod limit.
+/// must not exceed the node's allocatable `pods`. Nominated pods count too.
 fn check_resources(
     all: &Scheduler,
     pod: &Pod,

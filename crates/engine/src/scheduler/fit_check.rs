@@ -1,5 +1,5 @@
-//! [`FitCheck`]: explains for each of many nodes why a pod does not fit on it, for `muster explain` and `muster plan`.
-//! The check itself is [`filter::check_fit`].
+//! [`FitCheck`]: explains why a pod does not fit on a node, for `muster explain` and `muster plan`. The check itself is
+//! [`filter::check_fit`].
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -22,21 +22,20 @@ pub struct UnfitDetail {
     pub detail: Option<String>,
 }
 
-/// Checks whether one pod fits on each of many nodes. Everything that does not depend on the node is computed only
-/// once.
+/// Checks on which nodes one pod fits. Everything that does not depend on the node is computed once.
 #[derive(Debug)]
 pub struct FitCheck<'a> {
     /// The scheduler with all nodes and pods.
     all: &'a Scheduler,
     pod: &'a Pod,
-    /// Counts of pods for the pod's affinity and topology spread. They do not depend on the node.
+    /// The counts for pod affinity and topology spread, which are the same for all nodes.
     inter_pod: InterPodAffinity,
 }
 
 impl Scheduler {
     /// Returns a [`FitCheck`] of this pod for the nodes of this scheduler.
     pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
-        FitCheck { all: self, pod, inter_pod: InterPodAffinity::of(self, pod) }
+        FitCheck { all: self, pod, inter_pod: InterPodAffinity::for_pod(self, pod) }
     }
 }
 
@@ -93,8 +92,8 @@ impl FitCheck<'_> {
     }
 }
 
-/// Formats an amount of a resource as in a manifest: `cpu` in cores or millicores, and bytes in the largest binary unit
-/// that divides the amount.
+/// Formats an amount of a resource as in a manifest: `cpu`, given in millicores, in cores or millicores; bytes in the
+/// largest binary unit up to `Gi` that divides the amount; and a count as it is.
 fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };

@@ -20,8 +20,8 @@ use crate::daemonset::placement;
 /// `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
-    /// One map for each pod affinity term. It has the number of pods in each domain of the term's topology key. Only
-    /// pods that match all pod affinity terms count.
+    /// For each pod affinity term, the number of pods that match all pod affinity terms, by domain of the term's
+    /// topology key.
     pod_affinity: Vec<BTreeMap<Text, usize>>,
     /// For each pod anti-affinity term, the number of pods that match the term, by domain of the term's topology key.
     pod_anti_affinity: Vec<BTreeMap<Text, usize>>,
@@ -34,7 +34,7 @@ pub(super) struct InterPodAffinity {
 impl InterPodAffinity {
     /// Counts the pods on all nodes that match the affinity terms and spread constraints of `pod`. `all` is the
     /// scheduler with its nodes.
-    pub(super) fn of(all: &Scheduler, pod: &Pod) -> Self {
+    pub(super) fn for_pod(all: &Scheduler, pod: &Pod) -> Self {
         let mut inter_pod = Self::default();
         for (labels, other) in all.nodes.pods_with_anti_affinity() {
             for term in
@@ -85,8 +85,9 @@ impl InterPodAffinity {
         }
     }
 
-    /// Checks whether a node satisfies the spread constraints, affinity and anti-affinity of the pod. The error is the
-    /// reason why the pod does not fit. Pods in `without` count as removed from the node.
+    /// Checks whether a pod may run on a node according to its spread constraints and to pod affinity and
+    /// anti-affinity. The error is the reason why the pod does not fit. Pods in `without` count as removed from the
+    /// node.
     pub(super) fn check(
         &self,
         all: &Scheduler,
@@ -197,8 +198,8 @@ impl InterPodAffinity {
     }
 }
 
-/// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain.
-/// Domains without such pods have the number zero.
+/// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain. A
+/// domain without such pods has the number zero. Nodes that lack a topology key of any of the constraints are left out.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,
@@ -221,7 +222,7 @@ pub(super) fn matching_pods_by_domain(
     domains
 }
 
-/// Whether `other` matches all pod affinity terms of `pod`.
+/// Whether `other` matches all required pod affinity terms of `pod`. False if `pod` has none.
 fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
     let pod_affinity = &pod.requirements.pod_affinity;
     !pod_affinity.is_empty() && pod_affinity.iter().all(|it| it.matches(other, &all.namespaces))
@@ -256,7 +257,7 @@ impl TopologySpreadConstraint {
 }
 
 impl PodAffinityTerm {
-    /// Whether the term selects the pod. `namespaces` are the labels of all namespaces.
+    /// Whether the term selects the pod. `namespaces` are the labels of all namespaces, by name.
     pub(super) fn matches(&self, pod: &Pod, namespaces: &BTreeMap<Text, Labels>) -> bool {
         let is_in_namespace = || {
             let labels = namespaces.get(&pod.key.namespace).cloned().unwrap_or_default();

@@ -7,8 +7,8 @@
 //! unschedulable until a change may help it (a node changes, a pod leaves a node or, for pod affinity, a pod is added),
 //! but at most five minutes.
 //!
-//! From the decision to bind a pod, the pod counts as assigned to the node unless the binding fails. So the next
-//! decision does not wait for the watch. Upstream: the assume cache.
+//! As soon as the scheduler decides to bind a pod, the pod counts as assigned to the node, unless the binding fails. So
+//! the next decision does not wait for the watch. Upstream: the assume cache.
 
 /// The calls of the scheduler and their API requests.
 mod call;
@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 pub use call::Call;
 pub use facts::{
     Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
-    TopologySpreadConstraint, budget, namespace, node, pod, pod_from_value,
+    TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod, decode_pod_value,
 };
 pub use filter::{Shortage, UnfitReason};
 pub use fit_check::{FitCheck, UnfitDetail};
@@ -75,7 +75,7 @@ pub struct Scheduler {
     /// The pending pods.
     queue: SchedulingQueue,
     /// Pods for which a binding was requested, until the watch delivers them as bound. The number is how many
-    /// scheduling attempts of the pod failed before.
+    /// consecutive scheduling attempts of the pod failed before.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
     /// Pods whose condition `PodScheduled` is being written, each with the content that is written.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
@@ -85,11 +85,12 @@ pub struct Scheduler {
     namespaces: BTreeMap<Text, Labels>,
     /// The PodDisruptionBudgets. Preemption violates as few of them as possible.
     budgets: BTreeMap<ObjectKey, Budget>,
-    /// The last node that a pod was bound to. If not all nodes are checked, the next search starts after this node.
+    /// The last node that a pod was bound to. The next search for a node starts after this node, because in a large
+    /// cluster not all nodes are checked. Only set in a cluster of more than [`FEASIBLE_NODES_MIN`] nodes.
     last_bound_node: Text,
     /// Calls that follow from the outcomes of earlier calls. The next reconcile returns them.
     ready: Vec<Call>,
-    /// Number of calls whose outcome is not known yet.
+    /// Number of calls that a reconcile has returned and whose outcome is not known yet.
     in_flight: usize,
 }
 
@@ -107,7 +108,7 @@ enum Decision {
         message: String,
         /// The result of preemption for the pod. `None` if there are no nodes.
         preemption: Option<Preemption>,
-        /// Whether a change of pods on other nodes could make the pod schedulable.
+        /// Whether a change of other pods, on any node, could make the pod schedulable.
         depends_on_other_pods: bool,
     },
 }
@@ -130,10 +131,10 @@ impl Controller for Scheduler {
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         let read = match &*watch.resource.kind {
-            "Pod" => pod(object, shared).map(|it| Fact::Pod(Arc::new(it))),
-            "Node" => node(object, shared).map(|it| Fact::Node(Arc::new(it))),
-            "Namespace" => namespace(object, shared).map(Fact::Namespace),
-            _ => budget(object, shared).map(Fact::Budget),
+            "Pod" => decode_pod(object, shared).map(|it| Fact::Pod(Arc::new(it))),
+            "Node" => decode_node(object, shared).map(|it| Fact::Node(Arc::new(it))),
+            "Namespace" => decode_namespace(object, shared).map(Fact::Namespace),
+            _ => decode_budget(object, shared).map(Fact::Budget),
         };
         read.map_err(|source| Malformed::new(&watch.resource.plural, source))
     }
@@ -174,7 +175,7 @@ impl Controller for Scheduler {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<()> {
+    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<()> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let refusal = match outcome {
             Outcome::Done(_) => None,
@@ -233,7 +234,7 @@ impl Scheduler {
         self.queue.len()
     }
 
-    /// Adds or updates an object.
+    /// Adds or updates an object, and activates the parked pods that the change may help.
     pub fn put(&mut self, fact: Fact) {
         match fact {
             Fact::Pod(pod) => self.put_pod(pod),
@@ -285,7 +286,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds or updates a pod: assigns it to its node, or queues it if it has none.
+    /// Adds or updates a pod: assigns it to its node, or queues it if it has none. Removes a finished pod. Also removes
+    /// an unbound pod from the queue if it is being deleted, or if this scheduler is not responsible for it.
     fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
         let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
@@ -382,7 +384,7 @@ impl Scheduler {
     /// `reconcile`.
     fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
-        match self.find_node(&pod) {
+        match self.decide_node(&pod) {
             Decision::Bind(node) => {
                 if FEASIBLE_NODES_MIN < self.nodes.len() {
                     self.last_bound_node = node.clone();
@@ -420,7 +422,7 @@ impl Scheduler {
     }
 
     /// Nominates a node for a pod, and adds to `reconcile` the calls that mark the victims on that node. Each victim is
-    /// deleted after it was marked.
+    /// deleted after it was marked. Also clears the nominations of pods of lower priority for that node.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -459,13 +461,13 @@ impl Scheduler {
         }
     }
 
-    /// Chooses the node for a pod. If the pod fits on no node, chooses the pods to preempt.
-    fn find_node(&self, pod: &Pod) -> Decision {
+    /// Decides on which node a pod is bound. If the pod fits on no node, decides which pods are preempted for it.
+    fn decide_node(&self, pod: &Pod) -> Decision {
         if self.nodes.len() == 0 {
             let message = String::from("no nodes available to schedule pods");
             return Decision::Wait { message, preemption: None, depends_on_other_pods: false };
         }
-        let inter_pod = InterPodAffinity::of(self, pod);
+        let inter_pod = InterPodAffinity::for_pod(self, pod);
         let none = BTreeSet::new();
         let fits = |info: &NodeInfo| filter::check_fit(self, pod, &inter_pod, info, &none);
         // The nominated node comes first if the pod fits there.
@@ -504,7 +506,7 @@ impl Scheduler {
     }
 
     /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `unfit` are the nodes with
-    /// their reasons. `preemption` is the reason why preemption does not help, or `None` if pods are being preempted.
+    /// their reasons. `preemption` is the reason why no pod is preempted, or `None` if pods are being preempted.
     ///
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
     fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
@@ -555,8 +557,9 @@ impl Scheduler {
     }
 }
 
-/// Returns how many feasible nodes to find and score in a cluster with `nodes` nodes: all nodes of a small cluster, and
-/// of a large cluster a percentage that decreases with its size. Upstream: `numFeasibleNodesToFind`.
+/// Returns how many feasible nodes to find and score in a cluster with `nodes` nodes: all nodes of a cluster of up to
+/// [`FEASIBLE_NODES_MIN`] nodes, and of a larger cluster a percentage that decreases with its size, but at least
+/// [`FEASIBLE_NODES_MIN`]. Upstream: `numFeasibleNodesToFind`.
 fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)

@@ -9,8 +9,9 @@ use muster_api::text::Text;
 
 use super::{Node, Pod};
 
-/// The cpu and memory requests that scoring assumes for a pod without requests, so that such pods are not all bound to
-/// one node. Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
+/// The cpu request (in millicores) and memory request (in bytes) that scoring assumes for a pod without requests, so
+/// that pods without requests are not all bound to one node. Upstream: `DefaultMilliCPURequest`,
+/// `DefaultMemoryRequest`.
 pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
 /// All nodes with their pods. Upstream: the scheduler's cache.
@@ -19,7 +20,7 @@ pub(super) struct NodeInfos {
     nodes: BTreeMap<Text, NodeInfo>,
     /// Pods on nodes whose Node object does not exist (yet), by node name.
     on_unknown_nodes: BTreeMap<Text, BTreeMap<ObjectKey, Arc<Pod>>>,
-    /// The name of the node of each pod.
+    /// The name of the node of each assigned pod.
     node_by_pod: BTreeMap<ObjectKey, Text>,
     /// Pods with required pod anti-affinity.
     pods_with_anti_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
@@ -66,7 +67,8 @@ impl NodeInfos {
         self.nodes.keys().cloned().collect()
     }
 
-    /// Returns the name of the node that the pod with this key is assigned to. `None` if the pod is not assigned.
+    /// Returns the name of the node that the pod with this key is assigned to. `None` if the pod is assigned to no
+    /// node.
     pub(super) fn node_of(&self, key: &ObjectKey) -> Option<&Text> {
         self.node_by_pod.get(key)
     }

@@ -16,11 +16,12 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
-/// Minimum number of candidate nodes that preemption compares. If there are more than ten times as many candidates, it
-/// compares a tenth of them. Upstream: `MinCandidateNodesAbsolute`, `MinCandidateNodesPercentage`.
+/// Minimum number of nodes with victims that preemption compares before it chooses the best one, if there are so many.
+/// Of more than 1000 candidate nodes, it compares a tenth. Upstream: `MinCandidateNodesAbsolute`,
+/// `MinCandidateNodesPercentage`.
 const CANDIDATE_NODES_MIN: usize = 100;
 
-/// Upstream's message for nodes on which preemption does not help.
+/// Upstream's message for nodes on which preemption cannot help, whichever pods are removed.
 const NOT_HELPFUL_MESSAGE: &str = "Preemption is not helpful for scheduling";
 /// Upstream's message for nodes without pods of lower priority.
 const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
@@ -30,10 +31,10 @@ const NO_VICTIMS_MESSAGE: &str = "No preemption victims found for incoming pod";
 pub(super) enum Preemption {
     /// Delete these victims, highest priority first, and nominate this node for the pod.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
-    /// The pod may not preempt other pods now. Its nominated node stays. Holds the reason for the condition
-    /// `PodScheduled`.
+    /// The pod may not preempt other pods, or must wait for earlier victims. Its nominated node stays. Holds the reason
+    /// for the condition `PodScheduled`.
     NotEligible(String),
-    /// Preemption would not help the pod. Its nominated node is cleared. Holds the reason for the condition
+    /// Preemption would not help the pod on any node. Its nominated node is cleared. Holds the reason for the condition
     /// `PodScheduled`.
     NotHelpful(String),
 }
@@ -91,7 +92,8 @@ pub(super) fn choose_preemption(
     Preemption::NotHelpful(format_reason_counts(all.nodes.len(), &reasons))
 }
 
-/// Whether victims are still terminating on the pod's nominated node, and preemption on that node can still help.
+/// Whether victims are still being deleted on the pod's nominated node, and the pod may still fit on that node without
+/// them.
 fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, UnfitReason)]) -> bool {
     let Some(info) = all.queue.nominated_node(&pod.key).and_then(|it| all.nodes.get(it)) else {
         return false;
@@ -104,8 +106,8 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
 
 /// The cost of preemption on a node. The node with the lowest cost is chosen. The parts are, in the order of
 /// comparison: number of victims whose deletion violates a PodDisruptionBudget, highest priority of a victim, sum of
-/// the priorities, number of victims, and start time of the oldest victim of the highest priority. Upstream:
-/// `pickOneNodeForPreemption`.
+/// the priorities, number of victims, and start time of the oldest victim of the highest priority, of which a later one
+/// costs less. Upstream: `pickOneNodeForPreemption`.
 type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
 /// Returns the cost of deleting these victims. `violations` is the number of victims whose deletion violates a
@@ -117,16 +119,17 @@ fn preemption_cost(violations: usize, victims: &[Arc<Pod>]) -> PreemptionCost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Returns the start time of a pod. A pod that has not started counts as the last to start.
+/// Returns the start time of a pod. A pod that has not started has the latest possible time.
 fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Chooses the victims on one node. Returns the number of victims whose deletion violates a PodDisruptionBudget, and
-/// the victims, highest priority first.
+/// Chooses the victims on one node: as few pods of lower priority as possible, so that the pod fits without them.
+/// Returns the number of victims whose deletion violates a PodDisruptionBudget, and the victims, highest priority
+/// first.
 ///
-/// The error is the reason why preemption does not help, or `None` if the node has no pod of lower priority. Upstream:
-/// `SelectVictimsOnNode`.
+/// The error is the reason why the pod does not fit even without all pods of lower priority, or `None` if the node has
+/// no such pod. Upstream: `SelectVictimsOnNode`.
 fn victims_on_node(
     all: &Scheduler,
     pod: &Pod,
@@ -168,7 +171,8 @@ fn victims_on_node(
 }
 
 impl Budget {
-    /// Whether the deletion of the pod counts against the budget.
+    /// Whether the deletion of the pod counts against the budget: the budget selects the pod, and has not counted its
+    /// eviction yet.
     fn covers_pod(&self, pod: &Pod) -> bool {
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

@@ -13,17 +13,17 @@ use muster_api::time::Time;
 
 use super::Pod;
 
-/// Initial backoff of an unschedulable pod. The backoff doubles with each attempt. Upstream:
+/// Backoff of a pod after its first failed scheduling attempt. It doubles with each further failed attempt. Upstream:
 /// `podInitialBackoffSeconds`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum backoff of an unschedulable pod. Upstream: `podMaxBackoffSeconds`.
+/// Maximum backoff of a pod after failed scheduling attempts. Upstream: `podMaxBackoffSeconds`.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
-/// The pending pods. Active pods are tried next. Parked pods are unschedulable. They become active after a time, or
-/// after a change that may help them.
+/// The pending pods. Active pods are tried next. Parked pods were found unschedulable, or a call about them failed. A
+/// parked pod becomes active after a time, or after a change that may help it.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
     /// All pods of the queue: active and parked.
@@ -39,7 +39,8 @@ pub(super) struct SchedulingQueue {
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
-    /// Parked pods that are unschedulable because of other pods. A change of any pod may help them.
+    /// Parked pods that are unschedulable because of other pods (pod affinity, anti-affinity or topology spread). A
+    /// change of any pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
     /// Pods by the name of their nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
@@ -106,7 +107,8 @@ impl SchedulingQueue {
         keys.filter_map(|key| self.pending.get(key)).map(|it| &it.pod)
     }
 
-    /// Adds or updates a pending pod. A parked pod stays parked unless its requirements change.
+    /// Adds or updates a pending pod. A parked pod stays parked unless its UID, requirements, labels, priority or
+    /// creation time changes.
     pub(super) fn put(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
         let is_unchanged = |it: &Pod| {
@@ -176,7 +178,7 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether a pod can be tried now: an active pod, or an activated pod if no pod is active.
+    /// Whether [`Self::next`] returns a pod now even if no backoff ends: there is an active or an activated pod.
     pub(super) fn has_active_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
@@ -207,7 +209,7 @@ impl SchedulingQueue {
         self.park_until(key, now, now + PARKED_DURATION_MAX, names);
     }
 
-    /// Returns the number of consecutive failed scheduling attempts of the pod.
+    /// Returns the number of consecutive failed scheduling attempts of the pod; 0 if it is not in the queue.
     pub(super) fn attempts(&self, key: &ObjectKey) -> u32 {
         self.pending.get(key).map_or(0, |it| it.attempts)
     }
@@ -230,7 +232,8 @@ impl SchedulingQueue {
         self.park_until(key, now, now + backoff_duration(attempts + 1), None);
     }
 
-    /// Parks a pod until this time. `names` are the nodes that its node affinity names.
+    /// Parks a pod until the time `until`, and counts a failed attempt. `names` are the nodes that its node affinity
+    /// names.
     fn park_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.active.remove(&queue_order(&pending.pod));
@@ -239,7 +242,7 @@ impl SchedulingQueue {
         self.due.insert((until, key.clone()));
     }
 
-    /// Removes a parked pod from all indexes of parked pods, and sets its state to active.
+    /// Removes a parked pod from all indexes of parked pods, and sets its state to active. Does not add it to `active`.
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let QueueState::Parked { until, names, .. } =
@@ -331,7 +334,7 @@ impl SchedulingQueue {
     }
 }
 
-/// Returns the position of a pod in the order in which pods are scheduled.
+/// Returns the sort key of a pod in the order in which pods are scheduled.
 fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }

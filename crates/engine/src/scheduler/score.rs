@@ -56,8 +56,8 @@ fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Returns a score for each node by the weights of the preferred node affinity terms that it matches. Returns an empty
-/// list if no node matches any term.
+/// Returns a score for each node by the sum of the weights of the preferred node affinity terms that it matches.
+/// Returns an empty list if no node matches any term.
 fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     if pod.requirements.preferred_node_affinity.is_empty() {
         return Vec::new();
@@ -77,8 +77,8 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Returns a score for each node by the preferred pod affinity and anti-affinity of the pod and of the existing pods.
-/// Returns an empty list if no term matches.
+/// Returns a score for each node by the preferred pod affinity and anti-affinity of the pod and of the existing pods,
+/// and by the required pod affinity of existing pods. Returns an empty list if no term matches.
 fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut sums: BTreeMap<Text, BTreeMap<Text, i64>> = BTreeMap::new();
     let mut add = |labels: &Labels, weight: i64, term: &PodAffinityTerm| {
@@ -121,8 +121,8 @@ fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i6
 }
 
 /// Returns a score for each node by the topology spread constraints with `ScheduleAnyway`: nodes with fewer matching
-/// pods in their domain score higher. Returns an empty list if the pod has no such constraint. Upstream:
-/// `PodTopologySpread.Score`.
+/// pods in their domain score higher. Returns an empty list if the pod has no such constraint, or if no node has all
+/// topology keys. Upstream: `PodTopologySpread.Score`.
 fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let spreads: Vec<&TopologySpreadConstraint> =
         pod.requirements.spread_constraints.iter().filter(|it| !it.do_not_schedule).collect();
@@ -163,7 +163,7 @@ fn topology_weight(domains: usize) -> i64 {
     (i64::from(whole) * HUNDREDTHS_PER_UNIT + part) * 69 / 100
 }
 
-/// Scales the scores of all nodes linearly to the range 0..=[`SCORE_MAX`].
+/// Scales the scores of all nodes linearly to the range 0..=[`SCORE_MAX`]. If all scores are equal, they become 0.
 fn normalize_scores(mut scores: Vec<i64>) -> Vec<i64> {
     let (least, most) = (scores.iter().min().copied(), scores.iter().max().copied());
     let (Some(least), Some(most)) = (least, most) else { return scores };
@@ -186,7 +186,8 @@ fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
     SCORE_MAX - (cpu - memory).abs() / 2
 }
 
-/// Returns the percentages of the node's allocatable cpu and memory that would be requested if the pod ran on the node.
+/// Returns the percentages of the node's allocatable cpu and memory that would be requested if the pod ran on the node,
+/// at most 100 each.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {

@@ -137,7 +137,7 @@ impl TestScheduler {
     fn expect_calls(&mut self, expected: &Expect) -> &mut Self {
         let mut lines = Vec::new();
         for _ in 0..1000 {
-            let step = self.queue.next(self.now);
+            let step = self.queue.reconcile_due(self.now);
             self.record_events(step.events);
             if step.calls.is_empty() && step.wake_at.is_none_or(|at| self.now < at) {
                 break;
@@ -175,7 +175,7 @@ impl TestScheduler {
             };
             self.patch_pod(name, change);
         }
-        self.queue.done(call, outcome, self.now);
+        self.queue.apply_outcome(call, outcome, self.now);
     }
 
     fn record_events(&mut self, events: Vec<EventRecord>) {

@@ -35,7 +35,7 @@ pub enum QueryType {
     Txt,
     Soa,
     Ns,
-    /// A record type of which the DNS server has no records.
+    /// A record type of which the service proxy has no records.
     Other,
 }
 
@@ -46,7 +46,7 @@ pub enum Answer {
     OutsideDomain,
     /// The name is in the cluster domain, but does not exist.
     NxDomain,
-    /// The name exists and has these records of the queried type, possibly none.
+    /// The name exists. Holds its records of the queried type, possibly none.
     Records(Vec<Record>),
     /// The name is an alias of this other name (CNAME record).
     Alias(Text),
@@ -57,7 +57,7 @@ pub enum Answer {
 pub enum Record {
     /// An A or AAAA record.
     Address(IpAddr),
-    /// An SRV record. `addresses` are the addresses of its target.
+    /// An SRV record. `target` is a fully qualified name, and `addresses` are its addresses.
     Srv {
         /// Port number.
         number: u16,
@@ -215,7 +215,7 @@ impl<'a> Resolver<'a> {
             ServiceType::External(_) => Vec::new(),
             ServiceType::Cluster(addresses) => {
                 let ports = service.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
-                let target = self.service_name(key);
+                let target = self.service_fqdn(key);
                 sorted_unique_records(ports.map(|it| Record::Srv {
                     number: it.number,
                     target: target.clone(),
@@ -233,7 +233,7 @@ impl<'a> Resolver<'a> {
 
     /// Returns the SRV record of a port of an endpoint. `number` is the port number.
     fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
-        let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_name(key));
+        let target = format!("{}.{}", endpoint_hostname(endpoint), self.service_fqdn(key));
         Record::Srv { number, target, addresses: [endpoint.address].into() }
     }
 
@@ -244,7 +244,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Returns the fully qualified DNS name of a Service.
-    fn service_name(&self, key: &ObjectKey) -> String {
+    fn service_fqdn(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
@@ -257,14 +257,14 @@ fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_ty
     let resolver = Resolver { state, domain };
     let address = IpAddr::V4(address);
     let is_its = |it: &&ObjectKey| matches!(&state.services[*it].kind, ServiceType::Cluster(its) if its.contains(&address));
-    let of_service = state.services.keys().find(is_its).map(|it| resolver.service_name(it));
+    let of_service = state.services.keys().find(is_its).map(|it| resolver.service_fqdn(it));
     let names: Vec<String> = match of_service {
         Some(name) => [name].into(),
         None => {
             let keys = state.slices.keys().filter(|it| state.services.contains_key(it));
             let all = keys.flat_map(|key| resolver.ready_endpoints(key).map(move |(_, it)| (key, it)));
             let its = all.filter(|(_, it)| it.address == address);
-            its.map(|(key, it)| format!("{}.{}", endpoint_hostname(it), resolver.service_name(key))).collect()
+            its.map(|(key, it)| format!("{}.{}", endpoint_hostname(it), resolver.service_fqdn(key))).collect()
         }
     };
     let is_pods =

@@ -80,7 +80,7 @@ mod tests {
         let mut put = |namespace: &str, name: &str, address: &str, ports: Value| {
             let object = json!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"clusterIP": address, "clusterIPs": [address], "ports": ports}});
-            let service = Service::read(&object).unwrap();
+            let service = Service::decode(&object).unwrap();
             state.put_service(ObjectKey::new(namespace, name), service);
         };
         put("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}]));

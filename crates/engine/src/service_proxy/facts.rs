@@ -109,22 +109,22 @@ pub struct Endpoint {
 /// The fields of a node that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The first `InternalIP`, at which other nodes reach this node.
+    /// The first IPv4 address of type `InternalIP`, at which other nodes reach this node.
     pub address: Option<Ipv4Addr>,
     /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
     /// The pod CIDR of the node (`podCIDRs`, the first IPv4 one).
-    pub range: Option<Range>,
+    pub range: Option<Ipv4Cidr>,
     /// Value of the label `topology.kubernetes.io/zone`.
     pub zone: Option<Text>,
 }
 
 /// An IPv4 CIDR, such as `10.244.1.0/24`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Range {
+pub struct Ipv4Cidr {
     /// The network address.
     first: u32,
-    /// Number of bits of the prefix.
+    /// Length of the prefix in bits.
     bits: u8,
 }
 
@@ -149,23 +149,23 @@ impl Protocol {
     }
 }
 
-impl Range {
+impl Ipv4Cidr {
     /// Parses a CIDR. `None` if the text is invalid, or if the address has bits outside of the prefix.
     pub fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
-        let range = Self::around(first.parse().ok()?, bits.parse().ok()?)?;
+        let range = Self::containing(first.parse().ok()?, bits.parse().ok()?)?;
         (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
     }
 
     /// Returns the CIDR that contains the address and has a prefix of `bits` bits. `None` for more than 32 bits.
-    pub fn around(address: Ipv4Addr, bits: u8) -> Option<Self> {
+    pub fn containing(address: Ipv4Addr, bits: u8) -> Option<Self> {
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
     }
 
     /// Whether the address is in the CIDR.
     pub fn contains(self, address: Ipv4Addr) -> bool {
-        Self::around(address, self.bits) == Some(self)
+        Self::containing(address, self.bits) == Some(self)
     }
 
     /// Whether the two CIDRs have an address in common.
@@ -182,15 +182,15 @@ impl Range {
 }
 
 /// Formats the CIDR as `ADDRESS/BITS`.
-impl core::fmt::Display for Range {
+impl core::fmt::Display for Ipv4Cidr {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}/{}", Ipv4Addr::from(self.first), self.bits)
     }
 }
 
 impl Service {
-    /// Decodes the spec and status of a Service from its JSON. Ignores the metadata.
-    pub fn read(object: &Value) -> Result<Self, Malformed> {
+    /// Decodes a Service from its JSON. Ignores the metadata.
+    pub fn decode(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
         let spec = spec.unwrap_or_default();
@@ -244,7 +244,7 @@ impl Port {
 impl Slice {
     /// Decodes an EndpointSlice from its labels and its JSON. `None` if the slice belongs to no Service, or has the
     /// address type `FQDN`.
-    pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
+    pub fn decode(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
         let Some(service) = labels.get(LABEL_SERVICE_NAME).filter(|it| !it.is_empty()) else {
             return Ok(None);
         };
@@ -293,7 +293,7 @@ impl Endpoint {
 
 impl Node {
     /// Decodes a node from its labels and its JSON.
-    pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
+    pub fn decode(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
         let core_v1::Node { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
@@ -304,7 +304,7 @@ impl Node {
         Ok(Self {
             address: internal_ips.filter_map(address).next(),
             addresses: addresses().filter_map(address).collect(),
-            range: ranges.filter_map(|it| Range::parse(it)).next(),
+            range: ranges.filter_map(|it| Ipv4Cidr::parse(it)).next(),
             zone: labels.get(LABEL_TOPOLOGY_ZONE).map(|it| it.as_str().into()),
         })
     }

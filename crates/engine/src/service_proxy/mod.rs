@@ -3,7 +3,7 @@
 //! ```text
 //! API objects -> ProxyState -> nft_table::build_table     -> nft_script: the whole table, or the changes
 //!                           -> dns::resolve               -> answers of the node's DNS server
-//!                           -> routes::routes             -> routes to the pods of other nodes
+//!                           -> routes::pod_routes         -> routes to the pods of other nodes
 //!                           -> env_vars::service_env_vars -> environment variables of containers
 //! ```
 
@@ -32,10 +32,10 @@ use muster_api::text::Text;
 pub use dns::{Answer, QueryType, Question, Record, resolve};
 pub use env_vars::service_env_vars;
 pub use facts::{
-    Endpoint, Node, Port, Protocol, Range, Service, ServiceType, Slice, SlicePort, TrafficPolicy,
+    Endpoint, Ipv4Cidr, Node, Port, Protocol, Service, ServiceType, Slice, SlicePort, TrafficPolicy,
 };
 pub use nft_table::{NftTable, ThisNode, UdpFlow, build_table};
-pub use routes::{Routes, routes};
+pub use routes::{Routes, pod_routes};
 
 /// State of the service proxy: the cluster's Services, EndpointSlices and nodes.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ const ELEMENTS_PER_LINE_MAX: usize = 256;
 
 impl NftTable {
     /// Returns the `nft` script that replaces the whole table in one transaction.
-    pub fn replacement(&self) -> String {
+    pub fn replacement_script(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "add table {TABLE_NAME}\ndelete table {TABLE_NAME}\nadd table {TABLE_NAME}");
         self.write_changes(&Self::default(), &mut out);
@@ -24,7 +24,7 @@ impl NftTable {
 
     /// Returns the `nft` script that changes the table from `before` to this table in one transaction. It is empty if
     /// nothing changes. Unchanged sets stay, so that clients keep their session affinity.
-    pub fn difference(&self, before: &Self) -> String {
+    pub fn change_script(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);
         out

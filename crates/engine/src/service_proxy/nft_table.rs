@@ -10,14 +10,14 @@ use core::net::{IpAddr, Ipv4Addr};
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use super::facts::{Endpoint, Port, Protocol, Range, Service, ServiceType, TrafficPolicy};
+use super::facts::{Endpoint, Ipv4Cidr, Port, Protocol, Service, ServiceType, TrafficPolicy};
 use super::reserved_addresses::ReservedAddresses;
 use super::{ProxyState, Routes};
 
 /// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE_NAME: &str = "cni0";
 
-/// Mark of the packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
+/// Bit in the packet mark of the packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
 /// First rule of every chain that could redirect or reject a connection. It accepts connections to the API server, so
@@ -39,7 +39,7 @@ pub struct ThisNode {
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
     /// CIDRs that the operator allows for the `externalIPs` of Services.
-    pub external_ips: Vec<Range>,
+    pub external_ips: Vec<Ipv4Cidr>,
 }
 
 /// The nftables table of the service proxy on this node. Rules of other programs are in other tables and are not
@@ -51,7 +51,7 @@ pub struct NftTable {
     /// Chains of the table, by name.
     pub(super) chains: BTreeMap<String, NftChain>,
     /// The endpoints of each UDP port of a Service, by destination address and port. The address `None` stands for all
-    /// addresses of the node (node ports). [`Self::is_stale`] finds outdated conntrack entries with it.
+    /// addresses of the node (node ports). [`Self::is_stale_flow`] finds outdated conntrack entries with it.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
@@ -76,7 +76,7 @@ impl NftTable {
     /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active. If that address
     /// is no longer an endpoint of the Service, the conntrack entry is deleted, and the next packet goes to another
     /// endpoint. Upstream: `CleanStaleEntries`.
-    pub fn is_stale(&self, before: &Self, flow: UdpFlow) -> bool {
+    pub fn is_stale_flow(&self, before: &Self, flow: UdpFlow) -> bool {
         let (address, port) = flow.destination;
         // A flow that was not translated did not match our rules.
         let keys = [(Some(address), port), (None, port)];
@@ -110,10 +110,10 @@ type Backend = (Ipv4Addr, u16);
 
 /// Builds the nftables table of this node.
 ///
-/// Rule: connections to the cluster IP and to the node port of a Service are redirected to its endpoints. If the
-/// Service has no endpoints, connections are rejected.
+/// Rule: connections to the cluster IPs, node ports and external addresses of a Service are redirected to its
+/// endpoints. Connections to a cluster IP or external address of a Service without endpoints are rejected.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
-    let reserved = ReservedAddresses::of(state, me, routes);
+    let reserved = ReservedAddresses::collect(state, me, routes);
     let mut builder =
         TableBuilder { state, me, table: NftTable::default(), reserved, is_dns_ours: me.dns.is_some() };
     builder.declare_sets();
@@ -131,9 +131,10 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
 /// Returns the endpoints that get traffic with the traffic policy `Cluster`. `me` and `zone` are the name and zone of
 /// this node.
 ///
-/// Rule: traffic goes to ready endpoints with a hint for this node, else to ready endpoints with a hint for this node's
-/// zone, else to all ready endpoints. If no endpoint is ready, traffic goes to endpoints that are serving and
-/// terminating. Upstream: `CategorizeEndpoints`.
+/// Rule: if every ready endpoint has node hints, and some of them are for this node, only the endpoints with these
+/// hints get traffic. Otherwise, if every ready endpoint has zone hints, and some of them are for this node's zone,
+/// only the endpoints with these hints get traffic. Otherwise all ready endpoints get traffic. If no endpoint is ready,
+/// the endpoints that are serving and terminating get traffic. Upstream: `CategorizeEndpoints`.
 fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>) -> Vec<PortEndpoint<'a>> {
     let ready: Vec<PortEndpoint<'a>> = all.iter().filter(|it| it.endpoint.ready).copied().collect();
     if ready.is_empty() {
@@ -154,8 +155,9 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
 
 /// Returns the endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
 ///
-/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic. If there is no such endpoint,
-/// traffic is dropped, so that the health check of a load balancer fails. Upstream: `CategorizeEndpoints`.
+/// Rule: with the traffic policy `Local`, only ready endpoints on this node get traffic or, if none is ready, those
+/// that are serving and terminating. If there is no such endpoint, traffic is dropped, so that the health check of a
+/// load balancer fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
     let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
     let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
@@ -189,7 +191,8 @@ struct TableBuilder<'a> {
     table: NftTable,
     /// Addresses for which no rules are written.
     reserved: ReservedAddresses<'a>,
-    /// Whether the node's DNS server answers at the DNS address. Otherwise a Service has that address.
+    /// Whether the node's own DNS server answers at its DNS address. False if the node runs none, or if a Service with
+    /// endpoints has that address.
     is_dns_ours: bool,
 }
 
@@ -211,8 +214,8 @@ impl TableBuilder<'_> {
 
     /// Adds the rules of a Service. `addresses` are its cluster IPs.
     fn add_service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
-        let addresses = self.reserved.cluster_ips(addresses);
-        let outside = self.reserved.external_addresses(service);
+        let addresses = self.reserved.allowed_cluster_ips(addresses);
+        let outside = self.reserved.allowed_external_addresses(service);
         let mut has_endpoints = false;
         for port in &service.ports {
             has_endpoints |= self.add_port(key, service, &addresses, &outside, port);
@@ -288,7 +291,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the chain for external traffic to a Service port: traffic to a node port, an external IP or a load balancer
-    /// IP. `any` is whether the port has any endpoints, and `here` whether it has endpoints on this node.
+    /// IP. `any` is whether the traffic policy `Cluster` finds endpoints, and `here` whether the policy `Local` does.
     fn add_external_chain(
         &mut self,
         service: &Service,
@@ -389,7 +392,7 @@ impl TableBuilder<'_> {
     ///
     /// Rule: traffic of pods to destinations outside the pod network is masqueraded, and so is traffic whose replies
     /// would otherwise bypass the node.
-    fn add_base_chains(&mut self, own: Option<Range>, routes: &Routes) {
+    fn add_base_chains(&mut self, own: Option<Ipv4Cidr>, routes: &Routes) {
         for range in own.iter().chain(routes.keys()) {
             self.add_element("pods", range.to_string(), String::new());
         }
@@ -465,7 +468,7 @@ impl TableBuilder<'_> {
     }
 }
 
-/// Returns the endpoints of a Service's port, without duplicates.
+/// Returns the IPv4 endpoints of a Service's port, ready or not, without duplicates.
 fn port_endpoints<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<PortEndpoint<'a>> {
     let mut seen = BTreeSet::new();
     let mut candidates = Vec::new();
@@ -490,8 +493,8 @@ pub(super) fn ipv4_of(address: &IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether namespace and name have 1 to 63 characters, all of them allowed in a DNS label. A Service for which this is
-/// false gets no rules, because both names become part of the `nft` script.
+/// Whether namespace and name of a Service have 1 to 63 characters, all of them allowed in a DNS label. Other Services
+/// get no rules, because namespace and name become part of the `nft` script.
 fn is_safe_name(key: &ObjectKey) -> bool {
     let is_safe_name = |it: &str| {
         !it.is_empty()

@@ -4,30 +4,30 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::facts::{Range, Service, ServiceType};
+use super::facts::{Ipv4Cidr, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
 /// Addresses for which a Service gets no rules, because they belong to the API server, to nodes, to pods or to other
 /// Services.
 pub(super) struct ReservedAddresses<'a> {
-    /// Addresses of the API server and of this node, which are known without API objects.
+    /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,
     /// The pod CIDR of this node.
-    own_pods: Option<Range>,
+    own_pods: Option<Ipv4Cidr>,
     /// Addresses of all nodes, from their Node objects.
     nodes: BTreeSet<Ipv4Addr>,
     /// The pod CIDRs of all nodes.
-    pods: Vec<Range>,
+    pods: Vec<Ipv4Cidr>,
     /// The cluster IPs of all Services, and the address of the node's DNS server.
     cluster_ips: BTreeSet<Ipv4Addr>,
     /// The CIDRs that the operator allows for the `externalIPs` of Services.
-    allowed: &'a [Range],
+    allowed: &'a [Ipv4Cidr],
 }
 
 impl<'a> ReservedAddresses<'a> {
-    /// Collects the reserved addresses, as seen from this node.
-    pub(super) fn of(state: &ProxyState, me: &'a ThisNode, routes: &Routes) -> Self {
+    /// Collects the reserved addresses from the API objects and from what this node knows about itself.
+    pub(super) fn collect(state: &ProxyState, me: &'a ThisNode, routes: &Routes) -> Self {
         let nodes = state.nodes.values().flat_map(|it| it.addresses.iter().copied());
         let here = me.addresses.iter().copied();
         let servers = me.server.iter().map(|it| it.0);
@@ -51,7 +51,7 @@ impl<'a> ReservedAddresses<'a> {
     /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
     /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
     /// Upstream writes rules for all external addresses (CVE-2020-8554).
-    pub(super) fn external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
+    pub(super) fn allowed_external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
         let all: BTreeSet<Ipv4Addr> = named.chain(&service.ingress).copied().collect();
@@ -69,7 +69,7 @@ impl<'a> ReservedAddresses<'a> {
     /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
     /// A cluster IP that is the address of another node gets rules. Otherwise any node could disable a Service on all
     /// other nodes, because each node writes the addresses in its own Node object.
-    pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
+    pub(super) fn allowed_cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
         addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_reserved_on_this_node(*it)).collect()
     }
 

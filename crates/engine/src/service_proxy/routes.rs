@@ -4,17 +4,18 @@ use alloc::collections::BTreeMap;
 use core::net::Ipv4Addr;
 
 use super::ProxyState;
-use super::facts::Range;
+use super::facts::Ipv4Cidr;
 
 /// Routes to the pods of other nodes. The key is the pod CIDR of a node, and the value is the address of that node.
-pub type Routes = BTreeMap<Range, Ipv4Addr>;
+pub type Routes = BTreeMap<Ipv4Cidr, Ipv4Addr>;
 
-/// Returns the routes of the node with the name `me`. `network` is the CIDR of the network that the node is on.
+/// Returns the routes of the node with the name `me`. `network` is the CIDR of the network that the node is on. If it
+/// is `None`, there are no routes.
 ///
 /// Rule: the pod CIDR of another node gets a route to that node if both nodes are on one network. Otherwise the network
 /// routes the CIDR. If the CIDRs of two nodes overlap, only the CIDR of the first node by name gets a route. A CIDR
 /// that overlaps this node's own CIDR, or contains the address of a node, is ignored.
-pub fn routes(state: &ProxyState, me: &str, network: Option<Range>) -> Routes {
+pub fn pod_routes(state: &ProxyState, me: &str, network: Option<Ipv4Cidr>) -> Routes {
     let mut routes = Routes::new();
     let own = state.node(me);
     for (name, node) in &state.nodes {

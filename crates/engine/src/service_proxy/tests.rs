@@ -21,7 +21,7 @@ fn state() -> ProxyState {
                 {"type": "InternalIP", "address": format!("172.30.0.{number}")},
             ]},
         });
-        state.put_node(name.into(), Node::read(&BTreeMap::new(), &node).expect("a node"));
+        state.put_node(name.into(), Node::decode(&BTreeMap::new(), &node).expect("a node"));
     }
     service(
         &mut state,
@@ -52,7 +52,7 @@ fn state() -> ProxyState {
 }
 
 fn service(state: &mut ProxyState, name: &str, spec: Value) {
-    let service = Service::read(&json!({"spec": spec})).expect("a service");
+    let service = Service::decode(&json!({"spec": spec})).expect("a service");
     state.put_service(ObjectKey::new("shop", name), service);
 }
 
@@ -62,7 +62,7 @@ fn slice(state: &mut ProxyState, of: &str, name: &str, mut slice: Value) {
     if slice["ports"].is_null() {
         slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
     }
-    state.put_slice(ObjectKey::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
+    state.put_slice(ObjectKey::new("shop", name), Slice::decode(&labels, &slice).expect("a slice"));
 }
 
 fn endpoint(node: u8, last: u8) -> Value {
@@ -90,19 +90,19 @@ fn me() -> ThisNode {
         dns: Some([10, 96, 0, 10].into()),
         bridge_netfilter_disabled: false,
         server: [([172, 30, 0, 100].into(), 6443)].into(),
-        external_ips: [Range::parse("192.0.2.0/24").expect("a range")].into(),
+        external_ips: [Ipv4Cidr::parse("192.0.2.0/24").expect("a range")].into(),
     }
 }
 
 fn made(state: &ProxyState) -> NftTable {
-    let network = Range::parse("172.30.0.0/24");
-    build_table(state, &me(), &routes(state, "n1", network))
+    let network = Ipv4Cidr::parse("172.30.0.0/24");
+    build_table(state, &me(), &pod_routes(state, "n1", network))
 }
 
 /// Compares the rules of Services, without those of every node.
 fn check(state: &ProxyState, expected: Expect) {
     let plain = ProxyState { nodes: state.nodes.clone(), ..ProxyState::default() };
-    expected.assert_eq(&made(state).difference(&made(&plain)));
+    expected.assert_eq(&made(state).change_script(&made(&plain)));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn base_rules_of_every_node() {
         add rule ip muster raw-prerouting ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
         add element ip muster api-server { 172.30.0.100 . 6443 }
         add element ip muster pods { 10.244.1.0/24, 10.244.2.0/24 }
-    "#]].assert_eq(&made(&state).replacement());
+    "#]].assert_eq(&made(&state).replacement_script());
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn a_difference_leaves_unchanged_objects() {
         add rule ip muster out/shop/empty/udp/53 meta mark set meta mark | 0x4000
         add rule ip muster out/shop/empty/udp/53 goto all/shop/empty/udp/53
         add element ip muster services { 10.96.1.2 . udp . 53 : goto all/shop/empty/udp/53, 192.0.2.7 . udp . 53 : goto out/shop/empty/udp/53 }
-    "#]].assert_eq(&made(&after).difference(&made(&before)));
-    assert_eq!(made(&after).difference(&made(&after)), "");
+    "#]].assert_eq(&made(&after).change_script(&made(&before)));
+    assert_eq!(made(&after).change_script(&made(&after)), "");
 }
 
 #[test]
@@ -412,19 +412,19 @@ fn udp_flows_to_a_removed_endpoint_are_stale() {
         ("to another address", flow([192, 0, 2, 1], 53, [10, 244, 1, 5], 5353)),
     ];
     let stale: Vec<&str> =
-        cases.iter().filter(|(_, it)| after.is_stale(&before, *it)).map(|(name, _)| *name).collect();
+        cases.iter().filter(|(_, it)| after.is_stale_flow(&before, *it)).map(|(name, _)| *name).collect();
     assert_eq!(stale, ["to a removed endpoint", "external, to a removed endpoint"]);
     assert!(after.changes_backends(&before) && !after.changes_backends(&after));
     let nothing = made(&ProxyState::default());
-    assert!(nothing.is_stale(&before, to_gone) && !nothing.is_stale(&nothing, to_gone));
+    assert!(nothing.is_stale_flow(&before, to_gone) && !nothing.is_stale_flow(&nothing, to_gone));
 }
 
 #[test]
 fn invalid_names_are_not_in_the_script() {
     let mut state = state();
-    let service = Service::read(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
+    let service = Service::decode(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
     state.put_service(ObjectKey::new("shop", "a; flush ruleset"), service.expect("a service"));
-    assert!(!made(&state).replacement().contains("10.96.9.9"));
+    assert!(!made(&state).replacement_script().contains("10.96.9.9"));
 }
 
 fn ask(state: &ProxyState, name: &str, query_type: QueryType) -> String {
@@ -519,18 +519,18 @@ fn only_nodes_on_the_same_network_are_routed() {
             "spec": {"podCIDR": range},
             "status": {"addresses": [{"type": "InternalIP", "address": address}]},
         });
-        Node::read(&BTreeMap::new(), &object).expect("a node")
+        Node::decode(&BTreeMap::new(), &object).expect("a node")
     };
     state.put_node("far".into(), node("10.200.0.9", "10.0.9.0/24"));
     state.put_node("greedy".into(), node("172.30.0.9", "0.0.0.0/0"));
     state.put_node("m-same".into(), node("172.30.0.8", "10.244.1.128/25"));
     state.put_node("z-late".into(), node("172.30.0.7", "10.244.2.0/24"));
-    let all: Vec<String> = routes(&state, "n1", Range::parse("172.30.0.0/24"))
+    let all: Vec<String> = pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24"))
         .iter()
         .map(|(range, node)| format!("{range} via {node}"))
         .collect();
     expect!["10.244.2.0/24 via 172.30.0.2"].assert_eq(&all.join("\n"));
-    assert!(routes(&state, "n1", None).is_empty());
+    assert!(pod_routes(&state, "n1", None).is_empty());
 }
 
 #[test]

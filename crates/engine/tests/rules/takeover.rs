@@ -13,7 +13,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::facts::{self, Fact, Kind, StatusCounts};
+use muster_engine::daemonset::facts::{self, Kind, StatusCounts, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding, Owner};
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::daemonset::planner::Planner;
@@ -68,12 +68,12 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     let mut list = |kind, objects: Vec<&String>| {
         let item = |it: &String| {
             let line = format!(r#"{{"type":"ADDED","object":{it}}}"#);
-            facts::decode_watched(kind, line.as_bytes(), &mut shared)
+            facts::decode_watch_event(kind, line.as_bytes(), &mut shared)
                 .expect("an object")
                 .into_fact()
                 .expect("a fact")
         };
-        let items: Vec<Fact> = objects.into_iter().map(item).collect();
+        let items: Vec<WatchedObject> = objects.into_iter().map(item).collect();
         let _ =
             planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1_000_000 });
     };

@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
 use muster_engine::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
-use muster_engine::daemonset::facts::{self, Fact, Kind, Set};
+use muster_engine::daemonset::facts::{self, Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::daemonset::planner::Planner;
@@ -49,7 +49,7 @@ impl Scene {
         self.listed += 1;
         let mut keys = Vec::new();
         for (kind, objects) in kinds(world) {
-            let items: Vec<Fact> = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
+            let items: Vec<WatchedObject> = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
             let listed = Event::Listed { kind: kind.index(), facts: items, resource_version: self.listed };
             keys.extend(self.planner.apply(listed));
         }
@@ -68,9 +68,9 @@ impl Scene {
         self.planner.apply(watched.into_event())
     }
 
-    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> WatchedObject {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::decode_watched(kind, line.as_bytes(), &mut self.shared)
+        facts::decode_watch_event(kind, line.as_bytes(), &mut self.shared)
             .expect("a well-formed object")
             .into_fact()
             .expect("a fact")
@@ -94,7 +94,7 @@ impl Scene {
     pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&Call) -> Response) -> String {
         let key = plan.set.key.clone();
         let (calls, report) = carry_out(plan, answer);
-        self.planner.done(&key, &report, self.now);
+        self.planner.apply_report(&key, &report, self.now);
         calls
     }
 }

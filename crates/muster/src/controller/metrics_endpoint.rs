@@ -1,4 +1,4 @@
-//! Serves `/metrics`, `/healthz`, `/readyz` and `/debug/explain` of the controller over plain HTTP.
+//! Serves `/metrics`, `/healthz`, `/livez`, `/readyz` and `/debug/explain` of the controller over plain HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,8 +23,7 @@ const CONNECTIONS_MAX: usize = 32;
 /// Maximum duration of a connection. A connection that lasts longer is closed.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay before connections are accepted again after an accept failed, for example because no file descriptors are
-/// left.
+/// Delay before the next accept after a failed accept, for example because no file descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The listener for metrics, health checks and explain queries.
@@ -100,7 +99,7 @@ fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> 
     }
 }
 
-/// Builds the response to a request for `/metrics`, `/healthz` or `/readyz`. `accept` is the `Accept` header.
+/// Builds the response to a request for any path but `/debug/explain`. `accept` is the `Accept` header.
 fn health_or_metrics_response(
     monitor: &Monitor,
     method: &Method,

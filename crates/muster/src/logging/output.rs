@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue to the writer thread, in lines. With [`LINE_BYTES_MAX`], a full queue has at most 8 MiB.
+/// Capacity of the queue to the writer thread, in lines. With [`LINE_BYTES_MAX`], log lines take at most 8 MiB.
 const QUEUED_LINES_MAX: usize = 1024;
-/// Maximum length of a log line. A longer line is truncated.
+/// Maximum length of a log line in bytes. A longer line is truncated.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Interval at which a failed write to standard error is retried while no new line is logged.
+/// Interval at which a failed write to standard error is retried while no new line is queued.
 const WRITE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum time that the process waits for queued lines when it exits.
+/// Maximum time for which [`flush`] and [`print_ready_line`] wait until their lines are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between attempts to add a flush message to a full queue.
 const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// The first error of [`print_to_stdout`].
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
-/// The queue of lines for standard error, once the writer thread is started.
+/// The queue of lines for standard error. Empty until the writer thread is started.
 static STDERR_QUEUE: OnceLock<StderrQueue> = OnceLock::new();
 
 /// Sender of the queue to the thread that writes standard error.
@@ -88,8 +88,8 @@ pub(crate) fn flush() {
     let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Prints lines to standard output, for commands that exit when their work is done. Printing stops at the first error,
-/// which [`stdout_result`] returns.
+/// Prints lines to standard output, for commands that exit when their work is done. After the first error, which
+/// [`stdout_result`] returns, nothing more is printed.
 pub(crate) fn print_to_stdout(text: impl Display) {
     if STDOUT_ERROR.get().is_none()
         && let Err(error) = write_stdout(&with_newline(text))
@@ -170,7 +170,7 @@ impl Write for &StderrQueue {
     }
 }
 
-/// Truncates a line to [`LINE_BYTES_MAX`] at a UTF-8 character boundary.
+/// Truncates a line to [`LINE_BYTES_MAX`] at a UTF-8 character boundary, and marks the cut with `…`.
 fn truncate_line(line: &[u8]) -> Vec<u8> {
     let mut kept = String::from_utf8_lossy(&line[..LINE_BYTES_MAX]).trim_end_matches('\u{fffd}').to_owned();
     kept += "…\n";
@@ -201,16 +201,16 @@ fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, d
     }
 }
 
-/// Lines that could not be written to standard error since the last successful write.
+/// The lines that could not be written to standard error and are not reported yet.
 struct UnwrittenLines<'a> {
     /// The first line that could not be written, which usually names the cause.
     first: Option<Vec<u8>>,
-    /// Number of further lines that were dropped.
+    /// Number of other lines that were dropped, also because the queue was full.
     dropped: &'a AtomicU64,
 }
 
 impl UnwrittenLines<'_> {
-    /// Whether no line is unwritten or dropped.
+    /// Whether there is no unwritten line, and no dropped line to report.
     fn is_empty(&self) -> bool {
         self.first.is_none() && self.dropped.load(Ordering::Relaxed) == 0
     }
@@ -224,7 +224,8 @@ impl UnwrittenLines<'_> {
         }
     }
 
-    /// Writes the kept line and the number of dropped lines. Returns whether the write succeeded.
+    /// Writes the first unwritten line and the number of dropped lines. Returns whether the write succeeded, also if
+    /// there was nothing to write.
     fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {

@@ -34,25 +34,23 @@ pub(super) enum PrintDecision {
 /// Recently printed messages by call site.
 #[derive(Debug, Default)]
 pub(super) struct RecentMessages {
-    /// The recently printed messages of each call site.
     sites: HashMap<Identifier, CallSiteMessages>,
 }
 
 /// Recently printed messages of one call site.
 #[derive(Debug, Default)]
 struct CallSiteMessages {
-    /// At most [`MESSAGES_PER_SITE_MAX`] messages, by the hash of message and fields.
+    /// Recently printed messages by the hash of message and fields, at most [`MESSAGES_PER_SITE_MAX`].
     printed: HashMap<u64, PrintedMessage>,
-    /// Number of messages that were suppressed because the call site printed too many distinct messages.
+    /// Number of suppressed messages that `printed` does not count and that are not reported yet: messages beyond
+    /// [`MESSAGES_PER_SITE_MAX`], and repeats of messages that were removed from `printed`.
     suppressed: u64,
 }
 
 /// When a message was last printed, and how often it was suppressed since then.
 #[derive(Debug)]
 struct PrintedMessage {
-    /// When the message was last printed.
     at: Instant,
-    /// How often the message was suppressed since it was last printed.
     repeated: u64,
 }
 

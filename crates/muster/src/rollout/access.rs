@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::snapshot::{RevisionRecord, RolloutSnapshot, SetName, StoredRollout};
-use super::{printable, text_of};
+use super::{printable, string_at};
 
 /// Timeout of one request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,21 +43,23 @@ impl std::fmt::Debug for ClientHandle {
 /// Why a write failed.
 #[derive(Debug)]
 pub(super) enum WriteError {
-    /// The object was changed since it was read, or was created meanwhile.
+    /// The object was changed or replaced since it was read, or was created meanwhile. The text is the message of the
+    /// API server.
     Conflict(String),
     Other(anyhow::Error),
 }
 
 /// Why a request to the API server failed.
 #[derive(Debug)]
-enum Refusal {
+enum RequestError {
     /// The object does not exist.
     NotFound,
     /// The API server does not serve the kind.
     NotServed,
-    /// The object was changed since it was read, or exists already.
+    /// The object was changed or replaced since it was read, or exists already. The text is the message of the API
+    /// server.
     Conflict(String),
-    /// The user is not authorized for the request.
+    /// The user is not authorized for the request. The text is the message of the API server.
     Forbidden(String),
     Other(anyhow::Error),
 }
@@ -69,13 +71,13 @@ impl RolloutApi {
     }
 
     /// Reads the objects of the rollout for a command that writes to the DaemonRollout. Reads the ControllerRevisions
-    /// only if there is no DaemonRollout or if the rollout has stopped, because only then the command needs them.
-    /// Without permission to read DaemonSets or ControllerRevisions, an existing DaemonRollout is returned without
-    /// them.
-    pub(super) async fn read(&self) -> anyhow::Result<RolloutSnapshot> {
+    /// only if there is no DaemonRollout or if the rollout has stopped, because otherwise the command does not need
+    /// them. If the user may not read DaemonSets or ControllerRevisions, the snapshot of an existing DaemonRollout does
+    /// not contain them.
+    pub(super) async fn read_for_request(&self) -> anyhow::Result<RolloutSnapshot> {
         let set = match self.get_set().await {
-            Err(Refusal::Forbidden(message)) => Err(message),
-            set => Ok(self.check_set(set)?),
+            Err(RequestError::Forbidden(message)) => Err(message),
+            set => Ok(self.set_or_user_error(set)?),
         };
         let mut snapshot = self.read_rollout(set.as_ref().ok()).await?;
         let has_rollout = snapshot.rollout.is_some();
@@ -84,32 +86,34 @@ impl RolloutApi {
             Ok(set) => Some(set),
             Err(_) if has_rollout => None,
             Err(message) => {
-                return Err(self.explain(Refusal::Forbidden(message), "read", "daemonsets", "view"));
+                return Err(self.user_error(RequestError::Forbidden(message), "read", "daemonsets", "view"));
             }
         };
         if !has_rollout || is_stopped {
             match self.list_revisions(&snapshot).await {
                 Ok(revisions) => snapshot.revisions = revisions,
-                Err(Refusal::Forbidden(_)) if has_rollout => {}
-                Err(refusal) => return Err(self.explain(refusal, "list", "controllerrevisions", "view")),
+                Err(RequestError::Forbidden(_)) if has_rollout => {}
+                Err(refusal) => return Err(self.user_error(refusal, "list", "controllerrevisions", "view")),
             }
         }
         Ok(snapshot)
     }
 
-    /// Reads the DaemonRollout, its policy, the DaemonSet and its revisions.
-    pub(super) async fn read_with_set(&self) -> anyhow::Result<RolloutSnapshot> {
-        let set = self.check_set(self.get_set().await)?;
+    /// Reads the DaemonRollout, its policy, the DaemonSet and its revisions. Fails if the user may not read one of
+    /// them, except the policy.
+    pub(super) async fn read_all(&self) -> anyhow::Result<RolloutSnapshot> {
+        let set = self.set_or_user_error(self.get_set().await)?;
         let mut snapshot = self.read_rollout(Some(&set)).await?;
         snapshot.daemon_set = Some(set);
         let revisions = self.list_revisions(&snapshot).await;
         snapshot.revisions =
-            revisions.map_err(|it| self.explain(it, "list", "controllerrevisions", "view"))?;
+            revisions.map_err(|it| self.user_error(it, "list", "controllerrevisions", "view"))?;
         Ok(snapshot)
     }
 
-    /// Reads the DaemonRollout and its policy. A DaemonRollout without a policy gets the default settings. `set` is the
-    /// DaemonSet, or `None` if it could not be read: a DaemonRollout that another DaemonSet owns counts as not there.
+    /// Reads the DaemonRollout and the settings of its policy, which are the default settings if it has no policy.
+    /// `set` is the DaemonSet, or `None` if it could not be read. A DaemonRollout that belongs to another DaemonSet is
+    /// left out of the snapshot.
     async fn read_rollout(&self, set: Option<&Value>) -> anyhow::Result<RolloutSnapshot> {
         let key = self.set.key();
         let (rollout, is_served) = match self.get(&self.rollout_path()).await {
@@ -117,12 +121,12 @@ impl RolloutApi {
                 let rollout = StoredRollout::decode(object);
                 (Some(rollout.with_context(|| format!("read the DaemonRollout {key}"))?), true)
             }
-            Err(Refusal::NotFound) => (None, true),
-            Err(Refusal::NotServed) => (None, false),
-            Err(refusal) => return Err(self.explain(refusal, "read", DAEMON_ROLLOUT.plural, self.role)),
+            Err(RequestError::NotFound) => (None, true),
+            Err(RequestError::NotServed) => (None, false),
+            Err(refusal) => return Err(self.user_error(refusal, "read", DAEMON_ROLLOUT.plural, self.role)),
         };
         let is_ours =
-            |it: &StoredRollout| set.is_none_or(|set| it.belongs_to(&text_of(set, "/metadata/uid")));
+            |it: &StoredRollout| set.is_none_or(|set| it.belongs_to(&string_at(set, "/metadata/uid")));
         let has_stale_rollout = rollout.as_ref().is_some_and(|it| !is_ours(it));
         let rollout = rollout.filter(is_ours);
         let policy = match rollout.as_ref().map(|it| &it.status.policy) {
@@ -137,37 +141,36 @@ impl RolloutApi {
         Ok(RolloutSnapshot { set, rollout, has_stale_rollout, is_served, policy, daemon_set, revisions })
     }
 
-    /// Returns the URL path of the kinds of `apps/v1` in the namespace of the DaemonSet.
+    /// Returns the URL path of the API group `apps/v1` in the namespace of the DaemonSet.
     fn apps_path(&self) -> String {
         format!("/apis/apps/v1/namespaces/{}", self.set.namespace)
     }
 
-    /// Reads the DaemonSet.
-    async fn get_set(&self) -> Result<Value, Refusal> {
+    async fn get_set(&self) -> Result<Value, RequestError> {
         self.get(&format!("{}/daemonsets/{}", self.apps_path(), self.set.name)).await
     }
 
-    /// Returns the DaemonSet that was read, or the error for the user.
-    fn check_set(&self, set: Result<Value, Refusal>) -> anyhow::Result<Value> {
+    /// Returns the DaemonSet that was read. Converts a [`RequestError`] to the error that the user sees.
+    fn set_or_user_error(&self, set: Result<Value, RequestError>) -> anyhow::Result<Value> {
         set.map_err(|refusal| match refusal {
-            Refusal::NotFound | Refusal::NotServed => anyhow!(
+            RequestError::NotFound | RequestError::NotServed => anyhow!(
                 "{} not found: `kubectl get daemonsets -n {}` lists those of the namespace",
                 self.set,
                 self.set.namespace
             ),
-            refusal => self.explain(refusal, "read", "daemonsets", "view"),
+            refusal => self.user_error(refusal, "read", "daemonsets", "view"),
         })
     }
 
     /// Lists the ControllerRevisions of the DaemonSet in the snapshot, sorted by number. Empty if the snapshot has no
     /// DaemonSet.
-    async fn list_revisions(&self, snapshot: &RolloutSnapshot) -> Result<Vec<RevisionRecord>, Refusal> {
+    async fn list_revisions(&self, snapshot: &RolloutSnapshot) -> Result<Vec<RevisionRecord>, RequestError> {
         let Some(set) = &snapshot.daemon_set else { return Ok(Vec::new()) };
         // Revisions carry the labels of the template. Their owner is checked, so a page limit is enough as a bound.
         let path =
             format!("{}/controllerrevisions?limit={REVISIONS_MAX}{}", self.apps_path(), label_query(set));
         let list = self.get(&path).await?;
-        let uid = text_of(set, "/metadata/uid");
+        let uid = string_at(set, "/metadata/uid");
         let is_owned = |it: &&Value| {
             let owners = it.pointer("/metadata/ownerReferences").and_then(Value::as_array);
             owners.into_iter().flatten().any(|it| it["controller"] == true && it["uid"] == *uid)
@@ -178,8 +181,8 @@ impl RolloutApi {
         Ok(revisions)
     }
 
-    /// Writes these fields of the spec of the DaemonRollout in one request. An existing DaemonRollout gets a JSON merge
-    /// patch with the resourceVersion that was read. Otherwise a DaemonRollout is created.
+    /// Writes the fields in `spec` to the spec of the DaemonRollout in one request. An existing DaemonRollout gets a
+    /// JSON merge patch with the resourceVersion that was read. Otherwise a DaemonRollout is created.
     pub(super) async fn write_spec(
         &self,
         snapshot: &RolloutSnapshot,
@@ -217,13 +220,14 @@ impl RolloutApi {
         self.check_write_result("delete", sent)
     }
 
-    /// Returns `Ok` if a write of the DaemonRollout succeeded, and otherwise the error for the user.
-    fn check_write_result(&self, verb: &str, sent: Result<Value, Refusal>) -> Result<(), WriteError> {
+    /// Returns `Ok` if a write of the DaemonRollout succeeded. Otherwise returns a conflict, or the error that the user
+    /// sees. `verb` is the verb of the request.
+    fn check_write_result(&self, verb: &str, sent: Result<Value, RequestError>) -> Result<(), WriteError> {
         match sent {
             Ok(_) => Ok(()),
-            Err(Refusal::Conflict(message)) => Err(WriteError::Conflict(message)),
+            Err(RequestError::Conflict(message)) => Err(WriteError::Conflict(message)),
             Err(refusal) => {
-                Err(WriteError::Other(self.explain(refusal, verb, DAEMON_ROLLOUT.plural, self.role)))
+                Err(WriteError::Other(self.user_error(refusal, verb, DAEMON_ROLLOUT.plural, self.role)))
             }
         }
     }
@@ -231,7 +235,7 @@ impl RolloutApi {
     /// Returns the DaemonRollout to create, with this spec. The DaemonSet becomes its owner, so that the garbage
     /// collector deletes the DaemonRollout after the DaemonSet. The owner reference does not set `controller`.
     fn new_rollout(&self, snapshot: &RolloutSnapshot, spec: &Value) -> Value {
-        let uid = snapshot.daemon_set.as_ref().map(|it| text_of(it, "/metadata/uid")).unwrap_or_default();
+        let uid = snapshot.daemon_set.as_ref().map(|it| string_at(it, "/metadata/uid")).unwrap_or_default();
         json!({
             "apiVersion": API_VERSION,
             "kind": DAEMON_ROLLOUT.kind,
@@ -269,7 +273,7 @@ impl RolloutApi {
     }
 
     /// Reads the object or list at a URL path.
-    async fn get(&self, path: &str) -> Result<Value, Refusal> {
+    async fn get(&self, path: &str) -> Result<Value, RequestError> {
         self.send(Method::GET, path, "", &Value::Null).await
     }
 
@@ -280,7 +284,7 @@ impl RolloutApi {
         path: &str,
         media_type: &str,
         body: &Value,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, RequestError> {
         let mut request =
             Request::builder().method(method.clone()).uri(path).header("Accept", "application/json");
         let mut bytes = Vec::new();
@@ -288,53 +292,56 @@ impl RolloutApi {
             request = request.header("Content-Type", media_type);
             bytes = body.to_string().into_bytes();
         }
-        let request = request.body(bytes).map_err(|it| Refusal::Other(it.into()))?;
+        let request = request.body(bytes).map_err(|it| RequestError::Other(it.into()))?;
         match timeout(REQUEST_TIMEOUT, self.client.0.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(classify_error(error)),
             Err(_) => {
                 let limit = REQUEST_TIMEOUT.as_secs();
-                Err(Refusal::Other(anyhow!("the API server did not answer within {limit} s")))
+                Err(RequestError::Other(anyhow!("the API server did not answer within {limit} s")))
             }
         }
     }
 
-    /// Returns the error that the user sees after a failed request: what was tried, and what to do.
-    fn explain(&self, refusal: Refusal, verb: &str, resource: &str, role: &str) -> anyhow::Error {
+    /// Returns the error that the user sees after a failed request: what was tried, and what to do. `role` is the
+    /// ClusterRole that grants the request.
+    fn user_error(&self, refusal: RequestError, verb: &str, resource: &str, role: &str) -> anyhow::Error {
         let SetName { namespace, name, .. } = &self.set;
         match refusal {
-            Refusal::NotFound => anyhow!("{verb} {resource} {namespace}/{name}: it was deleted meanwhile"),
-            Refusal::NotServed => not_served(),
-            Refusal::Conflict(message) => anyhow!("{verb} {resource} {namespace}/{name}: {message}"),
-            Refusal::Forbidden(message) => anyhow!(
+            RequestError::NotFound => {
+                anyhow!("{verb} {resource} {namespace}/{name}: it was deleted meanwhile")
+            }
+            RequestError::NotServed => not_served_error(),
+            RequestError::Conflict(message) => anyhow!("{verb} {resource} {namespace}/{name}: {message}"),
+            RequestError::Forbidden(message) => anyhow!(
                 "you may not {verb} {resource} in the namespace {namespace}: bind the ClusterRole {role} to your user: {message}"
             ),
-            Refusal::Other(error) => error.context(format!("{verb} {resource} {namespace}/{name}")),
+            RequestError::Other(error) => error.context(format!("{verb} {resource} {namespace}/{name}")),
         }
     }
 }
 
 /// Returns the error for an API server that does not serve the kinds of `muster.dev`.
-pub(super) fn not_served() -> anyhow::Error {
+pub(super) fn not_served_error() -> anyhow::Error {
     anyhow!(
         "the API server does not have the kinds of {API_VERSION}: `kubectl apply -k deploy/kubernetes/crds` adds them"
     )
 }
 
 /// Classifies a client error by its HTTP status code.
-fn classify_error(error: kube::Error) -> Refusal {
-    let kube::Error::Api(status) = error else { return Refusal::Other(error.into()) };
+fn classify_error(error: kube::Error) -> RequestError {
+    let kube::Error::Api(status) = error else { return RequestError::Other(error.into()) };
     let message = printable(&status.message);
     match status.code {
         // An API server that lacks the kind answers without the name of an object.
-        404 if status.details.as_ref().is_some_and(|it| !it.name.is_empty()) => Refusal::NotFound,
-        404 => Refusal::NotServed,
-        409 => Refusal::Conflict(message),
-        403 => Refusal::Forbidden(message),
-        401 => Refusal::Other(anyhow!(
+        404 if status.details.as_ref().is_some_and(|it| !it.name.is_empty()) => RequestError::NotFound,
+        404 => RequestError::NotServed,
+        409 => RequestError::Conflict(message),
+        403 => RequestError::Forbidden(message),
+        401 => RequestError::Other(anyhow!(
             "the API server rejected your credentials: check that the kubeconfig belongs to this cluster and has not expired"
         )),
-        _ => Refusal::Other(anyhow!(message)),
+        _ => RequestError::Other(anyhow!(message)),
     }
 }
 

@@ -7,7 +7,7 @@ use muster_api::muster_v1alpha1::values::{ApprovalMode, ReportedResult, RolloutP
 use muster_control::{ControllerMode, NOT_ON_DELETE_MESSAGE};
 use serde_json::{Value, json};
 
-use super::access::not_served;
+use super::access::not_served_error;
 use super::printable;
 use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, SetName, StoredRollout, WaitsFor};
 
@@ -25,7 +25,7 @@ pub(super) enum OperatorAction {
 /// Which steps of the rollout `muster rollout promote` approves.
 #[derive(Debug)]
 pub(super) enum ApprovedSteps {
-    /// The current step, which waits for an approval.
+    /// The step that waits for an approval.
     Waiting,
     /// The step with this name.
     Named(String),
@@ -58,28 +58,28 @@ pub(super) fn plan_change(
     snapshot: &RolloutSnapshot,
 ) -> anyhow::Result<PlannedChange> {
     if !snapshot.is_served {
-        return Err(not_served());
+        return Err(not_served_error());
     }
     if snapshot.has_stale_rollout {
-        return Err(stale_rollout(snapshot));
+        return Err(stale_rollout_error(snapshot));
     }
-    if snapshot.is_refused() {
+    if snapshot.is_refused_in_assist_mode() {
         bail!("{} is not rolled out by a policy (NotOnDelete): {NOT_ON_DELETE_MESSAGE}", snapshot.set);
     }
     match action {
-        OperatorAction::Pause => pause(snapshot),
-        OperatorAction::Resume => resume(snapshot),
-        OperatorAction::Promote(steps) => promote(snapshot, steps),
-        OperatorAction::Abort => abort(snapshot),
-        OperatorAction::Retry => retry(snapshot),
+        OperatorAction::Pause => plan_pause(snapshot),
+        OperatorAction::Resume => plan_resume(snapshot),
+        OperatorAction::Promote(steps) => plan_promote(snapshot, steps),
+        OperatorAction::Abort => plan_abort(snapshot),
+        OperatorAction::Retry => plan_retry(snapshot),
         OperatorAction::Report { check, result, message } => {
-            report(snapshot, check, result, message.as_deref())
+            plan_report(snapshot, check, result, message.as_deref())
         }
     }
 }
 
 /// Returns the error for a DaemonRollout that is left from a deleted DaemonSet of the same name.
-fn stale_rollout(snapshot: &RolloutSnapshot) -> anyhow::Error {
+fn stale_rollout_error(snapshot: &RolloutSnapshot) -> anyhow::Error {
     anyhow!(
         "the DaemonRollout {} belongs to a deleted DaemonSet of the same name: try again when the garbage collector has \
          deleted it",
@@ -87,9 +87,9 @@ fn stale_rollout(snapshot: &RolloutSnapshot) -> anyhow::Error {
     )
 }
 
-/// Plans a pause of the rollout. Without a DaemonRollout, the change creates one. Fails if an operator has already
+/// Plans a pause of the rollout. If there is no DaemonRollout, the write creates one. Fails if an operator has already
 /// paused the rollout.
-fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+fn plan_pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let resume = format!("`{}` ends the pause.", set.command("resume", ""));
     let spec = json!({"paused": true});
@@ -108,11 +108,12 @@ fn pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
         bail!("{set} is already paused: `{}` ends the pause", set.command("resume", ""));
     }
     let follows = pause_effect(snapshot, &rollout.status.phase);
-    let summary = format!("paused at {}", current_text(rollout));
+    let summary = format!("paused at {}", current_revision_text(rollout));
     Ok(PlannedChange { spec, summary, consequences: vec![follows, resume] })
 }
 
-/// Returns a sentence that says what a pause holds in this phase. In assist mode it holds no node whose pod goes.
+/// Returns the line of output that says what a pause does in this phase. In assist mode, the line says that a pause
+/// does not hold nodes that join the cluster or lose their pod.
 fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
     let held = match phase {
         RolloutPhase::RollingBack => "The rollback stops: no node returns to the stable revision.",
@@ -124,17 +125,17 @@ fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
         _ => "No pod is replaced. Failures are still counted.",
     };
     let newest = "a node that joins, or whose pod goes, gets the newest revision all the same.";
-    match snapshot.mode() {
+    match snapshot.controller_mode() {
         ControllerMode::Own => held.to_owned(),
         ControllerMode::Assist => format!("{replaced} In assist mode {newest}"),
         ControllerMode::Unknown => format!("{held} If the controller runs in assist mode, {newest}"),
     }
 }
 
-/// Returns what `muster rollout abort` does, for a list of commands.
+/// Returns a line that names the command `muster rollout abort` and says what it does.
 pub(super) fn abort_hint(snapshot: &RolloutSnapshot) -> String {
     let command = snapshot.set.command("abort", "");
-    match snapshot.mode() {
+    match snapshot.controller_mode() {
         ControllerMode::Own => format!("`{command}` returns all nodes to the stable revision"),
         ControllerMode::Assist => {
             format!("`{command}` stops the rollout; only a reverted template rolls back")
@@ -148,10 +149,10 @@ pub(super) fn abort_hint(snapshot: &RolloutSnapshot) -> String {
 }
 
 /// Plans the end of an operator's pause. Fails if no operator has paused the rollout.
-fn resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+fn plan_resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let Some(rollout) = snapshot.rollout.as_ref().filter(|it| it.spec.paused) else {
-        bail!("{set} is not paused by an operator: {}", other_pause(snapshot));
+        bail!("{set} is not paused by an operator: {}", policy_pause_hint(snapshot));
     };
     let status = &rollout.status;
     let follows = match (&status.phase, &status.step) {
@@ -166,12 +167,13 @@ fn resume(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     if snapshot.policy.as_ref().is_some_and(|it| it.paused) {
         consequences.push("Its policy pauses it too: set spec.paused of the policy to false.".into());
     }
-    let summary = format!("resumed at {}", current_text(rollout));
+    let summary = format!("resumed at {}", current_revision_text(rollout));
     Ok(PlannedChange { spec: json!({"paused": false}), summary, consequences })
 }
 
-/// Returns a hint for a rollout that no operator has paused: whether its policy holds it, and what to do.
-fn other_pause(snapshot: &RolloutSnapshot) -> String {
+/// Returns a hint for a rollout that no operator has paused: how to end a pause by the policy, or which command shows
+/// the state of the rollout.
+fn policy_pause_hint(snapshot: &RolloutSnapshot) -> String {
     let rollout = snapshot.rollout.as_ref();
     match rollout.filter(|it| it.status.paused).and_then(|it| it.status.policy.as_ref()) {
         Some(policy) if snapshot.policy.as_ref().is_some_and(|it| it.paused) => {
@@ -188,10 +190,10 @@ fn other_pause(snapshot: &RolloutSnapshot) -> String {
 }
 
 /// Plans the approval of one step, or of all steps, of the current revision. Fails if there is nothing to approve.
-fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed_rollout(snapshot, "approve")?;
+fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
+    let (rollout, current) = rollout_with_status(snapshot, "approve")?;
     let (set, status) = (&snapshot.set, &rollout.status);
-    let revision = current_text(rollout);
+    let revision = current_revision_text(rollout);
     match status.phase {
         RolloutPhase::Complete => bail!("nothing to approve: {revision} of {set} is complete"),
         RolloutPhase::RollingBack | RolloutPhase::RolledBack => bail!(
@@ -257,8 +259,9 @@ fn promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<
     Ok(PlannedChange { spec, summary, consequences })
 }
 
-/// Fails unless the approval lets a stopped rollout go on: it must approve all steps of a revision that has not failed.
-/// A rollout stops without a failure when its policy was deleted, and then there are no steps to approve one by one.
+/// Fails unless the approval lets a stopped rollout continue: it must approve all steps of a revision that has not
+/// failed. A rollout stops without a failure when its policy was deleted. Then there are no steps to approve one by
+/// one. Also fails if the revisions could not be read.
 fn check_stopped_promotion(
     snapshot: &RolloutSnapshot,
     rollout: &StoredRollout,
@@ -296,14 +299,15 @@ fn check_step_name(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Whether the policy requires that an operator approves the step with this name.
+/// Whether the policy requires that an operator approves the step with this name. False if the policy could not be
+/// read.
 fn needs_approval(snapshot: &RolloutSnapshot, name: &str) -> bool {
     let steps = snapshot.policy.iter().flat_map(|it| &it.steps);
     steps.into_iter().any(|it| it.name == name && it.approval == ApprovalMode::Manual)
 }
 
-/// Returns the name of the step after the one with this name. `None` after the last step, or if the policy could not be
-/// read.
+/// Returns the name of the step after the one with this name. `None` after the last step, if the policy has no such
+/// step, or if the policy could not be read.
 fn next_step<'a>(snapshot: &'a RolloutSnapshot, name: &str) -> Option<&'a str> {
     let steps = &snapshot.policy.as_ref()?.steps;
     let index = steps.iter().position(|it| it.name == name)?;
@@ -319,10 +323,10 @@ fn pause_note(snapshot: &RolloutSnapshot) -> Option<String> {
 
 /// Plans the abort of the rollout of the current revision. Also ends an operator's pause, which would stop the
 /// rollback. Fails if there is nothing to abort.
-fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed_rollout(snapshot, "abort")?;
+fn plan_abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+    let (rollout, current) = rollout_with_status(snapshot, "abort")?;
     let (set, status) = (&snapshot.set, &rollout.status);
-    let revision = current_text(rollout);
+    let revision = current_revision_text(rollout);
     match status.phase {
         RolloutPhase::Complete => bail!(
             "nothing to abort: {revision} of {set} is complete: `kubectl rollout undo ds/{} -n {}` returns to the one before",
@@ -330,7 +334,7 @@ fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
             set.namespace
         ),
         RolloutPhase::RolledBack => bail!("nothing to abort: {set} has returned to the stable revision"),
-        RolloutPhase::Stopped if snapshot.has_stopped_for_good() => {
+        RolloutPhase::Stopped if snapshot.is_bad_in_assist_mode() => {
             bail!(
                 "nothing to abort: {revision} of {set} has the verdict Bad, and assist mode cannot roll back: revert the template"
             )
@@ -341,7 +345,7 @@ fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
         _ => {}
     }
     let mut spec = json!({"abort": {"revision": current.revision}});
-    let mode = snapshot.mode();
+    let mode = snapshot.controller_mode();
     let mut consequences = vec![match &status.stable {
         _ if mode == ControllerMode::Assist => {
             "The rollout stops, and nodes keep their pods: assist mode cannot roll back.".to_owned()
@@ -379,14 +383,15 @@ fn abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary: format!("aborted {revision}"), consequences })
 }
 
-/// Plans a new attempt of a failed rollout. Fails if the rollout has not failed, or if a retry is already requested.
-fn retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+/// Plans a new attempt of a failed rollout. The change also removes the requests of the last attempt. Fails if the
+/// rollout has not failed, or if a retry is already requested.
+fn plan_retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if snapshot.rollout.is_none() {
-        return retry_without_rollout(snapshot);
+        return plan_retry_without_rollout(snapshot);
     }
-    let (rollout, current) = observed_rollout(snapshot, "retry")?;
-    let (status, revision) = (&rollout.status, current_text(rollout));
+    let (rollout, current) = rollout_with_status(snapshot, "retry")?;
+    let (status, revision) = (&rollout.status, current_revision_text(rollout));
     let is_failed =
         matches!(status.phase, RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack);
     if !is_failed {
@@ -418,7 +423,7 @@ fn retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
 
 /// Plans a new attempt for a DaemonSet whose DaemonRollout was deleted. Fails unless the current revision has the
 /// verdict `Bad`.
-fn retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
+fn plan_retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     let newest = snapshot.newest_revision();
     let Some(bad) = newest.filter(|it| it.is_bad()) else {
@@ -436,17 +441,17 @@ fn retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedCh
     })
 }
 
-/// Plans a report of the result of an external check for the current revision. Fails if the rollout has ended, or if
-/// the policy has no such external check.
-fn report(
+/// Plans a report of the result of an external check for the current revision. Fails if the rollout has ended or
+/// failed, or if the policy has no external check of this name.
+fn plan_report(
     snapshot: &RolloutSnapshot,
     check: &str,
     result: &ReportedResult,
     message: Option<&str>,
 ) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = observed_rollout(snapshot, "report on")?;
+    let (rollout, current) = rollout_with_status(snapshot, "report on")?;
     let (set, status) = (&snapshot.set, &rollout.status);
-    let revision = current_text(rollout);
+    let revision = current_revision_text(rollout);
     let is_ended = matches!(
         status.phase,
         RolloutPhase::Complete | RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack
@@ -477,7 +482,7 @@ fn report(
         result: result.clone(),
         message: message.map(str::to_owned),
     });
-    let follows = match (result, snapshot.mode()) {
+    let follows = match (result, snapshot.controller_mode()) {
         (ReportedResult::Pass, _) => "The check no longer keeps a step from passing.",
         (_, ControllerMode::Assist) => {
             "The revision fails, and the rollout stops; only a reverted template rolls back."
@@ -497,10 +502,10 @@ fn report(
 pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if !snapshot.is_served {
-        return Err(not_served());
+        return Err(not_served_error());
     }
     if snapshot.has_stale_rollout {
-        return Err(stale_rollout(snapshot));
+        return Err(stale_rollout_error(snapshot));
     }
     let rollout = snapshot.rollout.as_ref();
     let rollout = rollout.ok_or_else(|| anyhow!("nothing to forget: {set} has no DaemonRollout"))?;
@@ -516,7 +521,7 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
             set.command("retry", "")
         ));
     } else if rollout.status.phase != RolloutPhase::Complete && rollout.status.policy.is_none() {
-        consequences.push(match snapshot.strategy() {
+        consequences.push(match snapshot.update_strategy() {
             "OnDelete" => "Outdated pods stay until they are deleted.".to_owned(),
             _ => "All nodes get the current revision.".to_owned(),
         });
@@ -530,13 +535,13 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
         None if is_bad => "No policy applies: then the DaemonSet follows its update strategy.".to_owned(),
         None => "No policy applies: the DaemonSet follows its update strategy.".to_owned(),
     });
-    let summary = format!("DaemonRollout deleted at {}", current_text(rollout));
+    let summary = format!("DaemonRollout deleted at {}", current_revision_text(rollout));
     Ok(PlannedChange { spec: Value::Null, summary, consequences })
 }
 
 /// Returns the DaemonRollout and its current revision. Fails if there is no DaemonRollout, or if the controller has not
 /// written its status yet. `verb` is what the operator wants to do, for the error message.
-fn observed_rollout<'a>(
+fn rollout_with_status<'a>(
     snapshot: &'a RolloutSnapshot,
     verb: &str,
 ) -> anyhow::Result<(&'a StoredRollout, &'a RevisionRef)> {
@@ -555,7 +560,7 @@ fn observed_rollout<'a>(
 }
 
 /// Formats the number and hash of the current revision, or says that it is not recorded yet.
-fn current_text(rollout: &StoredRollout) -> String {
+fn current_revision_text(rollout: &StoredRollout) -> String {
     match rollout.current() {
         Some(current) => revision_text(current.number, &current.revision),
         None => "a revision that is not recorded yet".to_owned(),

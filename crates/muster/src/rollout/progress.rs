@@ -16,7 +16,7 @@ const LISTED_FAILURES_MAX: usize = 20;
 /// Width of the first column of the text output, which has labels such as `revision` and `nodes`.
 const LABEL_WIDTH: usize = 12;
 
-/// What is different in assist mode, in which kube-controller-manager creates the pods.
+/// Part of the output: what is different in assist mode, in which kube-controller-manager creates the pods.
 const ASSIST_EFFECT: &str =
     "a node that joins, or whose pod goes, gets the newest revision; there is no rollback";
 
@@ -66,8 +66,8 @@ fn is_of_newest_revision(snapshot: &RolloutSnapshot, rollout: &StoredRollout) ->
     newest.is_some_and(|newest| rollout.current().is_some_and(|it| it.revision == newest.hash))
 }
 
-/// Returns one line with the phase, step and message of a rollout. Without a DaemonRollout, the line has the node
-/// counts of the DaemonSet.
+/// Returns one line with the phase, step and message of a rollout. If there is no DaemonRollout, the line has the node
+/// counts of the DaemonSet instead.
 pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     let Some(rollout) = &snapshot.rollout else {
         let [desired, updated, available, _] =
@@ -85,7 +85,8 @@ pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     line
 }
 
-/// Formats the phase and the step of a rollout: `Soaking, step canary (1 of 3)`.
+/// Formats the phase and the step of a rollout: `Soaking, step canary (1 of 3)`. Returns `no status yet` if the
+/// controller has not written the status.
 fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     if rollout.current().is_none() {
         return "no status yet".to_owned();
@@ -107,9 +108,9 @@ fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     text
 }
 
-/// Returns the output of `muster rollout status`.
+/// Returns the text output of `muster rollout status`.
 pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
-    let Some(rollout) = &snapshot.rollout else { return set_text(snapshot) };
+    let Some(rollout) = &snapshot.rollout else { return text_without_rollout(snapshot) };
     let status = &rollout.status;
     let mut text = format!("{}: {}\n", snapshot.set, headline(snapshot, rollout));
     if !status.message.is_empty() {
@@ -135,8 +136,10 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
         Some(policy) => add("policy", format!("{} {}", printable(&policy.kind), printable(&policy.name))),
         None => add("policy", "none".to_owned()),
     }
-    match snapshot.mode() {
-        _ if snapshot.is_refused() => add("refused", format!("NotOnDelete: {NOT_ON_DELETE_MESSAGE}")),
+    match snapshot.controller_mode() {
+        _ if snapshot.is_refused_in_assist_mode() => {
+            add("refused", format!("NotOnDelete: {NOT_ON_DELETE_MESSAGE}"))
+        }
         ControllerMode::Own => {}
         ControllerMode::Assist => add("mode", format!("assist: {ASSIST_EFFECT}")),
         ControllerMode::Unknown => add("mode", format!("not known; in assist mode {ASSIST_EFFECT}")),
@@ -150,7 +153,7 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
         ),
     );
     if 0 < nodes.unassigned {
-        let counted = match snapshot.mode() {
+        let counted = match snapshot.controller_mode() {
             ControllerMode::Assist => ", counted in the step and in the failures",
             _ => "",
         };
@@ -248,7 +251,7 @@ fn next_lines(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> Vec<String
             lines.push(format!("`{}` updates the other nodes too", set.command("promote", "--full")));
             lines.push(abort);
         }
-        RolloutPhase::Stopped if snapshot.has_stopped_for_good() => {
+        RolloutPhase::Stopped if snapshot.is_bad_in_assist_mode() => {
             lines.extend(["revert or change the template, or:".into(), retry]);
         }
         RolloutPhase::Stopped
@@ -292,8 +295,9 @@ fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Returns how to continue a rollout that its policy holds. If the policy sets `paused`, the text says how to unset it.
-/// If the policy has windows, the text says that the next window continues the rollout.
+/// Returns how a rollout continues that its policy pauses. If the policy sets `paused`, the text says how to unset it.
+/// If the policy has windows, the text says that the next window continues the rollout. Otherwise the text refers to
+/// the conditions of the policy.
 fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -> String {
     let policy = status.policy.as_ref();
     let name =
@@ -306,9 +310,9 @@ fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -
 }
 
 /// Returns the output of `muster rollout status` for a DaemonSet that has no DaemonRollout.
-fn set_text(snapshot: &RolloutSnapshot) -> String {
+fn text_without_rollout(snapshot: &RolloutSnapshot) -> String {
     let Some(set) = &snapshot.daemon_set else { return String::new() };
-    let strategy = snapshot.strategy();
+    let strategy = snapshot.update_strategy();
     let [desired, updated, available, unavailable] = set_counts(set);
     let is_held = snapshot.newest_revision().is_some_and(RevisionRecord::is_bad);
     let state = if is_held {
@@ -330,7 +334,7 @@ fn set_text(snapshot: &RolloutSnapshot) -> String {
         "nodes",
         format!("{desired} desired: {updated} updated, {available} available, {unavailable} unavailable"),
     );
-    if snapshot.is_refused() {
+    if snapshot.is_refused_in_assist_mode() {
         add("refused", format!("NotOnDelete: {NOT_ON_DELETE_MESSAGE}"));
     }
     if is_held {
@@ -343,7 +347,8 @@ fn set_text(snapshot: &RolloutSnapshot) -> String {
     text
 }
 
-/// Returns how to continue a DaemonSet without a DaemonRollout whose current revision has the verdict `Bad`.
+/// Returns what a user can do about a DaemonSet that has no DaemonRollout and whose current revision has the verdict
+/// `Bad`.
 fn held_text(snapshot: &RolloutSnapshot) -> String {
     let retry = snapshot.set.command("retry", "");
     format!("no pod is replaced: change the template, or `{retry}` starts the revision again")

@@ -15,7 +15,7 @@ use muster_api::well_known::{
 use muster_control::ControllerMode;
 use serde_json::Value;
 
-use super::{printable, text_of};
+use super::{printable, string_at};
 
 /// Namespace and name of a DaemonSet. Its DaemonRollout has the same namespace and name.
 #[derive(Debug, Clone)]
@@ -32,8 +32,8 @@ impl SetName {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns a command line to suggest to the user: `muster rollout VERB ds/NAME`, followed by `words` as further
-    /// arguments.
+    /// Returns a command line to suggest to the user: `muster rollout VERB ds/NAME`, followed by the arguments in
+    /// `words` and, if the user gave it, the namespace.
     pub(super) fn command(&self, verb: &str, words: &str) -> String {
         let mut command = format!("muster rollout {verb} ds/{}", self.name);
         if !words.is_empty() {
@@ -60,7 +60,7 @@ impl fmt::Display for SetName {
 #[derive(Debug)]
 pub(super) struct RolloutSnapshot {
     pub(super) set: SetName,
-    /// The DaemonRollout. `None` if the DaemonSet has none.
+    /// The DaemonRollout that belongs to the DaemonSet. `None` if there is none.
     pub(super) rollout: Option<StoredRollout>,
     /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists.
     pub(super) has_stale_rollout: bool,
@@ -96,8 +96,8 @@ impl StoredRollout {
         let status = part("status").map(|it| serde_json::from_value(it.clone())).transpose();
         let newer = "a newer version of muster may have written it";
         Ok(Self {
-            uid: text_of(&object, "/metadata/uid"),
-            resource_version: text_of(&object, "/metadata/resourceVersion"),
+            uid: string_at(&object, "/metadata/uid"),
+            resource_version: string_at(&object, "/metadata/resourceVersion"),
             generation: object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
             spec: spec
                 .with_context(|| format!("the spec of the DaemonRollout is unreadable: {newer}"))?
@@ -155,32 +155,33 @@ pub(super) const ALL_STEPS: &str = "*";
 pub(super) enum WaitsFor<'a> {
     /// An operator must approve this step.
     Approval { step: &'a str },
-    /// A check must pass. `is_external` is whether its result is reported from outside the controller.
+    /// This check must pass. `is_external` is whether the result of the check is reported from outside the controller.
     Check { check: &'a CheckStatus, is_external: bool },
 }
 
 impl RolloutSnapshot {
-    /// Returns whether the controller runs in assist mode, as the DaemonSet shows it. Unknown if the DaemonSet was not
-    /// read.
-    pub(super) fn mode(&self) -> ControllerMode {
+    /// Returns the mode of the controller, as the `managedFields` of the DaemonSet show it. Returns
+    /// [`ControllerMode::Unknown`] if the DaemonSet was not read.
+    pub(super) fn controller_mode(&self) -> ControllerMode {
         let metadata = self.daemon_set.as_ref().map(|it| it["metadata"].to_string());
         metadata.map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it))
     }
 
     /// Whether assist mode refuses the DaemonSet, because its update strategy is not `OnDelete`.
-    pub(super) fn is_refused(&self) -> bool {
-        self.mode() == ControllerMode::Assist && self.strategy() != "OnDelete"
+    pub(super) fn is_refused_in_assist_mode(&self) -> bool {
+        self.controller_mode() == ControllerMode::Assist && self.update_strategy() != "OnDelete"
     }
 
-    /// Whether a stopped rollout cannot be rolled back by an abort: in assist mode, if its revision has the verdict
-    /// `Bad`.
-    pub(super) fn has_stopped_for_good(&self) -> bool {
+    /// Whether the controller runs in assist mode and the current revision has the verdict `Bad`. An abort of its
+    /// stopped rollout would then have no effect.
+    pub(super) fn is_bad_in_assist_mode(&self) -> bool {
         let is_bad = self.newest_revision().is_some_and(RevisionRecord::is_bad);
-        self.mode() == ControllerMode::Assist && is_bad
+        self.controller_mode() == ControllerMode::Assist && is_bad
     }
 
-    /// Returns the type of the update strategy of the DaemonSet.
-    pub(super) fn strategy(&self) -> &str {
+    /// Returns the type of the update strategy of the DaemonSet. Returns the default `RollingUpdate` if the DaemonSet
+    /// was not read.
+    pub(super) fn update_strategy(&self) -> &str {
         let strategy = self.daemon_set.as_ref().and_then(|it| it.pointer("/spec/updateStrategy/type"));
         strategy.and_then(Value::as_str).unwrap_or("RollingUpdate")
     }
@@ -199,15 +200,15 @@ impl RolloutSnapshot {
         Some(WaitsFor::Approval { step })
     }
 
-    /// Whether the result of this check is reported from outside the controller. `None` if the policy has no such
-    /// check, or could not be read.
+    /// Whether the check with this name is external, that is, its result is reported from outside the controller.
+    /// `None` if the policy has no such check, or could not be read.
     pub(super) fn is_external(&self, check: &str) -> Option<bool> {
         let checks = &self.policy.as_ref()?.checks;
         checks.iter().find(|it| it.name == check).map(|it| it.external.is_some())
     }
 
     /// Returns the revision of the DaemonSet's current template, which has the highest number. `None` if the controller
-    /// has not observed the template yet, or if the DaemonSet was not read.
+    /// has not observed the template yet, or if the DaemonSet or its revisions were not read.
     pub(super) fn newest_revision(&self) -> Option<&RevisionRecord> {
         let set = self.daemon_set.as_ref()?;
         let generation = set.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();

@@ -61,7 +61,7 @@ impl ScriptedServer {
 
     /// Sends a request of an operator, and compares the HTTP requests and the output.
     async fn check(&self, action: &OperatorAction, dry_run: bool, expected: Expect) {
-        let said = match request(&self.api(), action, dry_run).await {
+        let said = match submit_request(&self.api(), action, dry_run).await {
             Ok(text) => text,
             Err(error) => format!("error: {error:#}\n"),
         };
@@ -429,7 +429,7 @@ async fn assist_mode_refuses_a_set_that_is_not_on_delete() {
         error: DaemonSet logging/web is not rolled out by a policy (NotOnDelete): kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
     "#]]).await;
     let server = ScriptedServer::new(vec![missing(), revisions("")]).with_set(200, refused());
-    let snapshot = server.api().read_with_set().await.unwrap();
+    let snapshot = server.api().read_all().await.unwrap();
     expect![[r#"
         DaemonSet logging/web: no DaemonRollout, it follows its update strategy RollingUpdate
 
@@ -497,7 +497,7 @@ async fn a_stopped_rollout_goes_on_if_its_revision_has_not_failed() {
     "#]]).await;
 
     let server = ScriptedServer::new(vec![stopped(), revisions("")]);
-    let snapshot = server.api().read_with_set().await.unwrap();
+    let snapshot = server.api().read_all().await.unwrap();
     expect![[r#"
         DaemonSet logging/web: Stopped
         the policy was deleted or no longer selects the DaemonSet
@@ -538,7 +538,7 @@ async fn the_daemonrollout_of_a_deleted_daemonset_counts_as_not_there() {
             .await;
     }
     let server = ScriptedServer::new(vec![stale(), revisions("")]);
-    let snapshot = server.api().read_with_set().await.unwrap();
+    let snapshot = server.api().read_all().await.unwrap();
     expect![[r#"
         DaemonSet logging/web: no DaemonRollout, it follows its update strategy RollingUpdate
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use muster_agent::join::has_valid_certificate;
 use muster_agent::local_node::LocalNode;
-use muster_agent::runtime::{Cri, Runtime as _, v1::ContainerState};
+use muster_agent::runtime::{CriClient, Runtime as _, v1::ContainerState};
 use serde_json::{Value, json};
 
 use crate::bed::{IMAGE, daemon_set};
@@ -236,8 +236,8 @@ fn write_static_pod(place: &LocalNode, name: &str) {
 /// Those that run, as the runtime has them: name, how often each was begun again, and which it is.
 fn containers(place: &LocalNode) -> Vec<(String, String)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listed =
-        runtime.block_on(async { Cri::connect(&place.containerd_socket()).list_containers(None).await });
+    let listed = runtime
+        .block_on(async { CriClient::connect_lazy(&place.containerd_socket()).list_containers(None).await });
     let running = ContainerState::ContainerRunning as i32;
     let mut all: Vec<_> = listed
         .unwrap_or_default()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use muster_agent::image;
 use muster_agent::local_node::{self, LocalCluster, LocalNode};
-use muster_agent::runtime::{Cri, Runtime as _};
+use muster_agent::runtime::{CriClient, Runtime as _};
 use serde_json::Value;
 
 use crate::bed::{PATIENCE, archive, cannot, daemon_set, muster, wait_for};
@@ -164,7 +164,7 @@ fn a_missing_sandbox_image_is_brought_along() {
     let Some((_running, _, places)) = machines("pause", 1) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let containerd = Cri::connect(&places[0].containerd_socket());
+        let containerd = CriClient::connect_lazy(&places[0].containerd_socket());
         let wanted = containerd.sandbox_image().await.unwrap().expect("containerd names its sandbox image");
         containerd.remove_image(&wanted).await.unwrap();
         assert!(containerd.image_status(&wanted).await.unwrap().is_none());

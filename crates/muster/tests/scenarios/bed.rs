@@ -21,7 +21,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_control::{
-    Binding, ControllerExit, LeaderElectionConfig, Lease, NodeLifecycleConfig, Options, PlanObserver,
+    Binding, ControllerExit, LeaderElectionConfig, LeaseConfig, NodeLifecycleConfig, Options, PlanObserver,
     PlanProgress, Settings,
 };
 use muster_engine::daemonset::facts::Kind;
@@ -217,7 +217,7 @@ impl Bed {
                 delivered.clone(),
             );
             drop(on_thread);
-            let lease = election.map(|election| Lease {
+            let lease = election.map(|election| LeaseConfig {
                 namespace: "kube-system".to_owned(),
                 name: "scenario".to_owned(),
                 identity: format!("{replica}-{life}"),

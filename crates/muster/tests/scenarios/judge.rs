@@ -473,5 +473,5 @@ pub(crate) fn change(of: Of, line: &str) -> Option<Change> {
 
 /// What a witness must keep of the facts to be judged later.
 pub(crate) fn snapshot(planner: &muster_engine::daemonset::planner::Planner) -> BTreeMap<Kind, u64> {
-    Kind::ALL.into_iter().map(|kind| (kind, planner.seen(kind))).collect()
+    Kind::ALL.into_iter().map(|kind| (kind, planner.observed_version(kind))).collect()
 }

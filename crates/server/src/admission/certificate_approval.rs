@@ -22,9 +22,9 @@ pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver
 
 /// Checks whether the user may create, approve or sign a CertificateSigningRequest.
 ///
-/// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate
-/// requires the verb `sign`. A request for a client certificate in the group `system:masters` is refused. A bootstrap
-/// token can request only a certificate of the node that it may join.
+/// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer. Changing its certificate or
+/// conditions through `/status` requires the verb `sign`. A request for a client certificate in the group
+/// `system:masters` is refused. A bootstrap token that names a node can request only a certificate of that node.
 /// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 ///
 /// `old` is the stored object, or `None` for a create.
@@ -80,7 +80,7 @@ pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
 }
 
 /// Sets `lastUpdateTime` and `lastTransitionTime` in the conditions of a CertificateSigningRequest where the client
-/// left them out.
+/// left them out. A condition whose status has not changed keeps its stored `lastTransitionTime`.
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -108,7 +108,7 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
             name,
             ..ResourceAttributes::default()
         };
-        authorize(access, user, &RequestAttributes::resource(verb, attributes)).is_ok()
+        authorize(access, user, &RequestAttributes::for_resource(verb, attributes)).is_ok()
     })
 }
 

@@ -1,5 +1,5 @@
-//! Sets the requester fields of a new CertificateSigningRequest from the authenticated user and drops those that the
-//! client sent. Upstream: `csrStrategy.PrepareForCreate`.
+//! Sets the fields `username`, `uid`, `groups` and `extra` of a new CertificateSigningRequest from the authenticated
+//! user. Values that the client sent are dropped. Upstream: `csrStrategy.PrepareForCreate`.
 
 use serde_json::{Value, json};
 

@@ -47,28 +47,28 @@ impl ExternalIpRange {
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };
-        let (number, width) = address_bits(range.first);
-        (range.bits <= width && network_bits(number, width, range.bits) == number).then_some(range)
+        let (number, width) = address_as_number(range.first);
+        (range.bits <= width && clear_host_bits(number, width, range.bits) == number).then_some(range)
     }
 
     /// Whether the address is in the range. An address of the other IP family is not.
     fn contains(self, address: IpAddr) -> bool {
-        let ((first, width), (number, address_width)) = (address_bits(self.first), address_bits(address));
-        width == address_width && network_bits(number, width, self.bits) == first
+        let ((first, width), (number, address_width)) =
+            (address_as_number(self.first), address_as_number(address));
+        width == address_width && clear_host_bits(number, width, self.bits) == first
     }
 }
 
-/// Returns an IP address as a number, and its width in bits (32 or 128).
-fn address_bits(address: IpAddr) -> (u128, u8) {
+/// Returns an IP address as a number, and its width in bits: 32 for IPv4, 128 for IPv6.
+fn address_as_number(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(it) => (u32::from(it).into(), 32),
         IpAddr::V6(it) => (it.into(), 128),
     }
 }
 
-/// Returns the address `number` with its host bits cleared. The address has `width` bits, and its prefix length is
-/// `bits`.
-fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
+/// Returns `number`, an address of `width` bits, with all bits after the first `bits` cleared.
+fn clear_host_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
@@ -76,8 +76,8 @@ fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
 /// Checks the external IPs that a write adds to a Service.
 ///
 /// Rule: a Service may add only external IPs in the ranges of `--allow-external-ips`. A Service keeps the external IPs
-/// that it already has, so that its other fields can be updated. Nodes write no rules for an external IP that is not
-/// allowed.
+/// that it already has, so that its other fields can be updated. The service proxy of a node ignores external IPs that
+/// are outside the ranges of its own `--allow-external-ips`.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

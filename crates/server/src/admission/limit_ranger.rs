@@ -1,5 +1,5 @@
-//! Applies the default requests and limits of a namespace's LimitRanges to new pods and enforces their constraints.
-//! Upstream: `LimitRanger`.
+//! Applies the default requests and limits of a namespace's LimitRanges to new pods, and enforces the constraints of
+//! these LimitRanges. Upstream: `LimitRanger`.
 
 use serde_json::{Map, Value, json};
 
@@ -48,7 +48,6 @@ pub(super) fn validate(
     Ok(())
 }
 
-/// Returns the LimitRanges of a namespace.
 fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let kind = Kind::builtin("", "v1", "limitranges");
     let (ranges, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
@@ -89,7 +88,7 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// Returns one error message for each constraint of a LimitRange that the pod violates.
+/// Returns an error message for each constraint of a LimitRange that a container or the pod as a whole violates.
 fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {

@@ -1,5 +1,9 @@
-//! Admission plugins, which mutate or refuse a write depending on its user and on other stored objects.
-//! [`crate::kinds::KINDS`] lists the plugins of each kind, in upstream's order.
+//! Admission plugins, which mutate or refuse writes. Unlike defaulting and validation, a plugin may depend on the user
+//! of the request and on other stored objects.
+//!
+//! [`crate::kinds::WRITABLE_KINDS`] lists the plugins of each kind, in upstream's order. [`AdmissionChain`] runs
+//! `namespace_lifecycle`, `resource_quota` and the plugins that prevent privilege escalation for all kinds, so they are
+//! not in that list.
 //!
 //! Each module is one plugin, except `resources`, which sums up the resources of a pod.
 
@@ -7,7 +11,7 @@
 mod app_armor;
 /// Authorizes the creation, approval and signing of CertificateSigningRequests.
 pub(crate) mod certificate_approval;
-/// Sets the requester fields of a CertificateSigningRequest.
+/// Sets the fields of a CertificateSigningRequest that describe the user who created it.
 mod certificate_requester;
 /// Restricts the external IPs of Services.
 mod external_ips;
@@ -17,7 +21,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 /// Refuses node addresses that belong to Services or to pods of another node.
 mod node_address;
-/// Limits the writes of a node to its Node object, its Lease and its pods.
+/// Restricts what a node may write: its Node object, its Lease, its pods, and tokens for these pods.
 pub(crate) mod node_restriction;
 /// Adds the not-ready taint to new Nodes.
 mod node_taint;
@@ -92,7 +96,7 @@ pub(crate) struct AdmissionChain {
     pub(crate) quota_charges: QuotaCharges,
     /// The ranges of external IPs that Services may use.
     pub(crate) external_ips: external_ips::AllowedExternalIps,
-    pub(crate) pod_security: pod_security::PodSecurityConfiguration,
+    pub(crate) pod_security: pod_security::PodSecurityCell,
 }
 
 impl AdmissionChain {
@@ -109,12 +113,15 @@ impl AdmissionChain {
             pod_cidrs: PodCidrAllocator::default(),
             quota_charges: QuotaCharges::default(),
             external_ips: external_ips::AllowedExternalIps::default(),
-            pod_security: pod_security::PodSecurityConfiguration::default(),
+            pod_security: pod_security::PodSecurityCell::default(),
         }
     }
 
-    /// Runs the mutating plugins, before server-owned fields are set and before validation. `object` is null for a
-    /// delete.
+    /// Runs the mutating plugins of the kind, before server-owned fields are set and before validation. `object` is
+    /// null for a delete.
+    ///
+    /// Also checks the namespace and sets server-owned timestamps. Deletes and writes to subresources get only these
+    /// two steps.
     pub(crate) async fn mutate(
         &self,
         context: &RequestContext,
@@ -152,8 +159,8 @@ impl AdmissionChain {
         Ok(())
     }
 
-    /// Checks again that the namespace exists and is not terminating. Called when the Namespace has changed during the
-    /// request.
+    /// Checks again that the namespace of a create exists and is not terminating. Called when the Namespace has changed
+    /// during the request.
     pub(crate) fn check_namespace(
         &self,
         attributes: AdmissionAttributes<'_>,
@@ -165,8 +172,9 @@ impl AdmissionChain {
     /// Runs the validating plugins on the object as it would be stored, as the last check before the commit. `object`
     /// is null for a delete.
     ///
-    /// Also adds the usage of the write to the ResourceQuotas of the namespace. Returns this charge, or `None` if no
-    /// quota applies. While the charge exists, the quota usage of the namespace is not recalculated.
+    /// Also adds the usage of the write to the ResourceQuotas of the namespace and returns this charge. Returns `None`
+    /// if the namespace has no ResourceQuota, or if the write cannot increase usage. While the charge exists, the quota
+    /// usage of the namespace is not recalculated.
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,
@@ -236,8 +244,8 @@ impl AdmissionChain {
     }
 }
 
-/// Sets the timestamps that the server owns: those of the conditions of a CertificateSigningRequest, and those of the
-/// entries of the revocation list.
+/// Sets timestamps that the server owns, if the client left them out: those of the conditions of a
+/// CertificateSigningRequest, and those of the entries of the revocation list.
 fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let AdmissionOperation::Update { old } = attributes.operation
         && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP
@@ -250,7 +258,6 @@ fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, ne
 }
 
 impl AdmissionAttributes<'_> {
-    /// Whether the write creates the object.
     fn is_create(&self) -> bool {
         matches!(self.operation, AdmissionOperation::Create)
     }
@@ -261,7 +268,7 @@ impl AdmissionAttributes<'_> {
     }
 
     /// Returns a 403 error: `pods "p" is forbidden: …`. If the object has no name, the message contains its
-    /// `generateName`.
+    /// `generateName`, or else `Unknown`.
     fn forbidden(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];

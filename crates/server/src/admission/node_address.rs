@@ -44,7 +44,9 @@ pub(super) fn validate(
             return Err(attributes.forbidden(node, &why));
         }
         let ranges = &admission.pod_cidrs;
-        if ranges.contains(address) && 1 < all.iter().filter(|it| ranges.contains(**it)).count() {
+        if ranges.is_in_cluster_range(address)
+            && 1 < all.iter().filter(|it| ranges.is_in_cluster_range(**it)).count()
+        {
             let why = "status.addresses: more than one address is in the cluster's pod range";
             return Err(attributes.forbidden(node, why));
         }

@@ -1,5 +1,5 @@
 //! Restricts the writes of a node to its Node and Lease, the status of its pods, and tokens for those pods. Upstream:
-//! NodeRestriction.
+//! `NodeRestriction`.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Domains of the labels that a node may set on its Node. Subdomains are allowed too.
+/// Domains below `kubernetes.io` in which a node may set labels on its Node. Subdomains are allowed too.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The operation of a write that [`check_node_write`] checks. `new` is the object as written, and `old` is the stored
@@ -23,11 +23,12 @@ pub(crate) enum NodeWrite<'a> {
     Delete,
 }
 
-/// Checks whether a node may perform a write.
+/// Checks whether a node may perform a write. Refuses all writes by a user in the group `system:nodes` whose name is
+/// not that of a node. Writes by users outside that group are not checked.
 ///
-/// Rule: a node may write its Node (but no taints, and only some labels), its Lease, and the status of pods bound to
-/// it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. Writes by
-/// other users are not checked.
+/// Rule: a node may write its Node (but not change taints, and set only some labels), its Lease, and the status of pods
+/// bound to it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. A
+/// kubelet certificate that it requests must have its own name. Writes to other kinds are left to RBAC.
 pub(crate) fn check_node_write(
     access: &AccessControl,
     user: &User,
@@ -106,8 +107,9 @@ fn check_pod_write(
     }
 }
 
-/// Checks a mirror pod that a node creates. The pod must belong to the node and must not reference Secrets, ConfigMaps
-/// or service accounts.
+/// Checks a mirror pod that a node creates. The pod must be bound to the node and be controlled by its Node object. It
+/// must not reference Secrets, ConfigMaps, service accounts or resource claims, and must not have volumes of the types
+/// `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the reason for the refusal.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(
@@ -170,8 +172,8 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The error is the reason for the
-/// refusal.
+/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The node must not change taints,
+/// owner references or the labels that [`forbidden_label_changes`] returns. The error is the reason for the refusal.
 fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
@@ -221,7 +223,7 @@ fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
 }
 
 /// Checks a TokenRequest by a node. The token must be bound to a pod on that node, and its audience must be one that a
-/// volume of the pod requests.
+/// volume of the pod requests. The error is the reason for the refusal.
 fn check_token_request(
     access: &AccessControl,
     node: &str,
@@ -266,8 +268,8 @@ fn check_token_request(
     ))
 }
 
-/// Checks a CertificateSigningRequest by a node for a kubelet certificate. The common name of the certificate must be
-/// the user name of the node.
+/// Checks a CertificateSigningRequest by a node. The common name of a kubelet certificate must be the user name of the
+/// node. Requests to other signers are not checked. The error is the reason for the refusal.
 fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");

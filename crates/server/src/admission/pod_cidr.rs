@@ -1,5 +1,5 @@
-//! Allocates a pod CIDR to every Node when it is created. Upstream: the node IPAM controller, which allocates it after
-//! the create.
+//! Allocates a pod CIDR to a Node when the node itself creates or updates it. Upstream: the node IPAM controller, which
+//! allocates pod CIDRs after the create.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -20,8 +20,8 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 /// Prefix length of a node's pod CIDR: 256 addresses for each node. Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
 
-/// Time for which a pod CIDR stays allocated to a Node that is not stored yet. After this time, the create of the Node
-/// has been committed or has failed.
+/// Time for which a new allocation counts even if no stored Node has the pod CIDR. After this time, the write of the
+/// Node has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes to an index, so that an allocation does not list
@@ -34,14 +34,14 @@ pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 struct PodCidrAllocations {
     /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
     cluster_range: Option<Ipv4Block>,
-    /// Number of pod CIDRs at the start of the cluster range that are never allocated automatically, because nodes
-    /// choose them.
+    /// Number of pod CIDRs at the start of the cluster range that are never allocated automatically. They are reserved
+    /// for nodes that choose their pod CIDR.
     reserved: u32,
     /// Revision of the store up to which `allocated` includes all changes of Nodes. `None` before the first sync.
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Block>>,
-    /// Pod CIDRs allocated to Nodes that are not stored yet, with the time of allocation, by Node name.
+    /// Recent allocations, with the time of allocation, by Node name. The Node may not be stored yet.
     pending: HashMap<String, (Ipv4Block, Timestamp)>,
 }
 
@@ -54,7 +54,8 @@ struct Ipv4Block {
 
 impl PodCidrAllocator {
     /// Sets the cluster range from which pod CIDRs are allocated, and the number of reserved pod CIDRs at its start.
-    /// Fails if `range` is not a CIDR, is too small, or overlaps the Service range.
+    /// Fails if `range` is not an IPv4 CIDR, if its prefix length is not between 8 and 24, or if it overlaps the
+    /// Service range.
     pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         let block = Ipv4Block::parse(range).filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length));
         let block = block.ok_or_else(|| {
@@ -68,8 +69,9 @@ impl PodCidrAllocator {
         Ok(())
     }
 
-    /// Whether the address is in the cluster range from which pod CIDRs are allocated.
-    pub(super) fn contains(&self, address: Ipv4Addr) -> bool {
+    /// Whether the address is in the cluster range from which pod CIDRs are allocated. `false` if the cluster allocates
+    /// no pod CIDRs.
+    pub(super) fn is_in_cluster_range(&self, address: Ipv4Addr) -> bool {
         let allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         allocations
             .cluster_range
@@ -94,9 +96,9 @@ impl PodCidrAllocator {
 
 /// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.
 ///
-/// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A pod CIDR that the node chooses
-/// must be in the cluster range, because all other nodes route that pod CIDR to this node. For the same reason, it must
-/// not overlap the pod CIDR or the address of another node. Other users may set any pod CIDR.
+/// Rule: a node that writes its Node without a pod CIDR gets the lowest free one, or none if all are in use. A pod CIDR
+/// that the node chooses must be in the cluster range, because all other nodes route that pod CIDR to this node. For
+/// the same reason, it must not overlap the pod CIDR or the address of another node. Other users may set any pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -197,13 +199,15 @@ impl PodCidrAllocations {
         blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
 
-    /// Applies the changes of stored Nodes since `synced_revision`, and drops expired pending allocations.
+    /// Applies the changes of stored Nodes since `synced_revision` to `allocated`, and drops expired allocations from
+    /// `pending`. Rebuilds `allocated` from all stored Nodes on the first call, and if the store no longer has the
+    /// changes.
     fn sync_nodes(&mut self, admission: &AdmissionChain, now: Timestamp) {
         self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "nodes");
         let changes = self
             .synced_revision
-            .and_then(|seen| admission.storage.events_since(&kind.key_prefix(None), seen).ok());
+            .and_then(|seen| admission.storage.events_since(&kind.store_key_prefix(None), seen).ok());
         let Some((events, revision)) = changes else {
             let (nodes, revision) = admission.storage.list(kind, None, &ObjectSelector::default());
             self.allocated.clear();
@@ -245,7 +249,7 @@ impl Ipv4Block {
         (block.prefix_length <= 32 && block.first & !block.network_mask() == 0).then_some(block)
     }
 
-    /// Returns the mask that selects the network prefix of an address.
+    /// Returns a mask with the bits of the network prefix set.
     fn network_mask(self) -> u32 {
         u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0)
     }

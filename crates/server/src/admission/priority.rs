@@ -10,8 +10,11 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from the PriorityClass that
-/// it names. If it names none, sets them from the default PriorityClass. An update that leaves out `priority` or
-/// `preemptionPolicy` keeps the stored value.
+/// the pod names, or else from the default PriorityClass. Without a default PriorityClass, the priority is 0. An update
+/// that leaves out `priority` or `preemptionPolicy` keeps the stored value.
+///
+/// Refuses a new pod whose PriorityClass does not exist, or whose `priority` or `preemptionPolicy` differs from that of
+/// its PriorityClass.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -106,7 +109,6 @@ fn priority_class_fields(class: &Value) -> (String, i64, Option<String>) {
     )
 }
 
-/// Returns the kind PriorityClass.
 fn priority_class_kind() -> &'static Kind {
     Kind::builtin("scheduling.k8s.io", "v1", "priorityclasses")
 }

@@ -10,7 +10,8 @@ use crate::kinds::Kind;
 use crate::request::{MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User};
 use crate::unstructured::list_at;
 
-/// Checks whether the user may write a role or a binding.
+/// Checks whether the user may write a role or a binding. Writes by members of `system:masters`, and updates of only
+/// garbage collection fields, are not checked.
 ///
 /// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
@@ -25,7 +26,7 @@ pub(crate) fn check_rbac_write(
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    if user.is_in_group(MASTERS_GROUP) || old.is_some_and(|old| is_only_mutating_gc_fields(new, old)) {
+    if user.is_in_group(MASTERS_GROUP) || old.is_some_and(|old| changes_only_gc_fields(new, old)) {
         return Ok(());
     }
     let namespace = target.namespace.as_deref().unwrap_or_default();
@@ -38,7 +39,7 @@ pub(crate) fn check_rbac_write(
             name: name.to_owned(),
             ..ResourceAttributes::default()
         };
-        authorize(access, user, &RequestAttributes::resource(verb, attributes)).is_ok()
+        authorize(access, user, &RequestAttributes::for_resource(verb, attributes)).is_ok()
     };
     let rbac_object =
         RBAC_RESOURCES.iter().find(|(plural, _)| *plural == target.kind.plural).map(|(_, object)| *object);
@@ -68,9 +69,9 @@ pub(crate) fn check_rbac_write(
     check_permissions_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }
 
-/// Whether an update changes only fields that garbage collection and server-side apply use. Upstream:
+/// Whether an update changes only `finalizers`, `ownerReferences`, `managedFields` and `resourceVersion`. Upstream:
 /// `IsOnlyMutatingGCFields`.
-fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
+fn changes_only_gc_fields(new: &Value, old: &Value) -> bool {
     let bare = |it: &Value| {
         let mut it = it.clone();
         if let Some(meta) = it["metadata"].as_object_mut() {

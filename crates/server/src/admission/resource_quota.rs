@@ -1,9 +1,10 @@
 //! Enforces ResourceQuotas and updates their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
 //! quota controller.
 //!
-//! Before a write is committed, it is charged to `status.used` of the matching quotas. The charge is a
-//! compare-and-swap, so that two concurrent writes cannot both use the remaining quota. Deletions free quota when usage
-//! is recalculated. The usage of a namespace is not recalculated while a charged write in it is in flight.
+//! Before a write is committed, its usage is added to `status.used` of the matching quotas. This is called a charge. A
+//! charge is written with compare-and-swap, so that two concurrent writes cannot both use the remaining quota.
+//! Deletions free quota only when usage is recalculated. The usage of a namespace is not recalculated while a charged
+//! write in it is in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,8 +50,8 @@ struct QuotaChargeState {
 }
 
 /// The usage that one write has added to `status.used` of quotas before its commit. While this value exists, the usage
-/// of the namespace is not recalculated. If this value is dropped without [`QuotaCharge::commit`], the write has
-/// failed.
+/// of the namespace is not recalculated. If this value is dropped without [`QuotaCharge::commit`], the write counts as
+/// failed, and the usage of the namespace must be recalculated.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -81,7 +82,6 @@ impl QuotaCharges {
         !self.lock().in_flight.contains_key(namespace)
     }
 
-    /// Locks the shared state.
     fn lock(&self) -> MutexGuard<'_, QuotaChargeState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,7 +123,7 @@ pub(crate) trait QuotaAccessor: Sync {
 }
 
 /// Charges a write to all matching quotas of its namespace. Fails if the write would exceed a quota. Returns `None` if
-/// no quota applies.
+/// the namespace has no quota or the write cannot increase the usage of a quota.
 pub(super) async fn charge_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
@@ -132,7 +132,7 @@ pub(super) async fn charge_quotas(
     object: &Value,
 ) -> Result<Option<QuotaCharge>, ApiError> {
     let (kind, namespace) = (attributes.target.kind.storage_kind(), attributes.namespace());
-    if namespace.is_empty() || !can_change_usage(kind, attributes.operation, object) {
+    if namespace.is_empty() || !can_increase_usage(kind, attributes.operation, object) {
         return Ok(None);
     }
     let quotas = list_quotas(admission, namespace);
@@ -173,10 +173,10 @@ pub(super) async fn charge_quotas(
 }
 
 /// Returns the usage of a quota after a write. Returns `None` if the quota does not apply to the object, or if the
-/// write does not change the usage.
+/// write does not increase the usage.
 ///
-/// Rule: a write is refused if it would exceed a quota. A pod is also refused if it does not set a compute resource
-/// that a quota limits.
+/// Rule: a write is refused if it would exceed a quota, or if the current usage of the quota is unknown. A pod is also
+/// refused if it does not set a compute resource that a quota limits.
 fn usage_after_write(
     quota: &Value,
     kind: &Kind,
@@ -239,7 +239,8 @@ fn usage_after_write(
 }
 
 /// Refuses a pod if one of its containers leaves out a cpu or memory request or limit for which the quota has a
-/// maximum. `restricted` lists the resources of the quota that apply to pods.
+/// maximum. A pod with pod-level resources is not checked. `restricted` lists the resources of the quota that apply to
+/// pods.
 fn check_compute_resources_set(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
@@ -275,9 +276,9 @@ fn check_compute_resources_set(
     Err(attributes.forbidden(pod, &format!("failed quota: {quota}: must specify {}", missing.join("; "))))
 }
 
-/// Whether the write can change the usage of a quota. Creates can, and so can updates of Services and updates that set
-/// or remove `activeDeadlineSeconds` of a pod.
-fn can_change_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
+/// Whether the write can increase the usage of a quota. Creates can, and so can updates of Services, and updates that
+/// set or remove `activeDeadlineSeconds` of a pod, because other quotas then apply to the pod.
+fn can_increase_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
     match operation {
         AdmissionOperation::Create => true,
         AdmissionOperation::Update { old } if is_pod_kind(kind) => {
@@ -291,7 +292,7 @@ fn can_change_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Val
 /// Whether objects of the kind use the quota resource `resource`, such as `count/pods` or `requests.cpu`.
 fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
     if let Some(counted) = resource.strip_prefix("count/") {
-        return counted == kind.resource();
+        return counted == kind.group_resource();
     }
     if is_pod_kind(kind) {
         let compute_name = resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
@@ -310,10 +311,10 @@ fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
         && matches!(kind.plural, "configmaps" | "resourcequotas" | "secrets")
 }
 
-/// Returns the quota usage of one object.
+/// Returns the usage of one object, by quota resource such as `count/pods` or `requests.cpu`.
 fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantities {
     let mut used =
-        ResourceQuantities::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
+        ResourceQuantities::from([(format!("count/{}", kind.group_resource()), Quantity::from_units(1))]);
     if is_pod_kind(kind) {
         if !is_excluded_from_usage(object, now) {
             let (mut requests, mut limits) =
@@ -346,7 +347,8 @@ fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantiti
     used
 }
 
-/// Returns the quota usage of one pod or container with these requests and limits.
+/// Returns the usage of one pod or container with these requests and limits, by quota resource such as `pods` or
+/// `requests.cpu`.
 fn compute_resource_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> ResourceQuantities {
     let mut used = ResourceQuantities::from([("pods".to_owned(), Quantity::from_units(1))]);
     for (name, amount) in requests {
@@ -398,7 +400,8 @@ fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Whether an affinity or anti-affinity term of the pod selects pods in other namespaces.
+/// Whether an affinity or anti-affinity term of the pod sets `namespaces` or `namespaceSelector`, so that it can select
+/// pods in other namespaces.
 fn has_cross_namespace_affinity(pod: &Value) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().any(|which| {
         let affinity = &pod["spec"]["affinity"][which];
@@ -415,8 +418,8 @@ fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// Whether quota usage excludes the pod, because the pod succeeded or failed, or because its deletion timestamp has
-/// passed.
+/// Whether the pod uses no quota except `count/pods`, because the pod succeeded or failed, or because its deletion
+/// timestamp has passed.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
@@ -429,8 +432,8 @@ pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
     !admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
-/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if the
-/// usage of a quota could not be written. The caller must then retry later.
+/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if a
+/// charge is in flight or the usage of a quota could not be written. The caller must then retry later.
 pub(crate) async fn recalculate_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
@@ -490,24 +493,20 @@ fn quantities_to_json(amounts: &ResourceQuantities) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }
 
-/// Returns the ResourceQuotas of a namespace.
 fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let (quotas, _) =
         admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default());
     quotas.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Returns the kind ResourceQuota.
 fn resource_quota_kind() -> &'static Kind {
     Kind::builtin("", "v1", "resourcequotas")
 }
 
-/// Whether the kind is Pod.
 fn is_pod_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "pods"
 }
 
-/// Whether the kind is Service.
 fn is_service_kind(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "services"
 }

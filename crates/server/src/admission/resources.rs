@@ -1,4 +1,4 @@
-//! Sums of the resource requests and limits of a pod, and its QoS class.
+//! Sums of the resource requests and limits of a pod, and whether its QoS class is BestEffort.
 
 use muster_api::qos::QosClass;
 use muster_api::resources::{ResourceQuantities, override_with_pod_level, quantities_from_json};

@@ -14,7 +14,8 @@ use muster_api::resources::quantities_from_json;
 const OVERHEAD_MISMATCH_MESSAGE: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-/// Sets the overhead, node selector and tolerations of a new pod from its RuntimeClass.
+/// Sets the overhead of a new pod from its RuntimeClass, and adds the node selector and tolerations of the
+/// RuntimeClass. Refuses a pod with a different overhead or a contradictory node selector.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -54,7 +55,8 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Checks that the overhead of a new pod equals the overhead of its RuntimeClass.
+/// Checks that the overhead of a new pod equals the overhead of its RuntimeClass. A pod without a RuntimeClass must
+/// have no overhead.
 pub(super) fn validate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

@@ -25,7 +25,8 @@ const TOKEN_EXPIRATION_S: u32 = 3607;
 /// Maximum time that the creation of a pod waits for the `default` service account of a new namespace.
 const DEFAULT_ACCOUNT_WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Sets the service account of a new pod, and adds the token volume and image pull secrets of the account.
+/// Sets the service account of a new pod, and adds the token volume and image pull secrets of the account. Refuses a
+/// pod whose service account does not exist. Mirror pods are checked, but not changed.
 pub(super) async fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -61,8 +62,8 @@ pub(super) async fn mutate(
     check_mountable_secrets(attributes, &account, pod)
 }
 
-/// Finds a service account. Waits for the account `default`, because it is created after its namespace. Returns `None`
-/// if the account does not exist.
+/// Finds a service account. Returns `None` if the account does not exist. Waits up to `DEFAULT_ACCOUNT_WAIT_TIMEOUT`
+/// for the account `default`, because it is created after its namespace.
 async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
     let find =
@@ -85,8 +86,8 @@ async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -
     tokio::time::timeout(DEFAULT_ACCOUNT_WAIT_TIMEOUT, arrives).await.ok().flatten()
 }
 
-/// Adds the token volume to a pod spec, and mounts it into every container that mounts nothing else at
-/// `TOKEN_MOUNT_PATH`.
+/// Mounts the token volume into every regular and init container that mounts nothing else at `TOKEN_MOUNT_PATH`. Adds
+/// the volume to the pod spec if a container mounts it and the spec has no token volume yet.
 fn mount_token(spec: &mut Value) {
     let existing = list_at(spec, "volumes")
         .iter()
@@ -123,7 +124,7 @@ fn mount_token(spec: &mut Value) {
     }
 }
 
-/// Appends an item to an array field, creating the array if needed.
+/// Appends an item to the array in the field `name`. Creates the array if the field is absent.
 fn push_item(object: &mut Value, name: &str, item: Value) {
     match &mut object[name] {
         Value::Array(items) => items.push(item),

@@ -41,8 +41,8 @@ const STATIC_ADDRESS_COUNT: u32 = 256;
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Time for which a cluster IP or node port stays allocated to a Service that is not stored yet. After this time, the
-/// write of the Service has been committed or has failed.
+/// Time for which a new allocation counts even if no stored Service has the cluster IP or node port. After this time,
+/// the write of the Service has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates cluster IPs and node ports to Services. Applies the changes of stored Services to an index, so that an
@@ -57,8 +57,8 @@ struct ServiceAllocations {
     synced_revision: Option<Revision>,
     /// Cluster IPs and node ports of stored Services, each with the storage key of its Service.
     allocated: HashMap<AllocatedResource, String>,
-    /// Cluster IPs and node ports of Services that are not stored yet, each with the storage key of its Service and the
-    /// time of allocation.
+    /// Recent allocations, each with the storage key of its Service and the time of allocation. The Service may not be
+    /// stored yet.
     pending: HashMap<AllocatedResource, (String, Timestamp)>,
     /// Offset at which the search for the next free cluster IP begins. Offset 0 is the first address after the
     /// `STATIC_ADDRESS_COUNT` reserved addresses.
@@ -91,7 +91,7 @@ pub(super) fn mutate(
         "" => Uuid::new_v4().to_string(),
         name => name.to_owned(),
     };
-    let key = attributes.target.kind.key(attributes.target.namespace.as_deref(), &name);
+    let key = attributes.target.kind.store_key(attributes.target.namespace.as_deref(), &name);
     let mut allocator = RequestAllocator {
         allocations: &mut allocated,
         key,
@@ -174,8 +174,8 @@ struct RequestAllocator<'a> {
 }
 
 impl RequestAllocator<'_> {
-    /// Sets `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` of the Service. `old` is the stored Service,
-    /// or null for a create.
+    /// Sets `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` of the Service. If an update changes the type
+    /// to `ExternalName`, removes these fields instead. `old` is the stored Service, or null for a create.
     fn allocate_cluster_ip(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
             // A Service that becomes ExternalName releases its cluster IP. Validation refuses a new one that sets a
@@ -262,7 +262,8 @@ impl RequestAllocator<'_> {
         Ok(address)
     }
 
-    /// Allocates the cluster IP that the Service requests. Fails if it is in use or outside the range.
+    /// Allocates the cluster IP that the Service requests. Fails if it is in use or outside the range. Returns
+    /// `requested` unchanged if it is not an IPv4 address, because validation refuses it.
     fn allocate_requested_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
             let value = json!([requested]);
@@ -285,8 +286,9 @@ impl RequestAllocator<'_> {
         Ok(requested.to_owned())
     }
 
-    /// Allocates the node ports that the Service requests. If the Service needs node ports, sets a free one for each
-    /// port that has none. `old` is the stored Service, or null for a create.
+    /// Allocates the node ports that the Service requests. If the Service needs node ports, sets a node port for each
+    /// port that has none: the one that the stored Service has for the same port and protocol, or else a free one.
+    /// `old` is the stored Service, or null for a create.
     fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs_node_ports = needs_node_ports(service);
         let old_ports = list_at(&old["spec"], "ports");
@@ -370,18 +372,20 @@ impl ServiceAllocations {
         stored.into_iter().chain(pending).any(|it| it != key)
     }
 
-    /// Whether the address or port is allocated to a Service that is not stored yet.
+    /// Whether the address or port was allocated within `PENDING_ALLOCATION_TTL`, to any Service.
     fn is_pending(&self, resource: AllocatedResource) -> bool {
         self.pending.contains_key(&resource)
     }
 
-    /// Applies the changes of stored Services since `synced_revision`, and drops expired pending allocations.
+    /// Applies the changes of stored Services since `synced_revision` to `allocated`, and drops expired allocations
+    /// from `pending`. Rebuilds `allocated` from all stored Services on the first call, and if the store no longer has
+    /// the changes.
     fn sync_services(&mut self, admission: &AdmissionChain, now: Timestamp) {
         self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "services");
         let changes = self
             .synced_revision
-            .and_then(|seen| admission.storage.events_since(&kind.key_prefix(None), seen).ok());
+            .and_then(|seen| admission.storage.events_since(&kind.store_key_prefix(None), seen).ok());
         let Some((events, revision)) = changes else {
             let (services, revision) = admission.storage.list(kind, None, &ObjectSelector::default());
             self.allocated.clear();
@@ -413,7 +417,7 @@ impl ServiceAllocations {
         self.allocated.extend(allocated_resources(service).map(|it| (it, key.clone())));
     }
 
-    /// Removes the cluster IPs and node ports of a Service that was changed or deleted.
+    /// Removes from `allocated` the cluster IPs and node ports of a Service that was changed or deleted.
     fn release_service(&mut self, service: &Value) {
         let key = storage_key(service);
         for resource in allocated_resources(service) {
@@ -427,7 +431,7 @@ impl ServiceAllocations {
 /// Returns the key of a Service in the store.
 fn storage_key(service: &Value) -> String {
     let kind = Kind::builtin("", "v1", "services");
-    kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
+    kind.store_key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
 }
 
 /// Returns the cluster IPs and node ports in a Service's spec.

@@ -53,8 +53,8 @@ pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Tim
 struct BootstrapTokenSecret(Value);
 
 impl BootstrapTokenSecret {
-    /// Finds the Secret of the bootstrap token with this ID. Returns `None` if the Secret is missing, being deleted,
-    /// expired or not enabled for authentication.
+    /// Finds the Secret of the bootstrap token with this ID. Returns `None` if the Secret is missing, malformed, being
+    /// deleted, expired or not enabled for authentication.
     fn find_valid(access: &AccessControl, id: &str, now: Timestamp) -> Option<Self> {
         let secrets = Kind::builtin("", "v1", "secrets");
         let stored = access.storage.find(secrets, Some(TOKEN_NAMESPACE), &format!("bootstrap-token-{id}"))?;

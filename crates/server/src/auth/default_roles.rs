@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use muster_api::muster_v1alpha1::GROUP;
 use serde_json::{Value, json};
 
-use crate::kinds::KINDS;
+use crate::kinds::WRITABLE_KINDS;
 use crate::request::{
-    CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
+    DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
     ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
@@ -185,7 +185,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
             ],
         ),
         cluster_role(
-            CONTROLLER_USER,
+            DAEMONSET_CONTROLLER_USER,
             [
                 resource_rule(READ_VERBS, "apps", "daemonsets controllerrevisions"),
                 resource_rule("update", "apps", "daemonsets/status daemonsets/finalizers"),
@@ -282,14 +282,18 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
 /// other API servers, deploy/kubernetes/access/rollout-roles.yaml has the same ClusterRoles.
 fn rollout_roles() -> Vec<Value> {
     /// Resource names of the policy kinds, separated by a space.
-    const POLICIES: &str = "clusterrolloutpolicies rolloutpolicies";
+    const POLICY_RESOURCES: &str = "clusterrolloutpolicies rolloutpolicies";
     /// Resource name of DaemonRollouts.
-    const ROLLOUTS: &str = "daemonrollouts";
-    let all = format!("{POLICIES} {ROLLOUTS}");
+    const ROLLOUT_RESOURCE: &str = "daemonrollouts";
+    let all = format!("{POLICY_RESOURCES} {ROLLOUT_RESOURCE}");
     let read = || resource_rule(READ_VERBS, GROUP, &all);
     let roles = [
         ("viewer", "view", vec![read()]),
-        ("operator", "edit", vec![read(), resource_rule("create delete patch update", GROUP, ROLLOUTS)]),
+        (
+            "operator",
+            "edit",
+            vec![read(), resource_rule("create delete patch update", GROUP, ROLLOUT_RESOURCE)],
+        ),
         ("admin", "admin", vec![resource_rule(READ_WRITE_VERBS, GROUP, &all)]),
     ];
     let role = |(name, to, rules): (&str, &str, Vec<Value>)| {
@@ -325,7 +329,11 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
             "system:service-account-issuer-discovery",
             vec![group("system:serviceaccounts")],
         ),
-        cluster_role_binding(CONTROLLER_USER, CONTROLLER_USER, vec![user(CONTROLLER_USER)]),
+        cluster_role_binding(
+            DAEMONSET_CONTROLLER_USER,
+            DAEMONSET_CONTROLLER_USER,
+            vec![user(DAEMONSET_CONTROLLER_USER)],
+        ),
         cluster_role_binding(DISRUPTION_USER, DISRUPTION_USER, vec![user(DISRUPTION_USER)]),
         cluster_role_binding(ENDPOINTS_USER, ENDPOINTS_USER, vec![user(ENDPOINTS_USER)]),
         cluster_role_binding(
@@ -360,7 +368,7 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
 /// dependent. The kinds are listed one by one, because a rule on all resources would include `pods/exec`.
 fn garbage_collector_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
+    for kind in WRITABLE_KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
         groups
             .entry(if kind.group.is_empty() { CORE_GROUP } else { kind.group })
             .or_default()

@@ -15,7 +15,8 @@ use crate::request::{
 /// `impersonate` on these resources.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
-/// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers.
+/// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers. Returns a 403
+/// error if `user` may not impersonate that user.
 ///
 /// Rule: impersonation requires the verb `impersonate` on the user or service account, and on each group, UID and extra
 /// value.
@@ -54,7 +55,7 @@ pub(crate) fn impersonated_user(
 /// permission.
 fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
-        let attributes = RequestAttributes::resource("impersonate", resource);
+        let attributes = RequestAttributes::for_resource("impersonate", resource);
         match authorize(access, user, &attributes) {
             Ok(_) => Ok(()),
             Err(why) => Err(forbidden_error(user, &attributes, &why)),

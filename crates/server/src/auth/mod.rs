@@ -47,7 +47,7 @@ use self::node_addresses::NodeAddresses;
 pub(crate) use self::reauthorization::Reauthorization;
 use self::revocation::RevocationListCache;
 pub use self::revocation::revoked_subject_key;
-use self::roles::{RbacObjectType, RbacRoles};
+use self::roles::{RbacIndex, RbacObjectType};
 pub(crate) use self::service_account_token::{
     BoundObjectRef, TOKEN_ISSUER, TokenClaims, TokenSigner, openid_configuration,
 };
@@ -76,7 +76,7 @@ pub(crate) struct AccessControl {
     pub(crate) storage: Arc<ObjectStorage>,
     /// The RBAC objects, and the revision of the store up to which they are synced (`None` before the first sync). They
     /// are synced before each decision, so that changes take effect immediately.
-    roles: RwLock<(Option<Revision>, RbacRoles)>,
+    roles: RwLock<(Option<Revision>, RbacIndex)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
     /// The revocation list, parsed from the ConfigMap `muster-revoked-credentials`.
@@ -114,8 +114,8 @@ pub(crate) fn require_authorized(
     authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
-/// Authorizes an anonymous request. Returns the grant that allows the request, or a 401 error, so that the client
-/// authenticates. Requests for resources are never allowed, whatever RBAC grants.
+/// Authorizes an anonymous request. Returns the grant that allows the request. Otherwise returns a 401 error and not a
+/// 403 error, so that the client authenticates. Requests for resources are never allowed, whatever RBAC grants.
 pub(crate) fn require_authorized_anonymous(
     access: &AccessControl,
     user: &User,
@@ -127,7 +127,8 @@ pub(crate) fn require_authorized_anonymous(
     }
 }
 
-/// Returns the user of a request. `peer` is the user of the client certificate.
+/// Returns the user of a request. `peer` is the user that the client certificate names, or `None` without a
+/// certificate.
 ///
 /// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
 /// anonymous. An invalid, expired or revoked credential is refused with 401.
@@ -218,9 +219,9 @@ impl AccessControl {
         }
     }
 
-    /// Calls `read` with the current RBAC roles and bindings. Syncs them with the store first if one of them has
-    /// changed.
-    pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacRoles) -> T) -> T {
+    /// Calls `read` with the current RBAC roles and bindings, and returns its result. Syncs the roles and bindings with
+    /// the store first if one of them has changed.
+    pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacIndex) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
         if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))
         {
@@ -245,12 +246,12 @@ fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
 
 /// Applies the changes of RBAC roles and bindings in the store since the last sync. Reads all roles and bindings again
 /// if the store no longer has these changes.
-fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacRoles)) {
+fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacIndex)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
     let after = seen.replace(head);
     let events = |(kind, object_type): (&Kind, RbacObjectType)| {
-        let (events, _) = storage.events_since(&kind.key_prefix(None), after?).ok()?;
+        let (events, _) = storage.events_since(&kind.store_key_prefix(None), after?).ok()?;
         Some(events.into_iter().map(move |it| (object_type, it)))
     };
     let Some(events) = rbac_kinds().map(events).collect::<Option<Vec<_>>>() else {
@@ -269,9 +270,8 @@ fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Rb
     }
 }
 
-/// Reads all RBAC roles and bindings from the store.
-fn read_roles(storage: &ObjectStorage) -> RbacRoles {
-    let mut roles = RbacRoles::default();
+fn read_roles(storage: &ObjectStorage) -> RbacIndex {
+    let mut roles = RbacIndex::default();
     for (kind, object_type) in rbac_kinds() {
         let (objects, _) = storage.list(kind, None, &ObjectSelector::default());
         for object in objects.iter().map(|it| unstructured::parse_stored(it)) {

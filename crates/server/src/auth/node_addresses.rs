@@ -49,7 +49,7 @@ impl NodeAddressIndex {
         // A commit during the sync is applied again by the next one, with the same result.
         let head = access.storage.revision();
         let events = match self.synced_revision.replace(head) {
-            Some(after) => access.storage.events_since(&kind.key_prefix(None), after).ok(),
+            Some(after) => access.storage.events_since(&kind.store_key_prefix(None), after).ok(),
             None => None,
         };
         let Some((events, _)) = events else {

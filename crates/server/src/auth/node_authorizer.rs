@@ -25,9 +25,11 @@ static NODE_RULES: LazyLock<Vec<PolicyRule>> =
 
 /// Checks whether the node authorizer allows a request of a node.
 ///
-/// Rule: a node may read its Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use. It may
-/// read the Namespace object `kube-system`. It may write its Node and Lease. NodeRestriction admission checks which
-/// Nodes and pods a write touches.
+/// Rule: a node may read its Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use, and
+/// may request tokens for these service accounts. It may read the Namespace object `kube-system`. It may read and write
+/// its Lease, write Nodes and the status of pods, and create, delete and evict pods. NodeRestriction admission checks
+/// that these writes concern only its Node and its pods. For other resources, the node has the permissions of
+/// `system:node`.
 /// Upstream: the node authorizer.
 ///
 /// The error is the reason for the refusal, and may be empty. An RBAC binding may still allow the request.

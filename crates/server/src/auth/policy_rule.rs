@@ -50,9 +50,10 @@ impl PolicyRule {
 
     /// Whether the rule allows a request.
     ///
-    /// Rule: a policy rule allows a request if it matches the verb, API group, resource and name of the request. `*`
-    /// matches everything. `*/status` matches the subresource `status` of all resources. A path that ends with `*`
-    /// matches all paths with that prefix.
+    /// Rule: a policy rule allows a request for a resource if it matches the verb, API group, resource and object name
+    /// of the request. It allows any other request if it matches the verb and the path. `*` matches everything.
+    /// `*/status` matches the subresource `status` of all resources. A path that ends with `*` matches all paths with
+    /// that prefix.
     /// Upstream: `RuleAllows`.
     pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
         if !matches_any(&self.verbs, &attributes.verb) {
@@ -68,7 +69,8 @@ impl PolicyRule {
         }
     }
 
-    /// Whether this rule grants everything that `part` grants. `part` is a rule with one verb on one resource or path.
+    /// Whether this rule grants everything that `part` grants. `part` is a rule that
+    /// [`PolicyRule::split_by_verb_and_resource`] returned: one verb on one resource or path.
     /// Upstream: `ruleCovers`.
     pub(crate) fn covers(&self, part: &Self) -> bool {
         let names = if part.resource_names.is_empty() {
@@ -92,7 +94,8 @@ impl PolicyRule {
                 .all(|url| self.non_resource_urls.iter().any(|it| matches_url(it, url)))
     }
 
-    /// Splits the rule into rules with one verb on one resource or path each. Upstream: `BreakdownRule`.
+    /// Splits the rule into rules with one verb on one resource or path each, and with at most one resource name.
+    /// Upstream: `BreakdownRule`.
     pub(crate) fn split_by_verb_and_resource(&self) -> Vec<Self> {
         let one = |it: &String| vec![it.clone()];
         let mut parts = Vec::new();
@@ -167,7 +170,7 @@ pub(crate) fn go_string_list(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// Whether a list of a policy rule contains the value or `*`.
+/// Whether `list`, a list of verbs or API groups of a policy rule, contains the value or `*`.
 fn matches_any(list: &[String], value: &str) -> bool {
     list.iter().any(|it| it == "*" || it == value)
 }

@@ -1,5 +1,5 @@
-//! Periodic reauthorization of long-running requests: watches, followed logs, exec. While such a request runs, its
-//! credentials may expire or be revoked, and its permissions may be removed.
+//! Periodic reauthorization of long-running requests: watches, followed logs, exec. While a long-running request runs,
+//! its credentials may expire or be revoked, and the permissions of its user may be removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::AccessControl;
 use super::{authenticate, impersonated_user, require_authorized, require_authorized_anonymous};
-use crate::connections::Client;
+use crate::connections::RequestClient;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
 
@@ -21,7 +21,7 @@ use crate::request::{RequestAttributes, User};
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
-    client: Option<Arc<Client>>,
+    client: Option<Arc<RequestClient>>,
     /// User that the connection authenticated as when the request started. It is used only if `client` has no
     /// certificate. The user of a certificate is read from `client` at each check, because the certificate may expire.
     peer: Option<User>,
@@ -38,7 +38,7 @@ impl Reauthorization {
     /// the interval between reauthorizations.
     pub(crate) fn new(
         peer: Option<&User>,
-        client: Option<&Arc<Client>>,
+        client: Option<&Arc<RequestClient>>,
         headers: &HeaderMap,
         action: &RequestAttributes,
         every: Duration,
@@ -68,7 +68,7 @@ impl Reauthorization {
     /// Returns the time of the first reauthorization of a stream, which is between half an interval and one interval
     /// after `began`. It differs between streams, so that streams that began at the same time are checked at different
     /// times.
-    pub(crate) fn first_check(&self, began: Instant) -> Instant {
+    pub(crate) fn first_check_time(&self, began: Instant) -> Instant {
         /// Number of streams that were started so far. It spreads the first checks of streams over time.
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
@@ -77,7 +77,7 @@ impl Reauthorization {
     }
 
     /// Returns the time of the reauthorization after the one at `last`.
-    pub(crate) fn next_check(&self, last: Instant) -> Instant {
+    pub(crate) fn next_check_time(&self, last: Instant) -> Instant {
         last + self.interval
     }
 
@@ -89,14 +89,14 @@ impl Reauthorization {
 
     /// Waits until a reauthorization fails.
     pub(crate) async fn wait_until_denied(self, access: Arc<AccessControl>) {
-        let mut next_check = self.first_check(Instant::now());
+        let mut next_check = self.first_check_time(Instant::now());
         loop {
             tokio::time::sleep_until(next_check).await;
             if let Err(error) = self.check_access(&access, Timestamp::now()) {
                 tracing::debug!(why = error.message(), "closing a stream that is no longer authorized");
                 return;
             }
-            next_check = self.next_check(next_check);
+            next_check = self.next_check_time(next_check);
         }
     }
 }

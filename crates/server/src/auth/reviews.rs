@@ -60,7 +60,7 @@ pub(crate) fn review_own_access(
     target: &RequestTarget,
     review: Value,
 ) -> Result<Value, ApiError> {
-    fail_if_invalid(target, &review, validate_spec(&review["spec"]))?;
+    fail_if_invalid(target, &review, validate_access_review_spec(&review["spec"]))?;
     Ok(with_access_decision(access, &context.user, review))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn review_access(
     review: Value,
 ) -> Result<Value, ApiError> {
     let spec = &review["spec"];
-    let mut causes = validate_spec(spec);
+    let mut causes = validate_access_review_spec(spec);
     if !is_set(&spec["user"]) && !is_set(&spec["groups"]) {
         causes.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
@@ -105,7 +105,8 @@ pub(crate) fn review_access(
     Ok(with_access_decision(access, &user, review))
 }
 
-/// Answers a SelfSubjectRulesReview (`kubectl auth can-i --list`): the RBAC rules of the user in a namespace.
+/// Answers a SelfSubjectRulesReview (`kubectl auth can-i --list`): returns the review with the RBAC rules that apply to
+/// the user of the request in `spec.namespace`. The permissions that the node authorizer grants are not included.
 pub(crate) fn review_own_rules(
     access: &AccessControl,
     context: &RequestContext,
@@ -156,7 +157,7 @@ fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) 
             name: text("name"),
             node_name: field("spec.nodeName"),
         };
-        RequestAttributes::resource(&text("verb"), resource)
+        RequestAttributes::for_resource(&text("verb"), resource)
     } else {
         let path = str_at(spec, "nonResourceAttributes.path").to_owned();
         RequestAttributes {
@@ -177,7 +178,7 @@ fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) 
 
 /// Returns the validation errors for the spec of an access review. The spec must have exactly one of
 /// `resourceAttributes` and `nonResourceAttributes`.
-fn validate_spec(spec: &Value) -> Vec<FieldError> {
+fn validate_access_review_spec(spec: &Value) -> Vec<FieldError> {
     // An empty object counts as given.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
         (true, true) => vec![FieldError::invalid(
@@ -194,8 +195,8 @@ fn validate_spec(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Returns a 422 error if `causes` is not empty or if the review has forbidden metadata. A review may have only
-/// `managedFields` and, if it is namespaced, `namespace` in its metadata.
+/// Returns a 422 error if the spec or the metadata of a review is invalid. `causes` are the validation errors of the
+/// spec. The metadata may contain only `managedFields` and, for a namespaced review, `namespace`.
 fn fail_if_invalid(
     target: &RequestTarget,
     review: &Value,

@@ -37,7 +37,7 @@ const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs
 /// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
 const LEAP_DAYS_IN_CA_LIFETIME_MAX: i64 = 4;
 
-/// Cache of the parsed revocation list, behind a lock. The list is parsed again after it has changed.
+/// Cache of the parsed revocation list. The list is parsed again after it has changed.
 #[derive(Debug, Default)]
 pub(crate) struct RevocationListCache(RwLock<Arc<RevocationList>>);
 
@@ -142,7 +142,7 @@ impl RevocationList {
         let mut list = Self { config_map: Some(bytes), ..Self::default() };
         for (key, entry) in object["data"].as_object().into_iter().flatten() {
             if key.starts_with(SUBJECT_KEY_PREFIX)
-                && let Some(entry) = parse_entry(entry)
+                && let Some(entry) = parse_revocation_entry(entry)
             {
                 // An entry without a time revokes all certificates of the user.
                 let issued_until = str_at(&entry, "issuedUntil").parse().unwrap_or(Timestamp::MAX);
@@ -157,7 +157,7 @@ impl RevocationList {
 }
 
 /// Parses the value of a revocation list entry, which is JSON text. Returns `None` if it is not a JSON object.
-fn parse_entry(text: &Value) -> Option<Value> {
+fn parse_revocation_entry(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
@@ -170,8 +170,8 @@ fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
         && name == REVOKED_CREDENTIALS_NAME
 }
 
-/// Sets the times in the revocation list entries that revoke the certificates of a user. Does nothing for other
-/// objects.
+/// Sets the times in new revocation list entries that revoke the certificates of a user. Entries that have
+/// `issuedUntil` already are not changed. Does nothing if `target` is not the revocation list.
 ///
 /// Rule: the server sets `issuedUntil`, up to which the certificates of a user are revoked, from the same clock that it
 /// uses for `notBefore` of certificates. It also sets `notAfter`, after which the entry can be removed. By then all
@@ -182,7 +182,7 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
     }
     let Some(data) = new.get_mut("data").and_then(Value::as_object_mut) else { return };
     for (_, text) in data.iter_mut().filter(|(key, _)| key.starts_with(SUBJECT_KEY_PREFIX)) {
-        let Some(mut entry) = parse_entry(text) else { continue };
+        let Some(mut entry) = parse_revocation_entry(text) else { continue };
         if is_set(&entry["issuedUntil"]) {
             continue;
         }
@@ -198,8 +198,7 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
 /// Checks a write to the ConfigMaps of issued and revoked credentials. Allows writes to other objects.
 ///
 /// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
-/// grants. In an entry that revokes the certificates of a user, the key must match the `subject` in
-/// the value.
+/// grants. In an entry that revokes the certificates of a user, the key must match the `subject` in the value.
 ///
 /// `new` is the object to be written, or null for a delete.
 pub(crate) fn check_credential_record_write(
@@ -213,7 +212,7 @@ pub(crate) fn check_credential_record_write(
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     let is_invalid = |(key, entry): (&String, &Value)| {
         let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
-        key.starts_with(SUBJECT_KEY_PREFIX) && !parse_entry(entry).is_some_and(is_for_subject)
+        key.starts_with(SUBJECT_KEY_PREFIX) && !parse_revocation_entry(entry).is_some_and(is_for_subject)
     };
     if name == REVOKED_CREDENTIALS_NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
         let why =

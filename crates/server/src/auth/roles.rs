@@ -13,14 +13,14 @@ use crate::unstructured::{list_at, str_at};
 /// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
 type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 
-/// All RBAC roles and bindings, with which requests are authorized. The bindings are indexed by subject.
+/// Index of all RBAC roles and bindings, with which requests are authorized.
 #[derive(Debug, Default)]
-pub(crate) struct RbacRoles {
+pub(crate) struct RbacIndex {
     /// Rules of each Role and ClusterRole.
     roles: ByNamespaceAndName<Arc<[PolicyRule]>>,
     /// All RoleBindings and ClusterRoleBindings.
     bindings: ByNamespaceAndName<Arc<RbacBinding>>,
-    /// Bindings by namespace, indexed by subject. The namespace of ClusterRoleBindings is empty.
+    /// The bindings of each namespace, indexed by subject. The namespace of ClusterRoleBindings is empty.
     bindings_by_subject: HashMap<String, NamespaceBindings>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum RbacObjectType {
     Binding,
 }
 
-impl RbacRoles {
+impl RbacIndex {
     /// Applies a change of a role or binding. `object` is `None` if the role or binding was deleted.
     pub(crate) fn apply(
         &mut self,
@@ -143,7 +143,8 @@ impl RbacRoles {
         (rules, missing)
     }
 
-    /// Returns the rules of the role that a binding in `namespace` refers to. Fails if the role does not exist.
+    /// Returns the rules of the role that a binding in `namespace` refers to. Returns an error message if the role does
+    /// not exist.
     pub(crate) fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),
@@ -175,7 +176,7 @@ impl NamespaceBindings {
     /// Adds a binding to the index, under each of its subjects.
     fn add_binding(&mut self, binding: &Arc<RbacBinding>) {
         for (index, subject) in binding.subjects.iter().enumerate() {
-            if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace) {
+            if let Some((map, name)) = self.subject_map_and_key(subject, &binding.namespace) {
                 map.entry(name).or_default().push((binding.clone(), index));
             }
         }
@@ -184,7 +185,7 @@ impl NamespaceBindings {
     /// Removes a binding from the index, under each of its subjects.
     fn remove_binding(&mut self, binding: &Arc<RbacBinding>) {
         for subject in &binding.subjects {
-            if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace)
+            if let Some((map, name)) = self.subject_map_and_key(subject, &binding.namespace)
                 && let Some(all) = map.get_mut(&name)
             {
                 all.retain(|(it, _)| !Arc::ptr_eq(it, binding));
@@ -199,7 +200,7 @@ impl NamespaceBindings {
     /// `namespace` is the namespace of the binding. Returns `None` if the kind of the subject is unknown, or if a
     /// service account has no namespace.
     #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
-    fn bindings_entry(
+    fn subject_map_and_key(
         &mut self,
         subject: &RbacSubject,
         namespace: &str,
@@ -262,7 +263,7 @@ impl fmt::Display for RoleGrant {
     }
 }
 
-/// Sets the value of a namespace and name, or removes it if `value` is `None`. Returns the previous value.
+/// Sets the value for a namespace and name, or removes it if `value` is `None`. Returns the previous value.
 fn replace_entry<T>(
     all: &mut ByNamespaceAndName<T>,
     namespace: &str,

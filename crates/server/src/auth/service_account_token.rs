@@ -35,8 +35,8 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 /// each. A full cache is cleared.
 const VERIFIED_TOKENS_MAX: usize = 8_192;
 
-/// Maximum length of a token in bytes. A token of this server is shorter, because the names in it have at most 253
-/// bytes each and its audiences are few.
+/// Maximum length in bytes of a token that is accepted. The tokens of this server are shorter, unless a TokenRequest
+/// lists very many audiences: the names in a token have at most 253 bytes each.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
@@ -227,7 +227,7 @@ impl TokenClaims {
     /// UID, and so must the pod, Secret or node that it is bound to.
     /// Upstream: `validator.Validate`.
     ///
-    /// The error is shown in TokenReviews and contains no secret.
+    /// The error says why the token is not valid. TokenReviews show it, so it contains no secret.
     pub(crate) fn authenticated_user(
         &self,
         access: &AccessControl,
@@ -291,8 +291,8 @@ impl TokenClaims {
     }
 
     /// Parses the claims of a token with a valid signature. Returns `None` if a required claim is missing. Also returns
-    /// `None` if the issuer or subject is not one that this server sets. Another program has then signed the token with
-    /// the key of this server.
+    /// `None` if the issuer or subject is not the one that this server sets, which means that another program signed
+    /// the token with the key of this server.
     fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {

@@ -100,9 +100,9 @@ pub(crate) fn create_token(
     Ok(request)
 }
 
-/// Binds the claims to the object that `bound` names. `bound` is the `spec.boundObjectRef` of a TokenRequest. Claims
-/// that are bound to a pod also name the node of the pod. Returns an error if the object does not exist, or if the
-/// token cannot be bound to it.
+/// Binds the claims to the object that `bound`, the `spec.boundObjectRef` of a TokenRequest, names. Claims that are
+/// bound to a pod also name the node of the pod. Returns an error if the object does not exist or has another UID, if
+/// its kind is not Pod, Node or Secret, or if it is a pod with another service account.
 fn bind_claims(
     access: &AccessControl,
     namespace: &str,

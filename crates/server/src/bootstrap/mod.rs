@@ -1,6 +1,6 @@
 //! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` and `kube-dns`, and in each namespace a
-//! service account and a ConfigMap with the CA certificate. They are created when the server starts and recreated when
-//! they are deleted.
+//! service account and a ConfigMap with the CA certificate. They are created when the server starts. Service accounts,
+//! ConfigMaps and Services are also recreated when they are deleted.
 //!
 //! The same loop recalculates quota usage and reconciles the Secrets that contain service account tokens
 //! (`token_secrets`), because both react to the same changes.
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, API_SERVER_IP, DNS_IP};
 use crate::error::ApiError;
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{Kind, WRITABLE_KINDS};
 use crate::machine_address::machine_address;
 use crate::registry::Registry;
 use crate::request::{RequestContext, RequestTarget};
@@ -66,15 +66,15 @@ impl ServerIdentity {
     }
 }
 
-/// Creates the missing bootstrap objects.
+/// Creates the missing bootstrap objects, and resets the server-owned fields of existing ones.
 ///
-/// Rule: the bootstrap objects are created if they are missing. If none is missing, nothing is written.
+/// Rule: the bootstrap objects are created if they are missing. If none is missing or was changed, nothing is written.
 pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
     server: &ServerIdentity,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let bootstrap = Bootstrap { registry, server, now };
+    let bootstrap = BootstrapWriter { registry, server, now };
     let cluster_objects =
         BOOTSTRAP_NAMESPACES.map(|name| (Kind::namespace_kind(), None, json!({"metadata": {"name": name}})));
     futures::future::try_join_all(
@@ -91,24 +91,25 @@ pub(crate) async fn ensure_bootstrap_objects(
     let own_services =
         futures::future::try_join_all(kubernetes_service(server).map(|it| bootstrap.ensure_object(it)));
     futures::future::try_join(namespace_objects, own_services).await?;
-    bootstrap.ensure_dns().await;
+    bootstrap.ensure_dns_service().await;
     Ok(())
 }
 
-/// Creates the Services `kubernetes` and `kube-dns` if they are missing. Logs a warning if this fails.
-async fn ensure_cluster_services(bootstrap: &Bootstrap<'_>) {
+/// Creates the Services `kubernetes` and `kube-dns` if they are missing, and resets the endpoints of `kubernetes`. Logs
+/// a warning if this fails.
+async fn ensure_cluster_services(bootstrap: &BootstrapWriter<'_>) {
     for object in kubernetes_service(bootstrap.server) {
         if let Err(error) = bootstrap.ensure_object(object).await {
             tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
         }
     }
-    bootstrap.ensure_dns().await;
+    bootstrap.ensure_dns_service().await;
 }
 
 /// Creates the bootstrap objects that most tests need: three namespaces and one service account, in four commits.
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
-    let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
+    let bootstrap = BootstrapWriter { registry, server: &ServerIdentity::for_test(), now };
     for name in ["default", NAMESPACE_NODE_LEASE, "kube-system"] {
         bootstrap.ensure_object((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
     }
@@ -128,7 +129,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
         token_secrets::list_token_secrets(&registry, None).collect();
     let own_keys: Vec<String> = kubernetes_service(&server)
         .chain([dns_service()])
-        .map(|(kind, namespace, it)| kind.key(namespace, str_at(&it, "metadata.name")))
+        .map(|(kind, namespace, it)| kind.store_key(namespace, str_at(&it, "metadata.name")))
         .collect();
     loop {
         if to_count.is_empty() {
@@ -166,7 +167,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
         synced = revision;
         to_ensure.append(&mut unchecked);
         if is_service_deleted {
-            ensure_cluster_services(&Bootstrap {
+            ensure_cluster_services(&BootstrapWriter {
                 registry: &registry,
                 server: &server,
                 now: Timestamp::now(),
@@ -174,7 +175,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
             .await;
         }
         to_count.extend(registry.admission.quota_charges.take_failed_namespaces());
-        let bootstrap = Bootstrap { registry: &registry, server: &server, now: Timestamp::now() };
+        let bootstrap = BootstrapWriter { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_ensure {
             if let Err(error) = bootstrap.ensure_namespace_objects(&namespace).await {
                 tracing::warn!(namespace, status = %error.status(), "cannot create the service account or CA ConfigMap of a namespace");
@@ -199,7 +200,7 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
 }
 
 /// Creates bootstrap objects, and resets their server-owned fields.
-struct Bootstrap<'a> {
+struct BootstrapWriter<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,
     now: Timestamp,
@@ -208,9 +209,9 @@ struct Bootstrap<'a> {
 /// Kind, namespace and content of a bootstrap object.
 type BootstrapObject = (&'static Kind, Option<&'static str>, Value);
 
-impl Bootstrap<'_> {
+impl BootstrapWriter<'_> {
     /// Ensures that the namespace has the service account `default` and the ConfigMap `kube-root-ca.crt`. Does nothing
-    /// if the namespace is being deleted.
+    /// if the namespace does not exist or is being deleted.
     async fn ensure_namespace_objects(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(stored) = self.registry.storage.find(Kind::namespace_kind(), None, namespace) else {
             return Ok(());
@@ -235,7 +236,7 @@ impl Bootstrap<'_> {
     }
 
     /// Creates the Service `kube-dns` if it is missing. Logs a warning if this fails.
-    async fn ensure_dns(&self) {
+    async fn ensure_dns_service(&self) {
         // Another Service may already have the cluster IP; it keeps it.
         if let Err(error) = self.ensure_object(dns_service()).await {
             tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
@@ -319,7 +320,7 @@ fn affected_namespaces(
         if !namespace.is_empty()
             && !to_count.contains(namespace)
             && admission::has_quotas(&registry.admission, namespace)
-            && may_lower_quota_usage(resource, event)
+            && requires_quota_recalculation(resource, event)
         {
             to_count.insert(namespace.to_owned());
         }
@@ -327,8 +328,8 @@ fn affected_namespaces(
     to_ensure
 }
 
-/// Returns the token Secrets to reconcile after an event. If a token Secret was written, it is that Secret. If a
-/// service account was deleted, these are all its token Secrets.
+/// Returns the token Secrets to reconcile after an event. For a written token Secret, this is the Secret itself. For a
+/// deleted service account, these are its token Secrets.
 fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
@@ -346,9 +347,9 @@ fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token
     }
 }
 
-/// Whether an event may lower quota usage. Events that increase usage need no recalculation, because admission has
-/// charged them.
-fn may_lower_quota_usage(resource: &str, event: &CommitEvent) -> bool {
+/// Whether quota usage must be recalculated after an event: the event may lower the usage, or it changes the limits of
+/// a quota. Events that increase usage need no recalculation, because admission has charged them.
+fn requires_quota_recalculation(resource: &str, event: &CommitEvent) -> bool {
     match &event.change {
         KeyChange::Delete { .. } => true,
         KeyChange::Put { now, .. } if resource == "resourcequotas" => {
@@ -461,7 +462,7 @@ fn dns_service() -> BootstrapObject {
 }
 
 /// Returns the address at which other machines reach a server that listens on `listens_on`. Returns `None` for a
-/// loopback address.
+/// loopback address, and if this machine has no route to other machines.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     match listens_on.is_unspecified() {
         true => machine_address(),
@@ -471,7 +472,7 @@ fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
 
 /// Returns the built-in kind of this group and plural name. Panics if there is no such kind.
 fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
-    let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
+    let found = WRITABLE_KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("the kind is in the table")
 }
 

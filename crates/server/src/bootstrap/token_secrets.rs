@@ -20,8 +20,8 @@ const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
 /// Annotation of a token Secret: the UID of its service account.
 const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
-/// Lifetime of a token in a Secret. It is effectively unlimited, because the token becomes invalid with its Secret or
-/// service account.
+/// Lifetime of a token in a Secret, in seconds. It is effectively unlimited, because the token becomes invalid with its
+/// Secret or service account.
 const TOKEN_LIFETIME_S: i64 = 1 << 32;
 
 /// Namespace and name of a Secret.
@@ -32,8 +32,8 @@ pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
 
-/// Returns the names of the token Secrets of a service account. `of_account` is the namespace and name of the account.
-/// If it is `None`, returns the names of all token Secrets.
+/// Returns namespace and name of each token Secret of a service account. `of_account` is the namespace and name of the
+/// account. If it is `None`, returns those of all token Secrets.
 pub(super) fn list_token_secrets(
     registry: &Registry,
     of_account: Option<(&str, &str)>,
@@ -91,8 +91,8 @@ pub(super) async fn reconcile(
     registry.update(&RequestContext::for_server("update", now), &target, fill).await.map(drop)
 }
 
-/// Returns the service account that the annotations of the Secret name. Returns `None` if the account does not exist or
-/// has another UID.
+/// Returns the service account that the annotations of the Secret name. Returns `None` if the account does not exist,
+/// or if its UID is not the one in the annotations.
 fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let stored = registry.storage.find(

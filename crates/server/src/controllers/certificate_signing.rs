@@ -31,7 +31,7 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Name of the built-in signer of the serving certificates of nodes.
 const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// Group of the users of all nodes.
+/// Group of all nodes.
 const NODES_GROUP: &str = "system:nodes";
 
 /// Default of `lifetime_max`, the maximum lifetime of a certificate. `lifetime_max` is also the lifetime of a
@@ -45,8 +45,8 @@ const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// more than its lifetime. Otherwise most of its validity would be over when it is issued, and a client that renews
 /// after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Minimum lifetime of a long-lived certificate. Such a lifetime is counted from the backdated `notBefore`. A shorter
-/// lifetime is counted from the time of issue.
+/// Minimum lifetime of a long-lived certificate. The lifetime of a long-lived certificate is counted from its backdated
+/// `notBefore`, and a shorter lifetime from the time of issue.
 const LONG_LIFETIME_MIN: SignedDuration = SignedDuration::from_hours(8);
 
 /// Age at which an approved or denied CertificateSigningRequest is deleted.
@@ -78,7 +78,7 @@ pub(crate) async fn run(
                 Err(_) => return,
             },
         };
-        let changes = registry.storage.events_since(&kind.key_prefix(None), synced);
+        let changes = registry.storage.events_since(&kind.store_key_prefix(None), synced);
         let requests: Vec<Bytes> = match changes {
             Ok((events, head)) if !is_cleanup => {
                 synced = head;
@@ -178,7 +178,8 @@ pub(crate) async fn reconcile(
 }
 
 /// Signs an approved CertificateSigningRequest. If it cannot be signed, adds the condition `Failed` with the reason.
-/// Does nothing if the stored request is no longer this version.
+/// Does nothing if the stored request is no longer this version, or if it names a signer that this server does not
+/// have.
 ///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
@@ -279,10 +280,11 @@ const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
 /// Decides on a request for a node's client certificate. Returns `None` if an administrator must decide.
 ///
-/// Rule: the request is approved automatically if RBAC allows the requester to create it. This covers a bootstrap token
-/// for a new node, and a node that renews its certificate. A request with a bootstrap token is denied while a Ready
-/// node of that name exists, because the requester would take over the identity of that node. Such a request is
-/// approved once the node is NotReady or its Node is deleted.
+/// Rule: the request is approved automatically if RBAC allows the requester to create
+/// `certificatesigningrequests/nodeclient` (a bootstrap token for a new node) or, for its own name,
+/// `certificatesigningrequests/selfnodeclient` (a node that renews its certificate). A request with a bootstrap token
+/// is denied while a Ready node of that name exists, because the requester would take over the identity of that node.
+/// Such a request is approved once the node is NotReady or its Node is deleted.
 /// Upstream: the csrapproving controller, which does not check the Node.
 fn auto_decide_node_client(
     registry: &Registry,
@@ -303,7 +305,7 @@ fn auto_decide_node_client(
             subresource: subresource.to_owned(),
             ..ResourceAttributes::default()
         };
-        authorize(&registry.access, &user, &RequestAttributes::resource("create", resource)).is_ok()
+        authorize(&registry.access, &user, &RequestAttributes::for_resource("create", resource)).is_ok()
     };
     if user.name == request.common_name && may_create("selfnodeclient") {
         return Some(ApprovalDecision::Approve(
@@ -326,8 +328,8 @@ fn auto_decide_node_client(
     })
 }
 
-/// Returns the first address of a Ready Node. Returns `None` if the Node does not exist, is not Ready or is being
-/// deleted.
+/// Returns the first address of a Ready Node, or `an unknown address` if its status has none. Returns `None` if the
+/// Node does not exist, is not Ready or is being deleted.
 fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);

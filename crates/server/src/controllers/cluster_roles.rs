@@ -37,7 +37,8 @@ pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) ->
     aggregate_roles(registry, now).await
 }
 
-/// Creates a default role or binding if it is missing. Otherwise adds missing rules and subjects to the stored one.
+/// Creates a default role or binding if it is missing. Otherwise reconciles the stored one with the default. A binding
+/// with another `roleRef` is deleted and created again.
 async fn ensure_default_object(
     registry: &Registry,
     plural: &str,
@@ -50,7 +51,7 @@ async fn ensure_default_object(
         return registry.create(&context, target.kind, None, default).await.map(drop);
     };
     let stored = unstructured::parse_stored(&stored);
-    let Some(reconciled) = with_missing_defaults(&stored, &default) else { return Ok(()) };
+    let Some(reconciled) = reconciled_with_default(&stored, &default) else { return Ok(()) };
     let context = RequestContext::for_server("update", now);
     if reconciled["roleRef"] == stored["roleRef"] {
         return registry.update(&context, &target, |_| Ok(reconciled.clone())).await.map(drop);
@@ -63,7 +64,7 @@ async fn ensure_default_object(
 /// Returns the stored role or binding, updated from the default: missing rules and subjects are added, and labels,
 /// annotations, `aggregationRule` and `roleRef` that differ from the default are overwritten. Returns `None` if nothing
 /// changes, or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
-fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
+fn reconciled_with_default(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;
     }
@@ -97,8 +98,9 @@ fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
 
 /// Updates the rules of all ClusterRoles with an aggregation rule.
 ///
-/// Rule: a ClusterRole with an aggregation rule has the rules of all ClusterRoles that its selectors match, in the
-/// order of their names, without duplicates.
+/// Rule: a ClusterRole with an aggregation rule has the rules of all other ClusterRoles that its selectors match,
+/// without duplicates. The rules are in the order of the selectors and, for each selector, of the names of the
+/// ClusterRoles.
 /// Upstream: the clusterrole-aggregation controller.
 async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     // Aggregated roles may be aggregated from each other: no chain is longer than the number of roles.

@@ -29,7 +29,7 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     loop {
         namespaces.mark_unchanged();
         commits.mark_unchanged();
-        match registry.storage.events_since(&Kind::namespace_kind().key_prefix(None), synced) {
+        match registry.storage.events_since(&Kind::namespace_kind().store_key_prefix(None), synced) {
             Err(_) => (terminating, synced) = list_terminating(&registry),
             Ok((events, revision)) => {
                 synced = revision;
@@ -94,7 +94,7 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
         .kinds
         .writable_kinds()
         .filter(|it| it.namespaced && it.is_stored())
-        .partition(|it| it.resource() == "pods");
+        .partition(|it| it.group_resource() == "pods");
     // No objects can be created in the namespace, so a kind that is empty stays empty.
     for kinds in [pods, others] {
         if !remaining.is_empty() {

@@ -14,19 +14,19 @@ use crate::types::{Field, Presence, Shape, Type};
 /// Maximum number of strict decoding errors that are reported, as in upstream.
 const STRICT_ERRORS_MAX: usize = 100;
 
-/// Maximum memory that the values of one body may take, estimated with `OBJECT_BYTES`, `ENTRY_BYTES` and `ITEM_BYTES`.
-/// Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. The limit is high enough for an object of 1.4
-/// MiB with a nested object every 40 bytes, which takes 33 MiB.
+/// Maximum memory in bytes that the values of one body may take, estimated with `OBJECT_BYTES`, `ENTRY_BYTES` and
+/// `ITEM_BYTES`. Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. The limit is high enough for an
+/// object of 1.4 MiB with a nested object every 40 bytes, which takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
-/// Estimated memory of a decoded object without its entries. Even an object with one entry takes this much, because a
-/// node of serde_json's map has capacity for eleven entries.
+/// Estimated memory in bytes of a decoded object without its entries. Even an object with one entry takes this much,
+/// because a node of serde_json's map has capacity for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
-/// Estimated memory of an entry of a decoded object: its field name on the heap.
+/// Estimated memory in bytes of an entry of a decoded object: its field name on the heap.
 const ENTRY_BYTES: usize = 48;
 
-/// Estimated memory of an item of a decoded list: 32 bytes, counted twice because a growing list is copied.
+/// Estimated memory in bytes of an item of a decoded list: 32 bytes, counted twice because a growing list is copied.
 const ITEM_BYTES: usize = 64;
 
 /// Error message for a body whose values exceed `DECODED_BYTES_MAX`.
@@ -44,7 +44,7 @@ pub(super) struct ContentErrors {
 }
 
 /// Decodes an object of the type `of`. Returns the object and the errors in its content. The result is `Err` after a
-/// syntax error or a type error.
+/// syntax error or a type error, and if the value exceeds `DECODED_BYTES_MAX`.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
@@ -116,6 +116,7 @@ impl ValueReader {
     }
 
     /// Records a strict decoding error for the field `name` of the current value. `what` is `unknown` or `duplicate`.
+    /// Ignores repeated errors, and errors after the first `STRICT_ERRORS_MAX`.
     fn record_strict_error(&mut self, what: &str, name: &str) {
         if self.errors.strict_errors.len() == STRICT_ERRORS_MAX {
             return;
@@ -211,7 +212,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Bool => Ok(it.into()),
             Shape::Quantity => self.visit_quantity(if it { "true" } else { "false" }),
-            _ => Err(self.unexpected_type("bool")),
+            _ => Err(self.unexpected_type_error("bool")),
         }
     }
 
@@ -219,9 +220,9 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Int64 => Ok(it.into()),
             Shape::Int32 | Shape::IntOrString if i32::try_from(it).is_ok() => Ok(it.into()),
-            Shape::Int32 | Shape::IntOrString => Err(self.unexpected_type(&format!("number {it}"))),
+            Shape::Int32 | Shape::IntOrString => Err(self.unexpected_type_error(&format!("number {it}"))),
             Shape::Quantity => self.visit_quantity(&it.to_string()),
-            _ => Err(self.unexpected_type("number")),
+            _ => Err(self.unexpected_type_error("number")),
         }
     }
 
@@ -245,7 +246,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
                 scalar::canonical_micro_time(it).map_err(|why| self.reader.record_type_error(why))
             }
             Shape::Quantity => self.visit_quantity(it),
-            _ => Err(self.unexpected_type("string")),
+            _ => Err(self.unexpected_type_error("string")),
         }
     }
 
@@ -257,7 +258,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let Shape::List(items, _) = self.shape else { return Err(self.unexpected_type("array")) };
+        let Shape::List(items, _) = self.shape else { return Err(self.unexpected_type_error("array")) };
         let mut list = Vec::new();
         loop {
             self.reader.path.push(PathStep::Index(list.len()));
@@ -278,7 +279,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Object(of) => self.visit_object(of, map),
             Shape::Map(values, _) => self.visit_typed_map(*values, map),
-            _ => Err(self.unexpected_type("object")),
+            _ => Err(self.unexpected_type_error("object")),
         }
     }
 }
@@ -358,9 +359,9 @@ impl TypedSeed<'_> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
             Shape::Int32 | Shape::Int64 | Shape::IntOrString => {
-                Err(self.unexpected_type(&format!("number {text}")))
+                Err(self.unexpected_type_error(&format!("number {text}")))
             }
-            _ => Err(self.unexpected_type("number")),
+            _ => Err(self.unexpected_type_error("number")),
         }
     }
 
@@ -369,8 +370,9 @@ impl TypedSeed<'_> {
         scalar::canonical_quantity(text).map_err(|why| self.reader.record_type_error(why))
     }
 
-    /// Returns the error for a value of the wrong type. `found` is Go's description of the value.
-    fn unexpected_type<E: serde::de::Error>(self, found: &str) -> E {
+    /// Records the error for a value of the wrong type, and returns the error that stops the decoding. `found` is Go's
+    /// description of the value.
+    fn unexpected_type_error<E: serde::de::Error>(self, found: &str) -> E {
         match self.shape {
             Shape::Quantity => {
                 self.reader.record_type_error(scalar::canonical_quantity("?").err().unwrap_or_default())

@@ -1,5 +1,8 @@
-//! Defaults of fields that a client left out, with one function for each kind. The defaults equal upstream's byte for
-//! byte, because ControllerRevisions compare pod templates by their bytes.
+//! Defaults of fields that a client left out, with one function for each kind. The functions also remove fields that
+//! upstream does not store, and round quantities.
+//!
+//! The JSON of an object with defaults equals upstream's byte for byte, because upstream compares the pod templates in
+//! ControllerRevisions by their bytes.
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
@@ -7,7 +10,7 @@
 mod container;
 /// Defaults of DaemonSets.
 mod daemonset;
-/// Defaults of the kinds of `muster.dev`, which their types declare.
+/// Defaults that the types of the kinds of `muster.dev` declare.
 mod declared;
 /// Parses image references to derive the default pull policy.
 mod image;
@@ -39,7 +42,7 @@ use muster_api::quantity::Quantity;
 /// The defaulting function of kinds without defaults, which does nothing.
 pub(crate) fn no_defaults(_: &mut Value) {}
 
-/// Sets the field `name` if it is absent, empty or zero. Use it for fields that are not pointers in Go.
+/// Sets the field `name` if it is absent, null, empty or 0. Use it for fields that are not pointers in Go.
 fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     let current = &object[name];
     if !is_set(current) || current.as_i64() == Some(0) {
@@ -54,18 +57,19 @@ fn set_if_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Removes a field that upstream drops because its feature gate is off.
+/// Removes the field `name`, which upstream does not store, for example because a feature gate is off.
 fn remove_field(object: &mut Value, name: &str) {
     drop(object.as_object_mut().and_then(|it| it.remove(name)));
 }
 
-/// Calls `change` with the object at a dotted path, such as `status.loadBalancer`, if it exists.
+/// Calls `change` with the object at a dotted path, such as `status.loadBalancer`. Does nothing if there is no object
+/// at the path.
 fn with_object(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));
     found.filter(|it| it.is_object()).map(change);
 }
 
-/// Calls `change` with the object in the field `name`. Creates the object if it is absent.
+/// Calls `change` with the object in the field `name`. Creates an empty object if the field is absent or null.
 fn with_object_or_new(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     set_if_absent(object, name, json!({}));
     with_object(object, name, change);
@@ -78,7 +82,7 @@ fn for_each_object(object: &mut Value, name: &str, change: impl FnMut(&mut Value
     }
 }
 
-/// Rounds the quantities in the field `name` up to thousandths, as upstream does.
+/// Rounds the quantities in the field `name` away from zero to thousandths, as upstream does.
 fn round_to_millis(object: &mut Value, name: &str) {
     for (_, amount) in object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
         let quantity = Quantity::from_json(amount);

@@ -51,7 +51,7 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
 
 /// Makes `podCIDR` and `podCIDRs` of a Node agree. If `podCIDR` is set and is not the first of `podCIDRs`, it replaces
 /// the list. If `podCIDR` is not set, it gets the first value of `podCIDRs`. Sets a missing `allocatable` from
-/// `capacity`.
+/// `capacity`, and removes `configSource`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.
@@ -73,7 +73,7 @@ pub(crate) fn set_node_defaults(node: &mut Value) {
     });
 }
 
-/// Sets the default type of a Secret, and moves the values in `stringData` to `data`.
+/// Sets the default type of a Secret, and moves the values in `stringData` to `data`, encoded as base64.
 pub(crate) fn set_secret_defaults(secret: &mut Value) {
     set_if_zero(secret, "type", "Opaque");
     // `stringData` is write-only.
@@ -104,7 +104,7 @@ pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     });
 }
 
-/// Rounds the quantities of a ResourceQuota up to thousandths.
+/// Rounds the quantities of a ResourceQuota away from zero to thousandths.
 pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     with_object(quota, "spec", |it| round_to_millis(it, "hard"));
     with_object(quota, "status", |it| {
@@ -113,7 +113,8 @@ pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     });
 }
 
-/// Sets the default names and protocols of the ports of an EndpointSlice.
+/// Sets the default names and protocols of the ports of an EndpointSlice. Replaces empty lists of endpoints and ports
+/// with null, because upstream stores null.
 pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     empty_to_null(slice, "endpoints");
     // A field of `v1beta1` that is not stored in `v1`.

@@ -61,7 +61,8 @@ pub(super) fn set_volume_defaults(volume: &mut Value) {
     });
 }
 
-/// Sets `apiVersion` of the field references in a downward API volume.
+/// Sets `apiVersion` of the field references in a downward API volume or in a downward API source of a projected
+/// volume.
 fn set_downward_api_defaults(source: &mut Value) {
     for_each_object(source, "items", |it| {
         with_object(it, "fieldRef", |it| set_if_zero(it, "apiVersion", "v1"))

@@ -33,7 +33,7 @@ pub(crate) fn version_info() -> Value {
     })
 }
 
-/// Returns the response to `GET /`: all paths of the server except those of resources.
+/// Returns the response to `GET /`: the paths of the server except those of resources and `/debug/explain`.
 pub(crate) fn root_paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",

@@ -2,9 +2,9 @@
 //!
 //! A seat is the permission to execute one request. A flow is the requests of one user in one priority level. A request
 //! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. Every other
-//! request takes a seat of its priority level until its response is made. If no seat is free, it waits in the queue of
-//! its flow (`queue`). The other resources that a user holds (unfinished bodies, unsent responses, watches) are limited
-//! in `usage`. `request_body` reads the request body, and `response` sends the response.
+//! request holds a seat of its priority level until its response is made. If no seat is free, the request waits in the
+//! queue of its flow (`queue`). `usage` limits the other resources that a user holds: unfinished bodies, unsent
+//! responses, watches and agent streams. `request_body` reads the request body, and `response` sends the response.
 
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use self::queue::{FairQueue, FlowId, PriorityLevelLimits, QueuedRequestId};
 pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
 pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
-use crate::connections::Client;
+use crate::connections::RequestClient;
 use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse_service_account};
 
@@ -46,9 +46,9 @@ const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 /// Maximum number of flows that the metrics show, for reads and for writes each.
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
-/// Maximum number of seats that a node may use for its heartbeats. It is also the maximum for a leader that renews its
-/// Lease. One request at a time and its retry need two seats.
-const HEARTBEAT_SEATS: usize = 4;
+/// Maximum number of seats that a node may use for its heartbeats, or a leader for renewing its Lease. It is twice the
+/// number that one request and its retry need.
+const HEARTBEAT_SEATS_MAX: usize = 4;
 
 /// How flow control treats a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,15 +73,16 @@ impl FlowClass<'_> {
 /// Maximum number of seats that a flow may use at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSeatLimit {
-    /// All seats that the priority level may use.
+    /// No limit besides that of the priority level.
     Level,
     /// A quarter of all seats of the pool.
     Quarter,
-    /// The seats that a heartbeat needs: [`HEARTBEAT_SEATS`].
+    /// [`HEARTBEAT_SEATS_MAX`], for heartbeats and the Leases of leaders.
     Heartbeat,
 }
 
-/// Returns how flow control treats a request of `user` for `action`.
+/// Returns how flow control treats a request of `user` with the attributes `action`. `is_health` is set for a health
+/// check.
 ///
 /// Rule: `system:masters` and health checks are exempt. The `system` priority level is for the components of Muster,
 /// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system`. The `workload` level is
@@ -124,7 +125,8 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Whether the request is for a Lease in `kube-system`, by a component that elects a leader.
+/// Whether the request reads or writes a Lease in `kube-system` and its user is a component that elects a leader:
+/// kube-controller-manager, kube-scheduler, or a service account of `kube-system`.
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
@@ -183,7 +185,6 @@ impl SeatPool {
         }
     }
 
-    /// Locks the queue of waiting requests.
     fn lock_queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Seat>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,7 +194,7 @@ impl SeatPool {
         match seat_limit {
             FlowSeatLimit::Level => usize::MAX,
             FlowSeatLimit::Quarter => self.quarter_of_seats,
-            FlowSeatLimit::Heartbeat => HEARTBEAT_SEATS,
+            FlowSeatLimit::Heartbeat => HEARTBEAT_SEATS_MAX,
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::BodyError;
 use super::usage::UsageKind;
-use super::{Client, UsageLease, UsageTracker};
+use super::{RequestClient, UsageLease, UsageTracker};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
@@ -27,7 +27,7 @@ const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 /// already bound the memory of such bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
-/// A request body that has arrived completely. Its usage is charged to its user until it is dropped.
+/// A request body that has arrived completely. A large body is charged to its user until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
@@ -41,7 +41,7 @@ pub(crate) struct RequestBody {
 pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
     /// The client that sends the body, if known.
-    pub(crate) client: Option<&'a Client>,
+    pub(crate) client: Option<&'a RequestClient>,
     /// Tracks the usage that is charged to users.
     pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
     /// Time within which the first bytes of the body must arrive.
@@ -52,7 +52,8 @@ impl BodySender<'_> {
     /// Acquires a permit for one unfinished body, which is a body that has not arrived completely. Returns a 429 error
     /// if none is free.
     ///
-    /// Rule: the number of unfinished bodies is limited for each user and for each connection.
+    /// Rule: the number of unfinished bodies is limited for each user and for each connection. Trusted users are not
+    /// limited.
     fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
         if self.user.trust_level() == TrustLevel::Trusted {
@@ -67,10 +68,11 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
-    /// Charges the bytes of a large body to the user and the connection. Returns a 429 error if they exceed a limit,
-    /// and `None` if the user is not limited.
+    /// Charges the bytes of a large body to the user and the connection. Returns a 429 error if a limit would be
+    /// exceeded, and `None` for a trusted user.
     ///
-    /// Rule: the total size of large bodies is limited for each user and for each connection.
+    /// Rule: the total size of large bodies is limited for each user and for each connection. Trusted users are not
+    /// limited.
     fn charge_body_bytes(
         &self,
         bytes: usize,

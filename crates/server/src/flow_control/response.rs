@@ -20,22 +20,24 @@ use super::BodyError;
 use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
-/// Size of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at most one chunk
-/// for each stream.
+/// Size in bytes of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at most one
+/// chunk for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Maximum size in bytes of a data frame that is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
-/// Size of the last chunk of a data frame that is split into chunks. It is sent only when the client has received
-/// everything before it.
+/// Size in bytes of the last chunk of a data frame that is split into chunks. The charge for the data frame of a stream
+/// ends when the connection takes the last chunk. This chunk is small, so that nearly the whole data frame is charged
+/// until it is sent.
 const LAST_CHUNK_BYTES: usize = 1 << 10;
 
 /// Minimum average rate at which a client must read a response after `SendRateCheck::initial_timeout`. The streams of
 /// watches and logs have no minimum rate.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Time within which a client must read a small response. Any client that reads at all needs far less.
+/// Time without progress after which the HTTP/2 stream of a small response is reset. Any client that reads at all needs
+/// far less. A shorter `StreamExecutor::read_timeout` takes precedence.
 const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
@@ -59,9 +61,9 @@ struct StreamState {
 /// The usage and permits that a response holds until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
-    /// Usage that is charged to the user for unsent bytes.
+    /// Usage that is charged to the user: the unsent bytes, or one small response.
     pub(crate) charge: Option<UsageLease>,
-    /// Whether the response fits into the initial flow control window of any client.
+    /// Whether the response is small (at most 64 KiB). The client has less time to read a small response.
     pub(crate) is_small: bool,
     /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -239,7 +241,7 @@ where
 }
 
 /// Runs each stream of an HTTP/2 connection as a task. Resets a stream whose client reads nothing of its response for
-/// `read_timeout`.
+/// `read_timeout`, or for `SMALL_RESPONSE_TIMEOUT` if the response is small and this time is shorter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamExecutor {
     pub(crate) read_timeout: Duration,
@@ -274,7 +276,7 @@ struct StreamStallTimer {
 }
 
 impl StreamStallTimer {
-    /// Returns `Ready` if the stream must be ended, because its client has not read for the timeout.
+    /// Returns `Ready` if the client has not read available data for the timeout. The caller then ends the stream.
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<()> {
         if !state.is_sending.load(Ordering::Relaxed) || state.is_idle.load(Ordering::Relaxed) {
             self.deadline = None;

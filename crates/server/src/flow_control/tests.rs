@@ -112,7 +112,7 @@ async fn the_default_seats_suffice_for_every_level() {
                 seat_limit: FlowSeatLimit::Heartbeat,
             };
             let seats = fill(&control, heartbeat, is_read).await;
-            assert_eq!(seats.len(), HEARTBEAT_SEATS);
+            assert_eq!(seats.len(), HEARTBEAT_SEATS_MAX);
             held.extend(seats);
         }
         let (exempt, waited) = control.acquire_seat(FlowClass::Exempt, is_read).await.unwrap();

@@ -19,7 +19,7 @@ pub(crate) enum UsageKind {
     UnsentSmallResponses,
     /// Number of open watches.
     Watches,
-    /// Number of streams that agents serve: log streams, exec sessions and forwarded connections.
+    /// Number of requests that agents serve: logs, exec and attach sessions, forwarded ports and proxied requests.
     AgentStreams,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct UsageLimit {
     pub(crate) per_user_max: usize,
     /// Limit for one node.
     pub(crate) per_node_max: usize,
-    /// Limit for the total usage of all users. Nodes and trusted users may use `reserve` in addition.
+    /// Limit for the total usage of all users. Requests of nodes and trusted users may exceed it by `reserve`.
     pub(crate) total_max: usize,
     /// Amount above `total_max` that only nodes and trusted users may use.
     pub(crate) reserve: usize,

@@ -24,7 +24,7 @@ use super::reply::{TEXT_PLAIN, full_response, response_with_body};
 use super::{Api, ApiRequest, ApiResponse};
 use crate::agents::{self, AgentAddress, AgentClient, AgentError};
 use crate::auth::{self, AccessControl, Reauthorization};
-use crate::connections::{Client, ConnectionGuard};
+use crate::connections::{ConnectionGuard, RequestClient};
 use crate::error::ApiError;
 use crate::headers;
 use crate::kinds::Kind;
@@ -70,7 +70,7 @@ impl ClientUpgrade {
             return None;
         }
         let headers = upgrade_headers(request.headers());
-        let held = request.extensions().get::<Arc<Client>>().and_then(|it| it.guard.clone());
+        let held = request.extensions().get::<Arc<RequestClient>>().and_then(|it| it.guard.clone());
         Some(Self { headers, upgraded: hyper::upgrade::on(request), connection_guard: held })
     }
 
@@ -80,7 +80,7 @@ impl ClientUpgrade {
     }
 
     /// Replaces the upgrade headers in `headers` with those of the client.
-    pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
+    pub(super) fn replace_upgrade_headers(&self, headers: &mut HeaderMap) {
         for name in UPGRADE_HEADERS {
             headers.remove(name);
         }
@@ -99,15 +99,17 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// A request to a node's agent: the name of the node, and the path and query on the agent.
+/// A request to a node's agent.
 struct AgentRequest {
+    /// Name of the node.
     node: String,
+    /// Path and query of the request.
     path: String,
 }
 
 impl Api {
-    /// Sends a request for the subresource `what` of a pod to the agent of the node that runs the pod, and returns its
-    /// response.
+    /// Sends a request for the subresource `what` of a pod to the agent of the node that runs the pod, and returns the
+    /// agent's response.
     pub(super) async fn serve_from_agent(
         &self,
         target: &RequestTarget,
@@ -148,7 +150,7 @@ impl Api {
             .body(Full::new(Bytes::new()))
             .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", agent_request.node)))?;
         if let Some(upgrade) = upgrade {
-            upgrade.write_headers(request.headers_mut());
+            upgrade.replace_upgrade_headers(request.headers_mut());
         }
         let guard = self.acquire_agent_stream(api_request)?;
         let unreachable = |error: AgentError| agent_unreachable_error(target, &agent_request.node, &error);
@@ -213,7 +215,8 @@ impl Api {
     /// reauthorization.
     ///
     /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the request is
-    /// a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
+    /// a GET. The same applies to `nodes/proxy` if the request upgrades a connection to the agent itself.
+    /// Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
     pub(super) fn authorize_create(
         &self,
         target: &RequestTarget,
@@ -228,14 +231,15 @@ impl Api {
             name: target.name.clone(),
             ..ResourceAttributes::default()
         };
-        let create = RequestAttributes::resource("create", on);
+        let create = RequestAttributes::for_resource("create", on);
         auth::require_authorized(&self.registry.access, &api_request.context.user, &create)?;
         Ok(create)
     }
 
     /// Returns the response that upgrades the client's connection, and starts a task that copies data between the
     /// connections of the client and the agent. The task ends when a connection ends, the client is no longer
-    /// authorized, or the server stops.
+    /// authorized, or the server stops. Fails if the agent's response upgrades to a protocol that the client did not
+    /// request.
     pub(super) fn splice_connections(
         &self,
         upgrade: &ClientUpgrade,
@@ -314,7 +318,7 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
         }
         _ => ApiError::service_unavailable(format!(
             "{} \"{}\" has no agent that serves it",
-            target.kind.resource(),
+            target.kind.group_resource(),
             target.name
         )),
     }
@@ -379,8 +383,8 @@ fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
     Ok(agent_path("containerLogs", pod, Some(&container), &options.finish()))
 }
 
-/// Returns the path and query of an exec, attach or port-forward request to the agent. Upstream: `streamLocation`,
-/// `PortForwardLocation`.
+/// Returns the path and query of an exec, attach or port-forward request to the agent. Fails if the pod has no node, or
+/// if the requested container does not exist. Upstream: `streamLocation`, `PortForwardLocation`.
 fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = match what {
@@ -420,9 +424,9 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// Returns the name of the container that a request is for. `named` is the container that the request names. If it is
-/// empty, the request is for the only container of the pod. Fails if the pod has no container `named`. Also fails if
-/// `named` is empty and the pod has several containers. Upstream: `validateContainer`.
+/// Returns the name of the container that a request is for. `named` is the container name in the request. Fails if the
+/// pod has no such container. If `named` is empty, returns the name of the pod's only container, and fails if the pod
+/// has several. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -38,8 +38,8 @@ pub(super) struct ApiRequest {
     pub(super) headers: HeaderMap,
     /// Checks at intervals whether a watch or an agent stream is still authorized. `None` for other requests.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user whose limits a watch or an agent stream counts against. `None` for a request without impersonation,
-    /// which counts against the limits of `context.user`.
+    /// The user whose limits a watch or an agent stream counts against, if the request has impersonation headers.
+    /// `None` for any other request, which counts against the limits of `context.user`.
     pub(super) charged_user: Option<User>,
     pub(super) body: Bytes,
 }

@@ -1,16 +1,18 @@
-//! The HTTP layer: from a request to the registry, and back to a response.
+//! The HTTP layer: turns a request into calls of the registry, and their result into a response.
 //!
 //! A request passes the `filters` (authentication, authorization, limits, audit), is dispatched by its `route`, and is
 //! handled by one of the `handlers`, one for each verb. `query` parses its query parameters. `negotiation` chooses the
 //! representation of the response, and `reply` builds the response.
 //!
 //! `watch_stream` and `web_socket` send watches. `agent`, `proxy` and `resource_metrics` get the response from node
-//! agents. `subresources` has the create requests whose object is not stored.
+//! agents. `create_actions` handles the create requests whose object is not stored.
 
 /// Pod subresources that a node agent serves, such as `log` and `exec`.
 mod agent;
 /// A request that has passed the filters.
 mod api_request;
+/// Create requests that perform an action and store no object, such as bindings, evictions and reviews.
+mod create_actions;
 /// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
 /// Handlers of API requests, one module for each verb.
@@ -27,8 +29,6 @@ mod reply;
 mod resource_metrics;
 /// Parses the path of a request.
 mod route;
-/// Create requests that perform an action and store no object, such as bindings, evictions and reviews.
-mod subresources;
 /// Streams the events of a watch.
 mod watch_stream;
 /// Sends the events of a watch over a WebSocket.
@@ -61,7 +61,7 @@ pub(crate) struct Api {
     /// Answers `/debug/explain`. If it is `None`, the response to this path is 404.
     pub(crate) explain_provider: Option<ExplainProvider>,
     /// Client for requests to the node agents. If it is `None`, requests that an agent serves (log, exec, attach,
-    /// port-forward, proxy) fail.
+    /// port-forward, proxy) fail, and lists of resource metrics are empty.
     pub(crate) agents: Option<Arc<AgentClient>>,
     /// Cancelled when the server stops, which ends watches and agent streams.
     pub(crate) stop: CancellationToken,

@@ -26,8 +26,8 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encoding for a media range without its parameters, or `None` if the server does not support the
-    /// media range.
+    /// Returns the encoding for a media range of the Accept header, given without its parameters. An empty media range
+    /// means JSON. Returns `None` if the server does not support the media range.
     fn from_media_range(range: &str) -> Option<Self> {
         match range {
             JSON_MEDIA_TYPE | "application/*" | "*/*" | "" => Some(Self::Json),
@@ -63,7 +63,7 @@ fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// What a response contains of each object, as requested in the Accept header.
+/// The part of each object that a response contains, as requested in the Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     /// The whole object.
@@ -77,8 +77,8 @@ pub(crate) enum Representation {
 /// API versions in which the server serves `Table`. They differ only in `apiVersion`.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// What each row of a table contains of its object besides the cells: the query parameter `includeObject`. Upstream:
-/// `IncludeObjectPolicy`.
+/// The part of the object that each row of a table contains besides the cells, as requested in the query parameter
+/// `includeObject`. Upstream: `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     Nothing,
@@ -87,9 +87,9 @@ pub(crate) enum IncludeObject {
 }
 
 impl Representation {
-    /// Returns the supported representation that the Accept header prefers, or an error if it accepts none.
-    /// `include_object` is the query parameter `includeObject`. Protobuf is ignored, because clients that prefer it
-    /// accept JSON too.
+    /// Returns the supported representation that the Accept header prefers. Returns a 406 error if the header accepts
+    /// none, and a 400 error if it accepts a table and `include_object` is invalid. `include_object` is the query
+    /// parameter `includeObject`. Protobuf is ignored, because clients that prefer it accept JSON too.
     pub(crate) fn from_accept(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
             "None" => Ok(IncludeObject::Nothing),
@@ -197,8 +197,8 @@ impl Representation {
         std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
     }
 
-    /// Encodes a list as JSON. Returns an iterator over its chunks. The objects are stored as JSON and are not
-    /// serialized again.
+    /// Encodes a list as JSON. Returns an iterator over its chunks. The objects are stored as JSON: a whole object is
+    /// serialized again only if its version must be converted.
     pub(crate) fn encode_list(
         self,
         kind: &'static Kind,
@@ -301,7 +301,6 @@ impl Representation {
     }
 }
 
-/// Returns the `metadata` of a list as JSON.
 fn list_metadata(meta: &ListMeta) -> Value {
     let mut metadata = json!({"resourceVersion": meta.revision.to_string()});
     if !meta.continue_token.is_empty() {

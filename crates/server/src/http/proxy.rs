@@ -195,8 +195,9 @@ impl Api {
         Ok(ProxyRoute { node: node.name.clone(), target: node, stored, agent_path: at })
     }
 
-    /// Returns the route to one of the ready pods behind the Service. Only endpoints that refer to a pod are used, as
-    /// upstream. Upstream: `REST.ResourceLocation`.
+    /// Returns the route to one of the ready pods behind the Service. Uses only endpoints that refer to a pod. Returns
+    /// a 503 error if no ready endpoint refers to a pod, or if the Service lacks the port in the URL. Upstream:
+    /// `REST.ResourceLocation`.
     fn route_to_service(
         &self,
         service: &RequestTarget,
@@ -269,8 +270,10 @@ fn route_to_pod(pod: RequestTarget, stored: Value, scheme: &str, port: u16) -> P
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: pod, stored, agent_path: at }
 }
 
-/// Returns the port of the pod that the URL specifies by number or name, or `None` if the pod has no such port. If the
-/// URL has no port, returns the first port of the pod, or the default port of the scheme if the pod has no ports.
+/// Returns the port to which a proxy request for the pod goes. The URL specifies it by number or by name. A number need
+/// not be a declared container port, but must be between 1 and 65535. Returns `None` if the number is invalid or no
+/// container port has the name. If the URL has no port, returns the first container port of the pod, or the default
+/// port of the scheme if the pod declares none.
 fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));
@@ -341,7 +344,7 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
         }
     }
     if let Some(upgrade) = &api_request.upgrade {
-        upgrade.write_headers(&mut headers);
+        upgrade.replace_upgrade_headers(&mut headers);
     }
     headers
 }
@@ -362,7 +365,8 @@ fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Returns the `Location` header of a response, rewritten so that a redirect to the same host goes through the proxy
-/// again. `prefix` is the proxy URL up to `proxy`. Upstream: `rewriteURL`.
+/// again. `prefix` is the path of the proxy URL up to `proxy`, and `host` is the host by which the client addresses
+/// this server. Upstream: `rewriteURL`.
 fn rewrite_location(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {

@@ -82,15 +82,15 @@ impl RequestQuery {
         }
     }
 
-    /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent
-    /// or zero.
+    /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent,
+    /// zero or negative.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
             return Ok(None);
         }
         let wrong = |why| format!("invalid timeout specified in the request URL - time: {why}");
-        let parsed = go_duration(text).map_err(|why| ApiError::bad_request(wrong(why)))?;
+        let parsed = parse_go_duration(text).map_err(|why| ApiError::bad_request(wrong(why)))?;
         Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
@@ -99,7 +99,7 @@ impl RequestQuery {
         ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    /// Parses the options that all write requests have: `dryRun`, `fieldManager` and `fieldValidation`.
+    /// Parses `dryRun` and `fieldValidation`, and validates `fieldManager`. All write requests have these parameters.
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
@@ -177,7 +177,8 @@ impl RequestQuery {
         }
     }
 
-    /// Parses the options of a list request.
+    /// Parses the options of a list or delete collection request: the selectors, `limit`, `continue`, `resourceVersion`
+    /// and `resourceVersionMatch`. Fails if one of them or their combination is invalid.
     pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, ApiError> {
         let (version, matching) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
         let next = self.get("continue");
@@ -230,7 +231,7 @@ impl RequestQuery {
         Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
-    /// Returns the parameter `resourceVersion` as a revision, or 0 if it is not set.
+    /// Returns the parameter `resourceVersion` as a revision, or 0 if it is not set. Fails if it is not a number.
     pub(super) fn resource_version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
@@ -258,8 +259,9 @@ fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero. The error is a message like that of Go.
-fn go_duration(text: &str) -> Result<Duration, String> {
+/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero. The error is the message of Go's
+/// `time.ParseDuration`.
+fn parse_go_duration(text: &str) -> Result<Duration, String> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let invalid = || format!("invalid duration {text:?}");
     if text.len() - unsigned.len() > 1 || unsigned.is_empty() {

@@ -87,8 +87,8 @@ pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: b
     if is_head { without_body(response) } else { response }
 }
 
-/// Returns the response with its API object converted to YAML. Other JSON documents, such as `/version`, are not
-/// converted.
+/// Returns the response with its API object converted to YAML. Streamed responses and JSON documents that are not
+/// API objects, such as `/version`, are not converted.
 fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON_MEDIA_TYPE);
     let (mut parts, body) = response.into_parts();
@@ -109,8 +109,8 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// Returns the response to a HEAD request without its body. hyper omits the body over HTTP/1.1, but would send it over
-/// HTTP/2, which is a protocol error.
+/// Removes the body from the response to a HEAD request, and sets `Content-Length` to the size of the body. hyper omits
+/// the body over HTTP/1.1, but would send it over HTTP/2, which is a protocol error.
 fn without_body(response: ApiResponse) -> ApiResponse {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -206,9 +206,9 @@ pub(super) fn reset_response() -> ApiResponse {
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Maximum total number of characters of the warnings of a response, because clients reject headers that are too long.
-/// If it is exceeded, each warning is truncated to `TRUNCATED_WARNING_CHARS_MAX`, and warnings that still do not fit
-/// are dropped. Upstream: `truncateAtTotalRunes`.
+/// Total number of characters of the warnings of a response above which the warnings are shortened, because clients
+/// reject headers that are too long. Each warning is then truncated to `TRUNCATED_WARNING_CHARS_MAX`, and the warnings
+/// after the first `TOTAL_WARNING_CHARS_MAX` characters are dropped. Upstream: `truncateAtTotalRunes`.
 const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
 /// Number of characters to which each warning is truncated if the warnings of a response exceed
 /// `TOTAL_WARNING_CHARS_MAX`. Upstream: `truncateItemRunes`.

@@ -35,7 +35,7 @@ const SUMMARY_BYTES_MAX: usize = 4 << 20;
 impl Api {
     /// Returns the `NodeMetrics` or `PodMetrics` of the nodes or pods that the selector matches. A node whose agent
     /// does not respond is left out, and so are its pods.
-    pub(super) async fn resource_metrics(
+    pub(super) async fn read_resource_metrics(
         &self,
         kind: &'static Kind,
         of: MeteredResource,
@@ -56,8 +56,10 @@ impl Api {
             }
         }
         let measured = stream::iter(by_node.into_iter().map(|(node, records)| async move {
-            let summary =
-                tokio::time::timeout(NODE_SUMMARY_TIMEOUT, self.stats_summary(&node)).await.ok().flatten()?;
+            let summary = tokio::time::timeout(NODE_SUMMARY_TIMEOUT, self.read_stats_summary(&node))
+                .await
+                .ok()
+                .flatten()?;
             let measured = records
                 .iter()
                 .filter_map(|it| metrics_object(kind, of, &unstructured::parse_stored(&it.value), &summary));
@@ -71,9 +73,9 @@ impl Api {
         Ok(ListPage { objects: objects.iter().map(unstructured::to_bytes).collect(), meta })
     }
 
-    /// Reads the stats summary of a node from its agent. Returns `None` if the agent cannot be reached or its response
-    /// is invalid.
-    async fn stats_summary(&self, node: &str) -> Option<Value> {
+    /// Reads the stats summary of a node from its agent. Returns `None` if the node has no agent address, the agent
+    /// cannot be reached, or its response is invalid.
+    async fn read_stats_summary(&self, node: &str) -> Option<Value> {
         let place = self.agent_address(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
         let summary = async {
@@ -91,8 +93,9 @@ impl Api {
     }
 }
 
-/// Builds the `NodeMetrics` or `PodMetrics` of a node or pod. Returns `None` if the stats summary lacks its CPU or
-/// memory usage. The CPU usage is missing until the agent has taken two samples.
+/// Builds the `NodeMetrics` of a Node or the `PodMetrics` of a pod from the stats summary of the node. Returns `None`
+/// if the summary lacks the pod, or the CPU or memory usage of the node or of one of the pod's containers. The CPU
+/// usage is missing until the agent has taken two samples.
 fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});

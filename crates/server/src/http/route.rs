@@ -164,12 +164,14 @@ mod tests {
 
     fn check(path: &str, means: &str) {
         let said = match Route::parse(&KindRegistry::builtin(), path) {
-            Some(Route::Collection { kind, namespace }) => format!("{} in {namespace:?}", kind.resource()),
+            Some(Route::Collection { kind, namespace }) => {
+                format!("{} in {namespace:?}", kind.group_resource())
+            }
             Some(Route::Object(it)) => {
-                format!("{} {:?} {} {:?}", it.kind.resource(), it.namespace, it.name, it.subresource)
+                format!("{} {:?} {} {:?}", it.kind.group_resource(), it.namespace, it.name, it.subresource)
             }
             Some(Route::Watch { kind, namespace, name }) => {
-                format!("watch {} in {namespace:?}, {name:?}", kind.resource())
+                format!("watch {} in {namespace:?}, {name:?}", kind.group_resource())
             }
             other => format!("{other:?}"),
         };

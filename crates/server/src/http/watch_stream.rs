@@ -23,7 +23,8 @@ use crate::selector::ObjectSelector;
 use crate::storage::Subscription;
 use crate::unstructured;
 
-/// Interval between bookmarks on an idle watch, if the client requests bookmarks.
+/// Interval between the bookmarks of a watch, if the client requests bookmarks. A bookmark is sent when no event is
+/// pending.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time before the end of a watch at which the last bookmark is sent. The client can start its next watch from the
@@ -46,13 +47,14 @@ pub(crate) struct WatchOptions {
     pub(crate) selector: ObjectSelector,
     /// Representation in which objects are sent.
     pub(crate) view: Representation,
-    /// From which state or revision the watch sends events.
+    /// The state or revision from which the watch sends events.
     pub(crate) from: WatchStart,
     /// Whether the client requests bookmarks (`allowWatchBookmarks`).
     pub(crate) bookmarks: bool,
     /// Time after which the watch ends.
     pub(crate) timeout: Duration,
-    /// Checks at intervals whether the client is still authorized to watch. `None` if this is not checked.
+    /// Checks at intervals whether the client is still authorized to watch. `None` if the authorization is not checked
+    /// again.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
@@ -137,18 +139,18 @@ impl WatchStream {
         let namespace =
             options.namespace.as_deref().or_else(|| options.selector.required_value("metadata.namespace"));
         let key = match options.selector.required_value("metadata.name") {
-            Some(name) if !kind.namespaced || namespace.is_some() => Some(kind.key(namespace, name)),
+            Some(name) if !kind.namespaced || namespace.is_some() => Some(kind.store_key(namespace, name)),
             _ => None,
         };
         Self {
             subscription: registry.storage.subscribe(kind, key.as_deref(), &options.selector),
-            prefix: key.unwrap_or_else(|| kind.key_prefix(namespace)),
+            prefix: key.unwrap_or_else(|| kind.store_key_prefix(namespace)),
             deadline,
             bookmark_at: options.bookmarks.then_some(now + BOOKMARK_INTERVAL),
             final_bookmark_at: options
                 .bookmarks
                 .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
-            reauthorize_at: options.reauthorization.as_ref().map(|it| it.first_check(now)),
+            reauthorize_at: options.reauthorization.as_ref().map(|it| it.first_check_time(now)),
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             registry,
             options,
@@ -164,7 +166,7 @@ impl WatchStream {
     async fn next_frames(&mut self) -> Option<Bytes> {
         loop {
             // Checked before every batch: while events are pending, the timer below is never polled.
-            if self.next_timer() <= Instant::now()
+            if self.next_timer_time() <= Instant::now()
                 && let Some(end) = self.handle_timers(Instant::now())
             {
                 self.progress = WatchProgress::End;
@@ -212,7 +214,7 @@ impl WatchStream {
             if self.is_stopping {
                 return None;
             }
-            let due = self.next_timer();
+            let due = self.next_timer_time();
             if self.timer.deadline() != due {
                 self.timer.as_mut().reset(due);
             }
@@ -227,7 +229,7 @@ impl WatchStream {
     }
 
     /// Returns the time of the next bookmark, the next reauthorization or the deadline, whichever is first.
-    fn next_timer(&self) -> Instant {
+    fn next_timer_time(&self) -> Instant {
         let due = [self.bookmark_at, self.final_bookmark_at, self.reauthorize_at].into_iter().flatten();
         due.fold(self.deadline, Instant::min)
     }
@@ -241,7 +243,7 @@ impl WatchStream {
         if self.reauthorize_at.is_some_and(|at| at <= now)
             && let Some(reauthorization) = &self.options.reauthorization
         {
-            self.reauthorize_at = Some(reauthorization.next_check(now));
+            self.reauthorize_at = Some(reauthorization.next_check_time(now));
             if let Err(refusal) = reauthorization.check_access(&self.registry.access, Timestamp::now()) {
                 return Some(Some(encode_frame("ERROR", &unstructured::to_bytes(&refusal.status()))));
             }
@@ -269,6 +271,7 @@ impl WatchStream {
     }
 
     /// Returns the frames of the next objects of the initial state, up to the size of a batch, and advances `progress`.
+    /// If the history no longer contains the initial state, returns the 410 frame and ends the watch.
     fn next_state_frames(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
         let WatchProgress::State { start, revision, sends_initial_events_end } = begun else {
@@ -338,7 +341,7 @@ impl WatchStream {
     }
 
     /// Returns the frame of a commit event. The first watch encodes the frame, and all other watches share it. A table
-    /// is encoded for each watch, because it contains ages.
+    /// is encoded for each watch, because it contains ages, and so is an object whose version must be converted.
     fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(event_type, event.latest_value(), now);

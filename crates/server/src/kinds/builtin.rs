@@ -6,7 +6,7 @@ use muster_api::muster_v1alpha1::{
 
 use super::{
     AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy,
-    SubresourceSpec, strategy,
+    SubresourceDefinition, strategy,
 };
 use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
@@ -56,15 +56,15 @@ const DEFAULT_KIND: Kind = Kind {
     row_condition: |_| None,
 };
 
-/// Returns the spec of a subresource that supports only `create`. `body` is the group, version and kind of the request
-/// body, which is not stored.
-const fn create_subresource(
+/// Returns the definition of a subresource that supports only `create`. `body` is the group, version and kind of the
+/// request body, which is not stored.
+const fn create_only_subresource(
     name: &'static str,
     subresource: Subresource,
     body: (&'static str, &'static str, &'static str),
     create: CreateAction,
-) -> SubresourceSpec {
-    SubresourceSpec {
+) -> SubresourceDefinition {
+    SubresourceDefinition {
         name,
         subresource,
         body: Some(body),
@@ -76,14 +76,15 @@ const fn create_subresource(
     }
 }
 
-/// Returns the spec of a subresource of a pod, node or Service whose requests the server forwards to a node agent.
-/// `body` is the group, version and kind of its options, or `None` if it has none.
+/// Returns the definition of a subresource of a pod, Node or Service whose requests the server forwards to a node
+/// agent. `body` is the group, version and kind that discovery lists for the subresource, which are those of its
+/// options. `None` if discovery lists the kind of the object, as for `log`.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
-) -> SubresourceSpec {
-    SubresourceSpec {
+) -> SubresourceDefinition {
+    SubresourceDefinition {
         name,
         subresource: Subresource::Agent(name),
         body,
@@ -95,16 +96,16 @@ const fn agent_subresource(
     }
 }
 
-/// Returns the spec of a subresource through which clients update the fields `changes` of the object. The fields
+/// Returns the definition of a subresource through which clients update the fields `changes` of the object. The fields
 /// `reset_fields` keep their stored value.
-const fn field_subresource(
+const fn field_update_subresource(
     name: &'static str,
     subresource: Subresource,
     verbs: &'static [&'static str],
     changes: &'static [FieldPath],
     reset_fields: &'static [FieldPath],
-) -> SubresourceSpec {
-    SubresourceSpec {
+) -> SubresourceDefinition {
+    SubresourceDefinition {
         name,
         subresource,
         body: None,
@@ -173,15 +174,16 @@ const DAEMON_SET_KIND: Kind = Kind {
 
 /// Default values of [`Kind`] for the review kinds, which are authentication and authorization queries and are not
 /// stored.
-const REVIEW_KIND: Kind =
+const REVIEW_KIND_DEFAULTS: Kind =
     Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
 /// Default values of [`Kind`] for the RBAC kinds.
-const RBAC_KIND: Kind =
+const RBAC_KIND_DEFAULTS: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
 /// Returns a kind of `muster.dev` without its validation, defaulting and columns. As with a custom resource, an update
-/// of `/status` changes no metadata. Upstream: `statusStrategy` of `apiextensions-apiserver`.
+/// of `/status` does not change labels, annotations, finalizers or owner references. Upstream: `statusStrategy` of
+/// `apiextensions-apiserver`.
 const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> Kind {
     Kind {
         group: GROUP,
@@ -205,7 +207,7 @@ const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> 
 }
 
 /// The built-in kinds that clients can write, in the order in which discovery lists them.
-pub(crate) static KINDS: &[Kind] = &[
+pub(crate) static WRITABLE_KINDS: &[Kind] = &[
     Kind {
         kind: "Binding",
         plural: "bindings",
@@ -251,7 +253,7 @@ pub(crate) static KINDS: &[Kind] = &[
         update_reset_fields: &[&["spec", "finalizers"]],
         has_spec_finalizers: true,
         returns_deleted_object: true,
-        subresources: &[field_subresource(
+        subresources: &[field_update_subresource(
             "finalize",
             Subresource::Finalize,
             &["update"],
@@ -305,30 +307,30 @@ pub(crate) static KINDS: &[Kind] = &[
         ],
         subresources: &[
             agent_subresource("attach", Some(("", "v1", "PodAttachOptions")), STREAM_VERBS),
-            SubresourceSpec {
+            SubresourceDefinition {
                 mutable_fields: &[
                     &["metadata", "annotations"],
                     &["spec", "nodeName"],
                     &["status", "conditions"],
                     &["status", "nominatedNodeName"],
                 ],
-                ..create_subresource(
+                ..create_only_subresource(
                     "binding",
                     Subresource::Binding,
                     ("", "v1", "Binding"),
                     CreateAction::Binding,
                 )
             },
-            field_subresource(
+            field_update_subresource(
                 "ephemeralcontainers",
                 Subresource::EphemeralContainers,
                 READ_WRITE_VERBS,
                 &[&["spec", "ephemeralContainers"]],
                 &[],
             ),
-            SubresourceSpec {
+            SubresourceDefinition {
                 older_body_version: Some("v1beta1"),
-                ..create_subresource(
+                ..create_only_subresource(
                     "eviction",
                     Subresource::Eviction,
                     ("policy", "v1", "Eviction"),
@@ -407,7 +409,7 @@ pub(crate) static KINDS: &[Kind] = &[
         returns_deleted_object: true,
         plural: "serviceaccounts",
         short_names: &["sa"],
-        subresources: &[create_subresource(
+        subresources: &[create_only_subresource(
             "token",
             Subresource::Token,
             ("authentication.k8s.io", "v1", "TokenRequest"),
@@ -457,7 +459,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short_names: &["csr"],
         namespaced: false,
         status: StatusPolicy::SubresourceOnly("{}"),
-        subresources: &[field_subresource(
+        subresources: &[field_update_subresource(
             "approval",
             Subresource::Approval,
             READ_WRITE_VERBS,
@@ -478,39 +480,39 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "SelfSubjectReview",
         plural: "selfsubjectreviews",
         create_action: Some(CreateAction::SelfSubjectReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         group: "authentication.k8s.io",
         kind: "TokenReview",
         plural: "tokenreviews",
         create_action: Some(CreateAction::TokenReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         kind: "LocalSubjectAccessReview",
         plural: "localsubjectaccessreviews",
         namespaced: true,
         create_action: Some(CreateAction::SubjectAccessReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         kind: "SelfSubjectAccessReview",
         plural: "selfsubjectaccessreviews",
         create_action: Some(CreateAction::SelfSubjectAccessReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         kind: "SelfSubjectRulesReview",
         plural: "selfsubjectrulesreviews",
         create_action: Some(CreateAction::SelfSubjectRulesReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         kind: "SubjectAccessReview",
         plural: "subjectaccessreviews",
         create_action: Some(CreateAction::SubjectAccessReview),
-        ..REVIEW_KIND
+        ..REVIEW_KIND_DEFAULTS
     },
     Kind {
         group: "policy",
@@ -536,7 +538,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: table_printer::CLUSTER_ROLE_BINDING_COLUMNS,
         apply_defaults: defaulting::set_role_binding_defaults,
         validate: validation::validate_cluster_role_binding,
-        ..RBAC_KIND
+        ..RBAC_KIND_DEFAULTS
     },
     Kind {
         kind: "ClusterRole",
@@ -545,7 +547,7 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         apply_defaults: defaulting::set_role_defaults,
         validate: validation::validate_cluster_role,
-        ..RBAC_KIND
+        ..RBAC_KIND_DEFAULTS
     },
     Kind {
         kind: "RoleBinding",
@@ -554,7 +556,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: table_printer::ROLE_BINDING_COLUMNS,
         apply_defaults: defaulting::set_role_binding_defaults,
         validate: validation::validate_role_binding,
-        ..RBAC_KIND
+        ..RBAC_KIND_DEFAULTS
     },
     Kind {
         kind: "Role",
@@ -562,7 +564,7 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "roles",
         apply_defaults: defaulting::set_role_defaults,
         validate: validation::validate_role,
-        ..RBAC_KIND
+        ..RBAC_KIND_DEFAULTS
     },
     Kind {
         group: "scheduling.k8s.io",
@@ -684,5 +686,5 @@ static READ_ONLY_KINDS: &[Kind] = &[
 /// Returns all kinds that clients can read or write, in the order in which discovery lists them. If several groups
 /// serve the same resource, clients prefer the first group.
 pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().chain(READ_ONLY_KINDS)
+    WRITABLE_KINDS.iter().chain(READ_ONLY_KINDS)
 }

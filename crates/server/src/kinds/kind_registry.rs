@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{KINDS, Kind, served_kinds};
+use super::{Kind, WRITABLE_KINDS, served_kinds};
 
-/// The kinds that a server serves. Requests look up kinds in this registry and not in a static table, so that a server
-/// can add kinds while it runs.
+/// The kinds that a server serves, indexed by their resource. Requests look up their kind here and not in the static
+/// tables. Currently a registry contains only the built-in kinds.
 #[derive(Debug)]
 pub(crate) struct KindRegistry {
     /// Kinds that clients can write.
@@ -20,7 +20,7 @@ impl KindRegistry {
     /// Returns a registry with the built-in kinds.
     pub(crate) fn builtin() -> Self {
         Self {
-            writable: KINDS.iter().collect(),
+            writable: WRITABLE_KINDS.iter().collect(),
             served: served_kinds().collect(),
             by_resource: served_kinds().map(|it| ((it.group, it.version, it.plural), it)).collect(),
         }
@@ -51,7 +51,7 @@ mod tests {
         let kinds = KindRegistry::builtin();
         for kind in served_kinds() {
             let found = kinds.find(kind.group, kind.version, kind.plural).expect("it is served");
-            assert!(std::ptr::eq(found, kind), "{}: another kind has the same path", kind.resource());
+            assert!(std::ptr::eq(found, kind), "{}: another kind has the same path", kind.group_resource());
         }
         assert!(kinds.find("", "v2", "pods").is_none());
     }

@@ -1,5 +1,5 @@
-//! The served kinds. Everything that is special about a kind is in its row of the kind table, so that other modules
-//! need not compare kinds by name.
+//! The served kinds. The properties in which kinds differ are in the rows of the kind table, so that other modules need
+//! not compare kinds by name.
 //!
 //! `builtin` contains the rows, [`KindRegistry`] looks them up, and `strategy` sets server-owned fields.
 
@@ -7,7 +7,7 @@
 mod builtin;
 /// Looks up kinds by group, version and plural name.
 mod kind_registry;
-/// Restores the stored value of the fields that an update may not change.
+/// Restores the stored values of the fields that an update may not change.
 mod reset_fields;
 /// Sets the server-owned fields of created and updated objects.
 mod strategy;
@@ -20,9 +20,9 @@ use crate::subresource::Subresource;
 use crate::table_printer::Column;
 use crate::types::GroupVersionKind;
 use crate::validation::field_error::FieldErrors;
-use crate::validation::{FieldError, ValidatedWrite, metadata, names};
+use crate::validation::{FieldError, WriteToValidate, metadata, names};
 
-pub(crate) use self::builtin::{KINDS, served_kinds};
+pub(crate) use self::builtin::{WRITABLE_KINDS, served_kinds};
 pub(crate) use self::kind_registry::KindRegistry;
 pub(crate) use self::strategy::generate_name_suffix;
 use crate::unstructured;
@@ -46,10 +46,10 @@ pub(crate) struct Kind {
     pub(crate) namespaced: bool,
     /// Verbs that the resource supports.
     pub(crate) verbs: &'static [&'static str],
-    /// Which requests may write `status`.
+    /// Whether the kind has the subresource `status`, and which requests may write the field `status`.
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
-    pub(crate) subresources: &'static [SubresourceSpec],
+    pub(crate) subresources: &'static [SubresourceDefinition],
     /// Fields that an update of the whole object resets to their stored value. If `status` is a subresource, such an
     /// update also resets `status`.
     pub(crate) update_reset_fields: &'static [FieldPath],
@@ -101,9 +101,9 @@ pub(crate) struct Kind {
     /// Function that sets the default values of absent fields.
     pub(crate) apply_defaults: fn(&mut Value),
     /// Function that validates an object except for its metadata.
-    pub(crate) validate: fn(&ValidatedWrite, &mut FieldErrors),
+    pub(crate) validate: fn(&WriteToValidate, &mut FieldErrors),
     /// Function that returns the warnings about a valid object.
-    pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
+    pub(crate) warnings: fn(&WriteToValidate) -> Vec<String>,
     /// Table columns of the kind, for `kubectl get`.
     pub(crate) columns: &'static [Column],
     /// Function that returns the condition of the table row of an object, such as `Completed` for a pod, or `None` if
@@ -111,30 +111,32 @@ pub(crate) struct Kind {
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
-/// Which requests may write `status`.
+/// Whether a kind has the subresource `status`, and which requests may write the field `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusPolicy {
     /// The kind has no `/status`: it has no `status`, or `status` is written like any other field.
     NoSubresource,
-    /// `status` is written only through `/status`. On create the server sets it to this JSON.
+    /// `status` is written only through `/status`. On create, the server sets `status` to the JSON in this variant.
     SubresourceOnly(&'static str),
     /// `status` is written through `/status` and on create. For example, the create of a Node may contain its status.
     SubresourceAndCreate,
 }
 
-/// How the server serves one subresource of a kind. The subresource `status` has no spec.
+/// Definition of one subresource of a kind: its name, its verbs, the type of its body, and what a request to it does.
+/// The subresource `status` has no definition: [`Kind::status`] and [`Kind::status_update_reset_fields`] describe it.
 #[derive(Debug)]
-pub(crate) struct SubresourceSpec {
+pub(crate) struct SubresourceDefinition {
     /// Name of the subresource in paths.
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind of the request and response bodies. `None` if the body is the object itself.
+    /// Group, version and kind of the request body, or of the options if an agent serves the subresource. Discovery and
+    /// OpenAPI contain them. `None` if the subresource has the kind of the object itself.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
     /// An older API version that the server also accepts in the request body. `None` if there is no such version.
     pub(crate) older_body_version: Option<&'static str>,
     /// Verbs that the subresource supports.
     pub(crate) verbs: &'static [&'static str],
-    /// What a create through the subresource does. `None` if the subresource does not support `create`, or if an agent
+    /// What a create of the subresource does. `None` if the subresource does not support `create`, or if an agent
     /// serves it.
     pub(crate) create_action: Option<CreateAction>,
     /// The only fields of the object that an update through the subresource may change.
@@ -146,7 +148,7 @@ pub(crate) struct SubresourceSpec {
 /// The path of a field: the field names from the root of the object to the field, such as `["spec", "nodeName"]`.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// What a create does for a kind or subresource whose request body is not stored. `http::subresources` performs these
+/// What a create does for a kind or subresource whose request body is not stored. `http::create_actions` performs these
 /// actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CreateAction {
@@ -175,8 +177,8 @@ pub(crate) enum MeteredResource {
     Pods,
 }
 
-/// An admission plugin that runs only for the kinds that list it. `NamespaceLifecycle` and `ResourceQuota` run for
-/// every kind and are not listed.
+/// An admission plugin that runs only for the kinds that list it in [`Kind::admission_plugins`]. The plugins that run
+/// for every kind have no variant: namespace lifecycle, ResourceQuota, and the checks against privilege escalation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
     /// Applies the defaults of LimitRanges to new pods and enforces their constraints.
@@ -189,7 +191,7 @@ pub(crate) enum AdmissionPlugin {
     NodeAddress,
     /// Allocates a pod CIDR to a new Node.
     PodCidr,
-    /// Sets the priority of a pod from its PriorityClass.
+    /// Sets the priority of a pod from its PriorityClass. Refuses a second PriorityClass with `globalDefault`.
     Priority,
     /// Adds the default tolerations for not-ready and unreachable nodes to a pod.
     TolerationSeconds,
@@ -244,8 +246,9 @@ impl Kind {
     /// Returns the kind that serves the same stored objects in the version `api_version`, or `None` if there is no such
     /// kind.
     pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
-        let stored = self.storage_kind().resource();
-        served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
+        let stored = self.storage_kind().group_resource();
+        served_kinds()
+            .find(|it| it.storage_kind().group_resource() == stored && it.api_version() == api_version)
     }
 
     /// Converts an object from the version of this kind to the storage version.
@@ -266,8 +269,8 @@ impl Kind {
         object
     }
 
-    /// Like [`Kind::to_served_version`], but for an object as JSON text. If no conversion is needed, the text is
-    /// returned as it is.
+    /// Converts an object like [`Kind::to_served_version`], but from JSON text to JSON text. Returns the text unchanged
+    /// if the kind has no conversion.
     pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
         if self.conversion.is_none() {
             return stored;
@@ -286,18 +289,16 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the store contains objects in the version of this kind. This is so if the kind has no conversion and no
-    /// create action.
+    /// Whether the objects of a writable kind are stored in the version of this kind. This is so if the kind has no
+    /// conversion and no create action. The result has no meaning for read-only kinds.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.create_action.is_none()
     }
 
-    /// Returns the kind Namespace.
     pub(crate) fn namespace_kind() -> &'static Kind {
         Self::builtin("", "v1", "namespaces")
     }
 
-    /// Returns the group, version and kind.
     pub(crate) fn gvk(&self) -> GroupVersionKind<'static> {
         GroupVersionKind { group: self.group, version: self.version, kind: self.kind }
     }
@@ -307,8 +308,9 @@ impl Kind {
         group_version(self.group, self.version)
     }
 
-    /// Returns the resource name with its group as in errors and in store keys, such as `daemonsets.apps`.
-    pub(crate) fn resource(&self) -> String {
+    /// Returns the resource name with its group as in errors and in store keys, such as `daemonsets.apps`. Upstream:
+    /// `GroupResource`.
+    pub(crate) fn group_resource(&self) -> String {
         qualified_resource(self.plural, self.group)
     }
 
@@ -317,13 +319,12 @@ impl Kind {
         self.kind.to_lowercase()
     }
 
-    /// Whether the kind has `/status`.
     pub(crate) fn has_status_subresource(&self) -> bool {
         self.status != StatusPolicy::NoSubresource
     }
 
     /// Validates the metadata and the rest of an object before it is stored. Returns the validation errors.
-    pub(crate) fn validate(&self, write: &ValidatedWrite) -> Vec<FieldError> {
+    pub(crate) fn validate(&self, write: &WriteToValidate) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
         if self.validates_metadata_last {
             (self.validate)(write, &mut out);
@@ -339,7 +340,7 @@ impl Kind {
     }
 
     /// Validates the metadata of a new or updated object, and adds the errors to `out`.
-    fn validate_metadata(&self, write: &ValidatedWrite, out: &mut FieldErrors) {
+    fn validate_metadata(&self, write: &WriteToValidate, out: &mut FieldErrors) {
         match write.old {
             None => metadata::validate_new_metadata(write.new, self.name_rule, self.namespaced, out),
             Some(old) => metadata::validate_metadata_update(write.new, old, out),
@@ -382,7 +383,8 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs that the object itself or one of its subresources supports.
+    /// Returns the verbs that the object itself or one of its subresources supports. Empty for a subresource that the
+    /// kind does not have.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
@@ -409,7 +411,7 @@ impl Kind {
 
     /// Returns the prefix of the store keys of the objects of the kind in `namespace`. If `namespace` is `None`,
     /// returns the prefix of the store keys of all objects of the kind.
-    pub(crate) fn key_prefix(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn store_key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/{namespace}/", self.key_root()),
             None => format!("{}/", self.key_root()),
@@ -417,14 +419,14 @@ impl Kind {
     }
 
     /// Returns the store key of an object. `namespace` is `None` for a cluster-scoped object.
-    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
+    pub(crate) fn store_key(&self, namespace: Option<&str>, name: &str) -> String {
         format!("{}/{}/{name}", self.key_root(), namespace.unwrap_or_default())
     }
 
     /// Returns the first segment of the store keys of the kind, which is the resource name of its storage version.
     fn key_root(&self) -> String {
         self.conversion.map_or_else(
-            || self.resource(),
+            || self.group_resource(),
             |Conversion { storage_version: (group, _, plural), .. }| qualified_resource(plural, group),
         )
     }

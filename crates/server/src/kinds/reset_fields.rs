@@ -1,4 +1,4 @@
-//! Restores the stored value of the fields that an update may not change. Upstream: `GetResetFields`.
+//! Restores the stored values of the fields that an update may not change. Upstream: `GetResetFields`.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
-/// Restores the fields of `new` that an update of `subresource` may not change. They get their value in `old`, the
+/// Restores the fields of `new` that an update of `subresource` may not change: copies their values from `old`, the
 /// stored object.
 ///
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored value,

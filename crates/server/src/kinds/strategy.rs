@@ -33,8 +33,8 @@ impl Kind {
         (self.prepare)(object, None, Subresource::Whole);
     }
 
-    /// Sets the server-owned fields of the updated object `new`. `old` is the stored object, and `subresource` is the
-    /// part that the update writes.
+    /// Sets the server-owned fields of the updated object `new`, and restores the fields that an update of
+    /// `subresource` may not change. `old` is the stored object.
     pub(crate) fn prepare_for_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         reset_fields::reset_fields(self, subresource, new, old);
         new["apiVersion"] = json!(self.storage_kind().api_version());
@@ -73,10 +73,10 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// [`Kind::prepare`] for pods. Sets the initial status of a new pod. If an update of the status has no `qosClass`,
+/// [`Kind::prepare`] for pods. Calls [`prepare_new_pod`] for a new pod. If an update of the status has no `qosClass`,
 /// keeps the stored one.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
-    let Some(old) = old else { return set_initial_pod_status(new) };
+    let Some(old) = old else { return prepare_new_pod(new) };
     if subresource != Subresource::Status {
         return;
     }
@@ -86,9 +86,9 @@ pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Sub
     }
 }
 
-/// Sets `qosClass` of a new pod and, if the pod has scheduling gates, the condition `PodScheduled`. Also merges
+/// Sets `status.qosClass` of a new pod and, if the pod has scheduling gates, the condition `PodScheduled`. Also merges
 /// `matchLabelKeys` into the label selectors of the spec.
-fn set_initial_pod_status(pod: &mut Value) {
+fn prepare_new_pod(pod: &mut Value) {
     let class = resources::qos_class(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
     let is_gated = is_set(&pod["spec"]["schedulingGates"]);
@@ -130,10 +130,10 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
     annotations.insert(ANNOTATION_TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
-/// Returns five random characters to append to `generateName`. Vowels are excluded, so that the characters form no
-/// words. Upstream: `SimpleNameGenerator`.
+/// Returns five random characters to append to `generateName`. Vowels, and digits that resemble them, are excluded, so
+/// that the characters form no words. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
-    /// Characters from which the suffix is generated: consonants and digits.
+    /// Characters from which the suffix is generated: consonants without `y`, and digits without 0, 1 and 3.
     const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

@@ -98,8 +98,8 @@ fn write_schema(out: &mut ProtobufWriter, value: &Value) {
     out.write_extensions(31, value);
 }
 
-/// Writes the fields of a protobuf message. Null and empty values are omitted. The parameter `number` of its methods is
-/// the field number.
+/// Writes the fields of a protobuf message. Strings that are absent or empty, and flags that are absent or false, are
+/// omitted. The parameter `number` of its methods is the field number.
 #[derive(Default)]
 struct ProtobufWriter(Vec<u8>);
 

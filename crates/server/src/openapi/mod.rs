@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 
 use crate::decode::JSON_MEDIA_TYPE;
 use crate::discovery::StaticDocument;
-use crate::kinds::{KINDS, Kind, group_versions};
-use schema::Schemas;
+use crate::kinds::{Kind, WRITABLE_KINDS, group_versions};
+use schema::SchemasBuilder;
 
 /// The version of the OpenAPI specification in which a document is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +37,11 @@ pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     /// The OpenAPI v2 document as JSON.
     static JSON_DOCUMENT: LazyLock<StaticDocument> =
-        LazyLock::new(|| StaticDocument::new(JSON_MEDIA_TYPE, v2_value().to_string()));
+        LazyLock::new(|| StaticDocument::new(JSON_MEDIA_TYPE, v2_document_json().to_string()));
     /// The OpenAPI v2 document as protobuf.
-    static PROTOBUF_DOCUMENT: LazyLock<StaticDocument> =
-        LazyLock::new(|| StaticDocument::new(PROTOBUF_MEDIA_TYPE, gnostic::encode_document(&v2_value())));
+    static PROTOBUF_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
+        StaticDocument::new(PROTOBUF_MEDIA_TYPE, gnostic::encode_document(&v2_document_json()))
+    });
     // Clients write `@` instead of the first dot of the media type.
     if accept.contains("proto-openapi.spec.v2") { &PROTOBUF_DOCUMENT } else { &JSON_DOCUMENT }
 }
@@ -59,7 +60,8 @@ pub(crate) fn v3_index_document() -> &'static StaticDocument {
     &INDEX_DOCUMENT
 }
 
-/// Returns the OpenAPI v3 document of a group and version, or `None` if they are not served.
+/// Returns the OpenAPI v3 document of a group and version. Returns `None` if the server does not serve them, or serves
+/// only read-only kinds in them.
 pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticDocument> {
     V3_DOCUMENTS.get(&api_root(group, version))
 }
@@ -68,14 +70,14 @@ pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticD
 static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(|| {
     let documents = group_versions().into_iter().map(|(group, version)| {
         let kinds: Vec<&Kind> =
-            KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
+            WRITABLE_KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
         // Groups with read-only kinds only have no types.
         if kinds.is_empty() {
             return None;
         }
         let value = json!({
             "openapi": "3.0.0",
-            "info": info_value(),
+            "info": info_json(),
             "paths": paths::openapi_paths(&kinds, OpenApiVersion::V3),
             "components": {"schemas": schemas_of_kinds(&kinds, OpenApiVersion::V3)},
         });
@@ -85,24 +87,24 @@ static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(
 });
 
 /// Builds the OpenAPI v2 document as a JSON value.
-fn v2_value() -> Value {
-    let kinds: Vec<&Kind> = KINDS.iter().collect();
+fn v2_document_json() -> Value {
+    let kinds: Vec<&Kind> = WRITABLE_KINDS.iter().collect();
     json!({
         "swagger": "2.0",
-        "info": info_value(),
+        "info": info_json(),
         "paths": paths::openapi_paths(&kinds, OpenApiVersion::V2),
         "definitions": schemas_of_kinds(&kinds, OpenApiVersion::V2),
     })
 }
 
 /// Returns the object `info` of an OpenAPI document.
-fn info_value() -> Value {
+fn info_json() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
 /// Returns the schemas of the kinds, of their lists and of all types to which these refer, by name.
 fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
-    let mut schemas = Schemas::new(version);
+    let mut schemas = SchemasBuilder::new(version);
     for kind in kinds {
         schemas.add_kind(kind);
         for (group, version, kind) in kind.subresources.iter().filter_map(|it| it.body) {

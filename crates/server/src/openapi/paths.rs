@@ -194,17 +194,17 @@ impl PathsBuilder {
     fn add_operation(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
         let item = self.paths.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
-            let parameters = in_path.map(|it| parameter_value(self.version, it, "path", "string")).collect();
+            let parameters = in_path.map(|it| parameter_json(self.version, it, "path", "string")).collect();
             with_parameters(json!({}), parameters)
         });
-        item[operation.method] = self::operation_value(self.version, operation);
+        item[operation.method] = self::operation_json(self.version, operation);
     }
 }
 
 /// Returns the JSON of an OpenAPI operation.
-fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
+fn operation_json(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     let mut parameters: Vec<_> =
-        it.parameters.iter().map(|(name, of)| parameter_value(version, name, "query", of)).collect();
+        it.parameters.iter().map(|(name, of)| parameter_json(version, name, "query", of)).collect();
     let is_patch = it.method == "patch";
     let body = match it.body {
         Some(body) => schema_name(body),
@@ -266,7 +266,7 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
 }
 
 /// Returns the JSON of an OpenAPI parameter. `place` is `path` or `query`, and `of` is the type of its value.
-fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
+fn parameter_json(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
         value["required"] = true.into();

@@ -9,9 +9,9 @@ use super::enum_values::enum_values;
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
-/// Collects the schemas of an OpenAPI document: those of the added types, and of all types to which they refer.
+/// Builds the schemas of an OpenAPI document: those of the added types, and of all types to which they refer.
 #[derive(Debug)]
-pub(super) struct Schemas {
+pub(super) struct SchemasBuilder {
     version: OpenApiVersion,
     /// Schemas of types by the name of the type. The value is null while a schema is being built.
     schemas: BTreeMap<&'static str, Value>,
@@ -19,12 +19,11 @@ pub(super) struct Schemas {
     list_schemas: BTreeMap<String, Value>,
 }
 
-impl Schemas {
+impl SchemasBuilder {
     pub(super) fn new(version: OpenApiVersion) -> Self {
         Self { version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
     }
 
-    /// Returns all collected schemas by name.
     pub(super) fn into_schemas(self) -> Map<String, Value> {
         let found = self.schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema));
         found.chain(self.list_schemas).collect()

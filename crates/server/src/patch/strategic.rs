@@ -9,7 +9,8 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
 
-/// Field with the directive `replace`, `delete` or `merge` for the object that contains it.
+/// Field with the directive `replace` or `delete` for the object that contains it. As in upstream, any other directive
+/// is an error.
 const PATCH_DIRECTIVE: &str = "$patch";
 /// Field that lists the fields that the object keeps. All other fields are removed from the object.
 const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
@@ -65,7 +66,7 @@ pub(super) fn merge_objects(
             return Ok(patch);
         }
         Some(directive) if directive == "delete" => return Ok(JsonObject::new()),
-        Some(directive) => return Err(unknown_directive(directive, &patch)),
+        Some(directive) => return Err(unknown_directive_error(directive, &patch)),
     }
     apply_retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, shape)?;
@@ -111,7 +112,7 @@ pub(super) fn merge_objects(
 }
 
 /// Returns the error for a `$patch` field with an unknown value. `patch` is the object that contains the field.
-fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchError {
+fn unknown_directive_error(directive: &Value, patch: &JsonObject) -> StrategicPatchError {
     let patch = go_format::format_value(&Value::Object(patch.clone()));
     let directive = match directive.as_str() {
         Some(text) => text.to_owned(),
@@ -122,7 +123,7 @@ fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchErr
 }
 
 /// Applies `$retainKeys`, which lists the fields that may stay in the object. All other fields are removed from the
-/// object. Fails if the patch sets a field that is not in the list.
+/// object. Fails if the value of `$retainKeys` is not a list, or if the patch sets a field that is not in the list.
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
@@ -190,7 +191,7 @@ fn merge_ordered_lists(
 }
 
 /// Checks that the items of the list `patch` are in the order of its `$setElementOrder` list `order`. `key` is the
-/// merge key of the items, or `None` for a list of primitives.
+/// merge key of the items, or `None` if they have none.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -239,7 +240,8 @@ fn check_element_order(
 struct ListMergeStrategy {
     /// Whether the items are merged. If not, the list in the patch replaces the list in the object.
     merges: bool,
-    /// The merge key: the field that identifies an item. `None` for a list of primitives.
+    /// The merge key: the field that identifies an item. `None` for a list of primitives, and for a list that is not
+    /// merged.
     key: Option<&'static str>,
 }
 
@@ -320,17 +322,22 @@ fn apply_list_directives(
                     "merging lists cannot yet be specified in the patch".to_owned(),
                 ));
             }
-            _ => return Err(unknown_directive(directive, item.as_object().unwrap_or(&JsonObject::new()))),
+            _ => {
+                return Err(unknown_directive_error(
+                    directive,
+                    item.as_object().unwrap_or(&JsonObject::new()),
+                ));
+            }
         }
     }
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Upstream sorts the merged items by their order in the live list, which upstream's merge changes as a side effect.
-/// Returns the live list after these changes.
+/// Returns the list `live` as it is after upstream's merge, which changes this list as a side effect. Upstream sorts
+/// the merged items by their order in the changed list.
 ///
-/// Upstream's merge deletes and appends items in the Go slice of the live list. After a deletion the slice contains the
-/// last item twice, until an appended item overwrites it.
+/// Upstream's merge deletes and appends items in the Go slice of `live`. After a deletion the slice contains the last
+/// item twice, until an appended item overwrites the second copy.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -355,8 +362,9 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
     live
 }
 
-/// Sorts the items of a merged list. Items that are in the `$setElementOrder` list `order` get the order of that list.
-/// Each other item is inserted before the first item of `order` that follows it in `live`, the list before the merge.
+/// Sorts the items of a merged list. Items that are in `order`, which is the `$setElementOrder` list or else the list
+/// in the patch, get the order of that list. Each other item is inserted before the first item of `order` that follows
+/// it in `live`, the list before the merge. `is_map` says whether the items are objects.
 fn sort_by_element_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -464,7 +472,8 @@ fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
 
-/// Returns the field `name` of the type `shape`. Fails if `shape` is not an object type or has no such field.
+/// Returns the field `name` of the type `shape`. If no name matches exactly, ignores the case of ASCII letters. Fails
+/// if `shape` is not an object type or has no such field.
 fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatchError> {
     let Shape::Object(of) = shape else {
         let why = match go_kind(shape) {
@@ -488,7 +497,7 @@ fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatch
 }
 
 /// Looks up the list field `name` of the object type `shape`. Returns the type of the list items, and how the list is
-/// merged. Fails if the field does not exist or is not a list.
+/// merged. Fails if the field does not exist, is not a list, or is a list of lists.
 fn list_item_type_and_strategy(
     shape: Shape,
     name: &str,

@@ -16,7 +16,7 @@ pub(crate) struct PeerCertificate {
 }
 
 impl PeerCertificate {
-    /// Parses the client certificate of a connection. Returns `None` if it is malformed or names no user.
+    /// Parses the client certificate of a connection, in DER. Returns `None` if it is malformed or has no user name.
     pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
@@ -37,7 +37,7 @@ impl PeerCertificate {
 }
 
 /// Returns the user of a client certificate that TLS has already verified. The common name is the user name, and each
-/// organization is a group. Returns `None` if the certificate has no user name.
+/// organization is a group. Returns `None` if the certificate is malformed or has no user name.
 pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();

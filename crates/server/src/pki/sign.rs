@@ -137,7 +137,8 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 
 impl Pki {
     /// Issues a certificate for a request, and returns it in PEM. `now` is the issue time of the certificate. Its
-    /// validity starts at `not_before`, which may be earlier.
+    /// validity starts at `not_before`, which may be earlier, and ends at `not_after` or with the validity of the CA,
+    /// whichever is earlier.
     ///
     /// Rule: a separate CA signs the serving certificates of nodes. Clients trust only the cluster CA. They therefore
     /// never mistake a node for the API server, whatever names the certificate of the node contains.

@@ -19,7 +19,7 @@ use crate::unstructured::{self, is_set, map_at_mut, str_at};
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {
-    /// Creates an object, for a POST. Returns the stored object.
+    /// Creates an object, for a POST. Returns the stored object as JSON.
     pub(crate) async fn create(
         &self,
         context: &RequestContext,
@@ -106,10 +106,10 @@ impl Registry {
         Err(ApiError::name_generation_failed(kind, &target.name))
     }
 
-    /// Returns the store key of the Namespace that contains the object, and the revision of the last change of this
+    /// Returns the store key of the Namespace that contains the object, and the revision of the last commit to this
     /// Namespace. Returns `None` for a cluster-scoped object, and if the Namespace does not exist.
     fn namespace_revision(&self, target: &RequestTarget) -> Option<(String, Revision)> {
-        let key = Kind::namespace_kind().key(None, target.namespace.as_deref()?);
+        let key = Kind::namespace_kind().store_key(None, target.namespace.as_deref()?);
         let since = self.storage.read_store().get(&key)?.modified;
         Some((key, since))
     }

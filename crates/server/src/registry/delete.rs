@@ -193,7 +193,7 @@ fn mark_for_deletion(
         }
         map_at_mut(object, "status").insert("phase".into(), json!("Terminating"));
         object["metadata"]["deletionTimestamp"] = json!(unstructured::format_time(now));
-        set_finalizers(kind, object, options.propagation);
+        set_propagation_finalizers(kind, object, options.propagation);
         return DeleteEffect::Wait;
     }
     let grace =
@@ -201,7 +201,7 @@ fn mark_for_deletion(
     if let GracePeriod::Running = grace {
         return DeleteEffect::Unchanged;
     }
-    let is_held = set_finalizers(kind, object, options.propagation);
+    let is_held = set_propagation_finalizers(kind, object, options.propagation);
     let until = match grace {
         GracePeriod::Until { at, grace_s } => Some((at, grace_s)),
         GracePeriod::None if is_held => Some((deletion_timestamp(object).map_or(now, |at| at.min(now)), 0)),
@@ -228,7 +228,7 @@ enum GracePeriod {
     None,
     /// The object is already being deleted, and this delete does not shorten its grace period.
     Running,
-    /// The grace period is `grace_s` and ends at `at`.
+    /// The grace period is `grace_s` seconds, possibly zero, and ends at `at`.
     Until { at: Timestamp, grace_s: i64 },
 }
 
@@ -267,9 +267,13 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Returns whether
-/// the object then has any finalizer.
-fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePropagation>) -> bool {
+/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Without a
+/// policy, an existing one of the two stays. Returns whether the object then has any finalizer.
+fn set_propagation_finalizers(
+    kind: &Kind,
+    object: &mut Value,
+    propagation: Option<DeletePropagation>,
+) -> bool {
     let finalizers_before = list_at(&object["metadata"], "finalizers");
     let is_ours = |it: &&Value| **it == FOREGROUND_FINALIZER || **it == ORPHAN_FINALIZER;
     let finalizer = match propagation {

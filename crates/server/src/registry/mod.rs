@@ -28,7 +28,7 @@ use crate::metrics::ServerMetrics;
 use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectStorage;
 use crate::unstructured::str_at;
-use crate::validation::ValidatedWrite;
+use crate::validation::WriteToValidate;
 
 pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
@@ -41,7 +41,6 @@ const WRITE_ATTEMPTS_MAX: u32 = 64;
 /// Creates, updates and deletes objects of all kinds, with admission and validation.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// The stored objects.
     pub(crate) storage: Arc<ObjectStorage>,
     /// Authentication and authorization.
     pub(crate) access: Arc<AccessControl>,
@@ -94,7 +93,7 @@ impl QuotaAccessor for Registry {
     }
 }
 
-/// Removes duplicates from `metadata.ownerReferences`, and adds a warning to the response.
+/// Removes duplicates from `metadata.ownerReferences`, and adds a warning to the response if there were any.
 fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
         return;
@@ -121,15 +120,15 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     }
 }
 
-/// Validates a new or updated object, and adds warnings about it to the response. `old` is the stored object, or `None`
-/// on create.
+/// Validates a new or updated object. If it is valid, adds the warnings about it to the response. `old` is the stored
+/// object, or `None` on create.
 fn validate_object(
     context: &RequestContext,
     target: &RequestTarget,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let write = ValidatedWrite { new, old, subresource: target.subresource };
+    let write = WriteToValidate { new, old, subresource: target.subresource };
     let causes = target.kind.validate(&write);
     if !causes.is_empty() {
         return Err(ApiError::invalid(target.kind, &target.name, &causes));

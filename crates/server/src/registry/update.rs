@@ -21,7 +21,7 @@ use crate::{auth, decode, server_side_apply};
 const OBJECT_MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The outcome of a write that creates or updates an object, with the stored object.
+/// The outcome of a write that creates or updates an object, with the resulting object as JSON.
 #[derive(Debug)]
 pub(crate) enum WriteOutcome {
     Created(Bytes),
@@ -55,8 +55,8 @@ impl Registry {
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
     }
 
-    /// Replaces the stored object with the result of `change`, and returns the new stored object. `change` gets the
-    /// stored object, and is called again after a concurrent write.
+    /// Replaces the stored object with the result of `change`, and returns the resulting object. Fails if the object
+    /// does not exist. `change` gets the stored object, and is called again after a concurrent write.
     pub(crate) async fn update(
         &self,
         context: &RequestContext,
@@ -76,8 +76,8 @@ impl Registry {
     }
 
     /// Merges the configuration `applied` into the object (server-side apply). Creates the object if it does not exist.
-    /// If `applied` changes fields of other managers, the manager takes these fields over if `force` is set. Otherwise
-    /// the apply fails with a conflict. `check` validates and may change the merged object.
+    /// If `applied` changes fields that other managers own, the apply fails with a conflict. With `force`, the manager
+    /// of the request takes these fields over instead. `check` validates and may change the merged object.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,
@@ -194,7 +194,8 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Attempts an update once, and returns the new stored object. Returns `None` if a concurrent write has changed the
+    /// Attempts an update once, and returns the resulting object. An update that changes nothing is not written. An
+    /// update that ends the deletion of the object deletes it. Returns `None` if a concurrent write has changed the
     /// object in the meantime, so that the caller must try again.
     async fn try_update(
         &self,
@@ -247,13 +248,13 @@ fn authorize_create(
     auth::require_authorized(
         &registry.access,
         &context.user,
-        &RequestAttributes::resource("create", resource),
+        &RequestAttributes::for_resource("create", resource),
     )
     .map(drop)
 }
 
-/// Checks that the resourceVersion of an update is that of the stored object. An update without a resourceVersion
-/// passes, unless the kind requires one.
+/// Checks that the resourceVersion of an update is that of the stored object. An update without a resourceVersion, or
+/// with `0`, passes unless the kind requires a resourceVersion.
 fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -299,8 +300,8 @@ fn is_unchanged(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an update also deletes the object. This is so if the object is being deleted, and neither finalizers nor a
-/// grace period delay its deletion any longer.
+/// Whether an update deletes the object: it is being deleted, and neither finalizers nor a grace period delay its
+/// deletion any longer. Upstream: `ShouldDeleteDuringUpdate`.
 fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list_at(&new["metadata"], "finalizers").is_empty()

@@ -106,7 +106,7 @@ impl RequestAttributes {
     }
 
     /// Returns the attributes of a request with this verb for a resource.
-    pub(crate) fn resource(verb: &str, resource: ResourceAttributes) -> Self {
+    pub(crate) fn for_resource(verb: &str, resource: ResourceAttributes) -> Self {
         Self { verb: verb.to_owned().into(), target: AccessTarget::Resource(resource) }
     }
 
@@ -154,7 +154,8 @@ impl ResourceAttributes {
 }
 
 /// Returns the value that a field selector requires for `field`, or "" if it requires none. A selector with escape
-/// sequences is ignored, so that the request needs permission for all names.
+/// sequences, and a value with a slash, percent sign or equals sign, are ignored, so that the request needs permission
+/// for all names.
 fn required_field_value(selector: &str, field: &str) -> String {
     let value = |term: &str| {
         let rest = term.strip_prefix(field)?;
@@ -170,13 +171,13 @@ fn required_field_value(selector: &str, field: &str) -> String {
 /// Parses a boolean query parameter.
 ///
 /// Rule: a boolean query parameter that is present is true, even if it is empty. Only the values `0` and `false`, in
-/// upper or lower case, are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for `s`.
+/// any letter case, are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for `s`.
 pub(crate) fn parse_bool_parameter(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// Returns the segments of a path, without empty segments. Segments after the subresource `proxy` are omitted, because
-/// they do not select a resource of this server: they are the path on the proxied server.
+/// Returns the segments of a path, without empty segments. The segments after the subresource `proxy` of a core
+/// resource are omitted, because they do not select a resource of this server: they are the path on the proxied server.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

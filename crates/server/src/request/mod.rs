@@ -18,13 +18,13 @@ pub(crate) use self::attributes::{
 };
 pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
-    AUTHENTICATED_GROUP, CONTROLLER_USER, CREDENTIAL_ID_KEY, ClientCertificate, DISRUPTION_USER,
+    AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER,
     ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER,
     SCHEDULER_USER, SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name,
     parse_service_account, service_account_groups, service_account_user_name,
 };
 
-/// Maximum length of the name of a field manager. A longer name from the user agent is truncated.
+/// Maximum length of the name of a field manager in bytes. A longer name from the user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// The context of one request: its user, verb, time and options, and the warnings and audit annotations that it
@@ -88,7 +88,7 @@ impl RequestContext {
     }
 
     /// Returns the name of the field manager. This is the parameter `fieldManager` or, if the request has none, the
-    /// user agent up to its first slash.
+    /// user agent up to its first slash, without control characters and truncated to `FIELD_MANAGER_BYTES_MAX`.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);

@@ -18,7 +18,7 @@ pub(crate) struct RequestTarget {
 impl RequestTarget {
     /// Returns the store key of the object.
     pub(crate) fn key(&self) -> String {
-        self.kind.key(self.namespace.as_deref(), &self.name)
+        self.kind.store_key(self.namespace.as_deref(), &self.name)
     }
 
     /// Returns the error for a request whose object does not exist.

@@ -21,7 +21,7 @@ pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
 /// wrong roles.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
-/// Group of the users of all nodes.
+/// Group of all nodes.
 pub(crate) const NODES_GROUP: &str = "system:nodes";
 
 /// Prefix of the user names of nodes.
@@ -31,7 +31,7 @@ const NODE_USER_PREFIX: &str = "system:node:";
 const SERVICE_ACCOUNT_USER_PREFIX: &str = "system:serviceaccount:";
 
 /// User name of the DaemonSet controller. Like the other components of Muster, it is not a member of `system:masters`.
-pub(crate) const CONTROLLER_USER: &str = "system:muster-controller";
+pub(crate) const DAEMONSET_CONTROLLER_USER: &str = "system:muster-controller";
 /// User name of the disruption controller.
 pub(crate) const DISRUPTION_USER: &str = "system:muster-disruption";
 /// User name of the endpoints controller.
@@ -47,7 +47,7 @@ pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
 /// User name of the process that runs simulated nodes.
 pub(crate) const SIMULATED_NODES_USER: &str = "system:muster-simulated-nodes";
 
-/// Key in `extra` of a user. Its value identifies the certificate or token with which the user was authenticated.
+/// Key in [`User::extra`] whose value identifies the certificate or token with which the user was authenticated.
 pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
 /// An authenticated or anonymous user. Upstream: `user.Info`.
@@ -75,7 +75,7 @@ pub(crate) enum TrustLevel {
     Trusted,
 }
 
-/// Serial number and issue time of a client certificate, which decide whether the certificate is revoked.
+/// Serial number and issue time of a client certificate. Revocations refer to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// Serial number of the certificate: lowercase hexadecimal digits without leading zeros.
@@ -91,7 +91,7 @@ impl User {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
-    /// Returns the user of a request without credentials, who may access only public endpoints.
+    /// Returns the user of a request without credentials.
     pub(crate) fn anonymous() -> Self {
         Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
@@ -129,7 +129,6 @@ impl User {
         self.is_in_group(NODES_GROUP) && self.node_name().is_none()
     }
 
-    /// Returns the trust level of the user, which determines the usage limits that apply to the user.
     pub(crate) fn trust_level(&self) -> TrustLevel {
         if self.is_in_group(MASTERS_GROUP) || self.is_component() {
             TrustLevel::Trusted
@@ -140,7 +139,7 @@ impl User {
         }
     }
 
-    /// Whether the user is a component of Muster. Only the server issues certificates with such a user name.
+    /// Whether the user is a component of Muster: its name begins with `system:muster-`.
     pub(crate) fn is_component(&self) -> bool {
         self.name.starts_with("system:muster-")
     }

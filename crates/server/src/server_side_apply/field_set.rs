@@ -213,7 +213,8 @@ impl<'a> FieldSet<'a> {
             .collect()
     }
 
-    /// Decodes a set from `fieldsV1`. Fails if a name in it is invalid.
+    /// Decodes a set from `fieldsV1`. Fails if a name in it is invalid or if a value in it is neither an object nor
+    /// null.
     pub(super) fn from_json(fields: &'a Value) -> Result<Self, InvalidPathElement> {
         let fields = match fields {
             Value::Null => return Ok(Self::default()),

@@ -25,15 +25,15 @@ pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) field_manager: ManagerIdentifier<'a>,
     /// API version of the field set.
     pub(super) version: Cow<'a, str>,
-    /// Time of the entry as text. Entries are sorted by it.
+    /// Time of the last change to the entry, in RFC 3339 format. `None` if the entry has no time.
     pub(super) time: Option<Cow<'a, str>>,
     /// The fields that the manager owns.
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identifies an entry of `managedFields` by manager, operation and subresource. Upstream: the manager identifier. A
-/// manager that updates an object in two API versions has two entries. A manager that uses server-side apply has one
-/// entry for all versions.
+/// Identifies an entry of `managedFields` by manager, operation and subresource. For updates, the API version is part
+/// of the operation: a manager that updates an object in two API versions has two entries. A manager that uses
+/// server-side apply has one entry for all versions. Upstream: the manager identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ManagerIdentifier<'a> {
     pub(super) name: Cow<'a, str>,
@@ -79,7 +79,7 @@ impl<'a> ManagerIdentifier<'a> {
         self.operation != ManagedOperation::Apply
     }
 
-    /// Returns the identifier of the entry in upstream's JSON format, by which entries are sorted.
+    /// Returns the identifier in upstream's JSON format. Conflicts and update entries are sorted by it.
     pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -176,9 +176,10 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
 
-    /// Removes the changed fields from the entries of all managers except `manager`. If `force` is not set and another
-    /// manager owns a changed field, returns the conflicts and removes nothing.
-    pub(super) fn transfer_ownership(
+    /// Removes the changed fields from the entries of all managers except `manager`, or of all managers if it is
+    /// `None`. If `force` is not set and another manager owns a modified or added field, returns the conflicts and
+    /// removes nothing.
+    pub(super) fn remove_from_other_managers(
         &mut self,
         changes: &Comparison<'a>,
         manager: Option<&ManagerIdentifier<'_>>,

@@ -36,8 +36,8 @@ use crate::unstructured::{self, map_at_mut, str_at};
 /// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Name of the manager for an object that has no managed fields before its first apply. This manager becomes the owner
-/// of all fields that the object has before that apply.
+/// Name of the manager that becomes the owner of all existing fields when an object without managed fields is first
+/// applied. The name is upstream's.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
 /// Name of kubectl's field manager. A server-side apply by this manager takes over the fields that an earlier
@@ -61,9 +61,11 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 ];
 
 /// Updates the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is
-/// the stored object, or `None` on create.
+/// the stored object, or `None` on create. Both are in the storage version. Does nothing for a kind without a known
+/// type.
 ///
-/// If the managed fields in the request are invalid, they are removed, and the write still succeeds.
+/// Invalid managed fields in `new` are replaced by those of `old`. If `new` cannot be compared with `old`, the managed
+/// fields are removed, and the write still succeeds.
 pub(crate) fn track_update(
     context: &RequestContext,
     target: &RequestTarget,
@@ -81,7 +83,8 @@ pub(crate) fn track_update(
 /// Merges the configuration `applied` into the stored object `old` (server-side apply), or into an empty object if
 /// `old` is `None`. Returns the merged object in the API version of `applied`, which is that of the target.
 ///
-/// Fails if `applied` changes fields of other managers and `force` is not set.
+/// Fails if `applied` does not conform to its type, contains managed fields, or changes fields of other managers while
+/// `force` is not set.
 pub(crate) fn apply_configuration(
     context: &RequestContext,
     target: &RequestTarget,
@@ -121,8 +124,8 @@ pub(crate) fn apply_configuration(
     Ok(new)
 }
 
-/// Computes the managed fields after a write. Objects and field sets are compared in the API version of the write.
-/// Entries of `managedFields` in other versions keep their version.
+/// A create, update or apply whose managed fields are computed. Objects and field sets are compared in the API version
+/// of the write. Entries of `managedFields` in other versions keep their version.
 struct ManagedWrite<'a> {
     kind: &'static Kind,
     /// The type of the object in the version of the write.
@@ -140,7 +143,7 @@ struct ManagedWrite<'a> {
 }
 
 impl<'a> ManagedWrite<'a> {
-    /// Creates the write of a request. Returns `None` if the type table does not contain the kind.
+    /// Returns the write of a request, or `None` if the type table does not contain the kind.
     fn new(context: &'a RequestContext, target: &'a RequestTarget) -> Option<Self> {
         let kind = target.kind;
         Some(Self {
@@ -154,7 +157,8 @@ impl<'a> ManagedWrite<'a> {
         })
     }
 
-    /// Converts a stored object and the field sets in its managed fields to the version of this write.
+    /// Converts an object in the storage version, and the field sets in its managed fields, to the version of this
+    /// write.
     fn to_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
         if self.kind.conversion.is_none()
@@ -229,7 +233,7 @@ impl<'a> ManagedWrite<'a> {
     ) -> Result<ManagedFields<'b>, SchemaError> {
         let mut managed = self.reconcile_with_schema(managed);
         let changes = Comparison::between(self.shape, live, new)?.without_fields(&self.reset_fields);
-        managed.transfer_ownership(&changes, None, true).expect("force leaves no conflict");
+        managed.remove_from_other_managers(&changes, None, true).expect("force leaves no conflict");
         let set = changes.modified.union(&changes.added).difference(&unowned_fields());
         if !set.is_empty() {
             let who = ManagerIdentifier::for_update(manager, &self.version, self.subresource);
@@ -277,7 +281,7 @@ impl<'a> ManagedWrite<'a> {
         let changes = Comparison::between(self.shape, live, &new)
             .map_err(comparison_error)?
             .without_fields(&self.reset_fields);
-        if let Err(conflicts) = managed.transfer_ownership(&changes, Some(&who), force) {
+        if let Err(conflicts) = managed.remove_from_other_managers(&changes, Some(&who), force) {
             let may_take = || self.manager == KUBECTL_MANAGER;
             let remaining = match may_take().then(|| self.client_side_applied_fields(live)).flatten() {
                 Some(allowed) => without_allowed_fields(&conflicts, &allowed),
@@ -286,7 +290,7 @@ impl<'a> ManagedWrite<'a> {
             if !remaining.is_empty() {
                 return Err(conflict_error(remaining));
             }
-            managed.transfer_ownership(&changes, Some(&who), true).expect("force leaves no conflict");
+            managed.remove_from_other_managers(&changes, Some(&who), true).expect("force leaves no conflict");
         }
         let is_changed = !typed_value::is_equal(live, &new);
         if let Some(at) = managed.0.iter().position(|it| it.field_manager == who) {
@@ -330,7 +334,8 @@ impl<'a> ManagedWrite<'a> {
     }
 
     /// Returns the fields that a client-side apply set and that have not changed since. A server-side apply by kubectl
-    /// may take over these fields. Returns `None` if there was no client-side apply in the version of this write.
+    /// may take over these fields. Returns `None` if there was no client-side apply in the version of this write, or if
+    /// its configuration cannot be compared with `live`.
     fn client_side_applied_fields(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
@@ -403,7 +408,7 @@ fn clears_managed_fields(sent: &Value) -> bool {
     }
 }
 
-/// Sets `metadata.managedFields`, or removes it if `managed` has no entries.
+/// Sets `metadata.managedFields`, or removes it if `managed` is `None` or has no entries.
 fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
     let meta = map_at_mut(object, "metadata");
     match managed {
@@ -420,7 +425,8 @@ fn last_applied_configuration(object: &Value) -> &str {
 }
 
 /// Sets the annotation `kubectl.kubernetes.io/last-applied-configuration` to the applied configuration, so that the
-/// user can switch back to client-side apply.
+/// user can switch back to client-side apply. Removes the annotation instead if the annotations would exceed
+/// `ANNOTATIONS_BYTES_MAX`.
 fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     let mut applied = applied.clone();
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {

@@ -68,7 +68,8 @@ impl Granularity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the paths of all fields, list items and map entries of a value. `shape` is the type of the value.
+/// Returns the field set of a value: the paths of its leaf fields, map entries and list items. A field that the type
+/// declares and that has parts is not in the set itself, only its parts are. `shape` is the type of the value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -94,12 +95,13 @@ pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, Sch
     Ok(all)
 }
 
-/// Whether a field manager owns a value of the type `shape` as a whole.
+/// Whether a value of the type `shape` is a leaf: a field manager owns it as a whole.
 fn is_leaf(shape: Shape) -> bool {
     matches!(Granularity::from_shape(shape), Granularity::Scalar | Granularity::Atomic)
 }
 
-/// The fields that differ between an old and a new value. No field is in more than one of the three sets.
+/// The fields that differ between an old and a new value. A list item is in both `removed` and `added` if one item
+/// replaces several duplicates, or several duplicates replace one item. Otherwise no field is in more than one set.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
     pub(super) removed: FieldSet<'a>,
@@ -203,7 +205,7 @@ fn compare<'a>(
     Ok((all, value_change))
 }
 
-/// Returns how a value that is owned as a whole has changed. `None` stands for an absent value.
+/// Returns how a value that is owned as a whole or is empty has changed. `None` stands for an absent value.
 fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
         (None, _) => VALUE_ADDED,
@@ -336,7 +338,8 @@ fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Resul
     Ok(out)
 }
 
-/// Returns the value without `fields`. A map or list that has no entry left becomes null.
+/// Returns the value without `fields`. An object, map or list that has no part left becomes null. So does an atomic
+/// value if `fields` contains a part of it. List items without a valid key are removed.
 pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
     match (Granularity::from_shape(shape), value) {
         (Granularity::Scalar, value) => value,

@@ -37,8 +37,10 @@ pub(crate) enum ObjectCommit<'a> {
 }
 
 impl ObjectStorage {
-    /// Commits a write, and returns the stored object when the write is durable. For a delete, returns the last state
-    /// of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
+    /// Commits a write, and returns the JSON of the stored object when the write is durable. For a delete, returns the
+    /// last state of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
+    /// Returns an error if the object or the store would be too large, if too many commits are queued, or if the store
+    /// has failed.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,
@@ -103,7 +105,7 @@ impl ObjectStorage {
                 .get(&target.key())
                 .map_or(0, |it| it.value.len() + RESOURCE_VERSION_BYTES_MAX);
             if stored < bytes {
-                let (resource, name) = (target.kind.resource(), &target.name);
+                let (resource, name) = (target.kind.group_resource(), &target.name);
                 let why = format!(
                     "{resource} \"{name}\" would be stored with {bytes} bytes, limit is {OBJECT_BYTES_MAX}"
                 );

@@ -1,4 +1,5 @@
-//! The database and the cluster marker in the data directory: opening, backup, restore, and recovery advice for errors.
+//! The database and the cluster marker in the data directory: opening, backup, restore, encryption of Secrets, and
+//! recovery advice for errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
 }
 
 /// Returns the path of the cluster marker, which contains the UID of the cluster.
-fn marker_path(data_dir: &Path) -> PathBuf {
+fn cluster_marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
 
@@ -40,11 +41,11 @@ pub struct StoreOptions {
 
 /// Default for the maximum total size of all objects in bytes. The size is limited because all objects are in memory.
 /// Upstream: etcd's `--quota-backend-bytes`.
-pub const STORE_BYTES_MAX: usize = 2 << 30;
+pub const DEFAULT_STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { new_cluster: false, bytes_max: STORE_BYTES_MAX, keys: None }
+        Self { new_cluster: false, bytes_max: DEFAULT_STORE_BYTES_MAX, keys: None }
     }
 }
 
@@ -55,7 +56,7 @@ impl StoreOptions {
     }
 }
 
-/// An error of the store. Its message ends with advice for the administrator.
+/// An error of the store. For most errors, the message ends with advice for the administrator.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", self.recovery_advice())]
 pub struct DataError {
@@ -108,15 +109,16 @@ impl DataError {
     }
 }
 
-/// Returns the options for opening the database of a data directory.
+/// Returns what the store must know about a data directory to open its database: the path of the cluster marker,
+/// whether the directory had a cluster, and `new_cluster`, which is [`StoreOptions::new_cluster`].
 fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
-    DataDirectory { marker: marker_path(data_dir), had_cluster, new_cluster }
+    DataDirectory { marker: cluster_marker_path(data_dir), had_cluster, new_cluster }
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
-/// `read` contains the keys with which the Secrets are encrypted now. Returns how many stored versions of Secrets were
-/// rewritten.
+/// `read` contains the keys with which the Secrets are encrypted now, or is `None` if they are not encrypted. Returns
+/// how many stored versions of Secrets were rewritten.
 ///
 /// No server may use the directory during the call.
 pub fn reencrypt_secrets(
@@ -156,7 +158,7 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
 }
 
 /// Checks periodically whether the database file or the cluster marker was removed or replaced. If so, sends an error
-/// to `gone`. Runs until `stop` is cancelled.
+/// to `gone` and stops checking. Returns when `stop` is cancelled. Without a guard, checks nothing.
 pub(crate) async fn watch_data_files(
     guard: Option<DataFileGuard>,
     gone: oneshot::Sender<DataError>,
@@ -180,11 +182,12 @@ pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&database_path(data_dir), to)?)
 }
 
-/// Replaces the database of a data directory with a backup. Returns the revision at which the restored store starts.
+/// Replaces the database of a data directory with the backup `from`. `keys` decrypt the Secrets of an encrypted backup.
+/// Returns the revision at which the restored store starts.
 ///
 /// No server may use the directory during the call.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&EncryptionKeys>) -> Result<Revision, DataError> {
-    Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)
+    Ok(muster_store::restore(from, &database_path(data_dir), &cluster_marker_path(data_dir), keys)?)
 }
 
 /// Whether the data directory has a database or a write-ahead log.

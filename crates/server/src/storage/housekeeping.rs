@@ -50,8 +50,8 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// Compacts the commits that are older than `HISTORY_AGE_MAX`. `marks` contains the revision of the store at each
-    /// earlier round, and this call adds the current revision.
+    /// Compacts the commits that are older than `HISTORY_AGE_MAX`, except for the last `HISTORY_COMMITS_MIN`. `marks`
+    /// contains the time and the revision of each earlier round that is not older. This call adds the current round.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
@@ -91,7 +91,7 @@ impl ObjectStorage {
 fn target_of_stored_object(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
-    let kind = kinds.writable_kinds().find(|it| it.resource() == resource)?;
+    let kind = kinds.writable_kinds().find(|it| it.group_resource() == resource)?;
     let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
     let name = str_at(&object, "metadata.name").to_owned();
     Some(RequestTarget { kind, namespace, name, subresource: Subresource::Whole })

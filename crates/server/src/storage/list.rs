@@ -35,7 +35,8 @@ pub(crate) enum ListStart {
     Page(ContinueToken),
 }
 
-/// The decoded `continue` parameter, which says where the next page of a list starts. The client may have forged it.
+/// The decoded query parameter `continue`, which says where the next page of a list starts. The client may have forged
+/// it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
     /// The revision of the first page, at which all further pages are read. `None` if the next page contains the
@@ -76,7 +77,8 @@ impl ObjectStorage {
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
-    /// Returns all matching objects of a kind, with their revisions and selector indexes, and the current revision.
+    /// Returns all matching stored objects of a kind, which contain their revisions and selector indexes besides the
+    /// JSON, and the current revision.
     pub(crate) fn list_records(
         &self,
         kind: &Kind,
@@ -97,10 +99,11 @@ impl ObjectStorage {
     }
 
     /// Returns a page of the matching objects at `revision`, from the key `start` on. Also returns the key at which the
-    /// next page starts, or `None` if this is the last page.
+    /// next page starts, or `None` if this is the last page. Fails if the history does not reach back to `revision`.
     ///
-    /// A page has at most `records_max` objects, and ends when it has `bytes_max` bytes. A slow reader holds only the
-    /// objects of one page in memory. The history keeps the objects of later pages until it is compacted.
+    /// A page has at most `records_max` objects, and ends after the object with which it reaches `bytes_max` bytes. A
+    /// slow reader holds only the objects of one page in memory. The history keeps the objects of later pages until it
+    /// is compacted.
     pub(crate) fn records_page_at(
         &self,
         revision: Revision,
@@ -183,7 +186,7 @@ impl ObjectStorage {
 /// Returns the prefix of the store keys of the objects in a list. Cluster-scoped objects have an empty namespace in
 /// their key.
 fn list_prefix(kind: &Kind, namespace: Option<&str>) -> String {
-    kind.key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
+    kind.store_key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
 /// Returns the objects with this key prefix as they were at `revision`, from the key `start` on, ordered by key. Fails

@@ -83,8 +83,8 @@ impl ObjectStorage {
         self.db.close();
     }
 
-    /// Waits until reads include every write that any server acknowledged before this call. Each request calls this
-    /// once, before its first read.
+    /// Waits until reads include every write that any server acknowledged before this call. A request that must not
+    /// read stale objects calls this once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.read_barrier(move |it| drop(done.send(it)));
@@ -102,7 +102,7 @@ impl ObjectStorage {
 
     /// Returns the JSON of an object, or `None` if it does not exist.
     pub(crate) fn find(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
-        Some(self.read_store().get(&kind.key(namespace, name))?.value.clone())
+        Some(self.read_store().get(&kind.store_key(namespace, name))?.value.clone())
     }
 
     /// Returns the total size of all objects and the maximum of this size, both in bytes.
@@ -128,7 +128,7 @@ impl ObjectStorage {
 
     /// Returns the number of objects of the kind.
     pub(crate) fn count_objects(&self, kind: &Kind) -> usize {
-        self.read_store().list(&kind.key_prefix(None)).count()
+        self.read_store().list(&kind.store_key_prefix(None)).count()
     }
 
     /// Returns a channel whose value is always the revision of the last commit.
@@ -136,12 +136,13 @@ impl ObjectStorage {
         self.notifier.last_revision.subscribe()
     }
 
-    /// Returns the revision of the last commit to an object of the kind.
+    /// Returns the revision of the last commit to an object of the kind since the server started, or 0 if there was
+    /// none.
     pub(crate) fn kind_revision(&self, kind: &Kind) -> Revision {
         *self.notifier.kind_sender(kind).borrow()
     }
 
-    /// Returns a channel whose value is always the revision of the last commit to an object of the kind.
+    /// Returns a channel whose value is always what [`Self::kind_revision`] returns.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.kind_sender(kind).subscribe()
     }
@@ -185,7 +186,8 @@ impl ObjectStorage {
         Ok((events, revision))
     }
 
-    /// Returns an object with its revisions and selector index, or the error `NotFound`.
+    /// Returns a stored object, which contains the revisions and the selector index besides the JSON, or the error
+    /// `NotFound`.
     pub(crate) fn get_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found_error())
     }

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use crate::kinds::{Kind, KindRegistry};
 use crate::selector::ObjectSelector;
 
-/// The resource whose objects are divided into shards, and the field that defines the shard. The pods of one node are a
-/// shard. Many clients watch pods, each with a field selector for one node, and are woken only by commits to the pods
-/// of that shard.
+/// The resource whose objects are divided into shards, and the field whose value is the shard of an object: the pods of
+/// one node are one shard. Many clients watch pods with a field selector for one node. Each of them is woken only by
+/// commits to the pods of that node.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
-/// Maximum number of commits whose revisions a [`Topic`] keeps. A watch that is behind by more commits reads all
-/// commits to its kind.
+/// Maximum number of commits whose revisions a [`Topic`] keeps. A watch that is behind by more commits cannot skip the
+/// commits that do not concern it.
 const TOPIC_COMMITS_MAX: usize = 16;
 
 /// Wakes watches after a commit. A watch waits for commits to a kind, to one object or to a shard (the pods of one
@@ -28,7 +28,8 @@ const TOPIC_COMMITS_MAX: usize = 16;
 pub(super) struct WatchNotifier {
     /// The revision of the last commit.
     pub(super) last_revision: watch::Sender<Revision>,
-    /// The revision of the last commit to each kind. The key is the resource, such as `daemonsets.apps`.
+    /// The revision of the last commit to each kind since the server started, or 0. The key is the resource, such as
+    /// `daemonsets.apps`.
     kinds: HashMap<String, watch::Sender<Revision>>,
     /// The objects and shards that are watched.
     topics: Mutex<Topics>,
@@ -79,7 +80,7 @@ impl WatchNotifier {
         let sender = || watch::Sender::new(0);
         Self {
             last_revision: sender(),
-            kinds: kinds.served_kinds().map(|it| (it.resource(), sender())).collect(),
+            kinds: kinds.served_kinds().map(|it| (it.group_resource(), sender())).collect(),
             topics: Mutex::default(),
         }
     }
@@ -90,9 +91,9 @@ impl WatchNotifier {
         self.last_revision.send_replace(revision);
     }
 
-    /// Returns the channel with the revision of the last commit to a kind.
+    /// Returns the channel with the revision of the last commit to a kind since the server started.
     pub(super) fn kind_sender(&self, kind: &Kind) -> &watch::Sender<Revision> {
-        self.kinds.get(&kind.storage_kind().resource()).unwrap_or(&self.last_revision)
+        self.kinds.get(&kind.storage_kind().group_resource()).unwrap_or(&self.last_revision)
     }
 
     /// Subscribes a watch of this kind. `key` is the store key of the object for a watch of one object, and otherwise
@@ -103,7 +104,7 @@ impl WatchNotifier {
         key: Option<&str>,
         selector: &ObjectSelector,
     ) -> Subscription {
-        let resource = kind.storage_kind().resource();
+        let resource = kind.storage_kind().group_resource();
         let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard_topic(value));
         let Some(name) =
             key.map(str::to_owned).or_else(|| shard_of(selector.required_value(SHARDED_FIELD.1)?))
@@ -150,7 +151,6 @@ impl WatchNotifier {
         self.last_revision.send_replace(last.revision);
     }
 
-    /// Locks the topics.
     fn lock_topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,7 +201,7 @@ impl Subscription {
         }
     }
 
-    /// Waits for the next commit that may concern the watch. Returns `None` if the store is closed.
+    /// Waits for the next commit that may concern the watch. Returns `None` if the [`WatchNotifier`] was dropped.
     pub(crate) async fn wait_for_commit(&mut self) -> Option<()> {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.changed().await.ok(),

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// The columns of ConfigMaps.
 pub(crate) const CONFIG_MAP_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Data", Field("data"), |it, _| {
@@ -16,7 +15,6 @@ pub(crate) const CONFIG_MAP_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// The columns of Secrets.
 pub(crate) const SECRET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
@@ -40,7 +38,6 @@ const SERVICE_ACCOUNTS_COLUMN: Column =
     text_column("ServiceAccounts", Literal(""), |it, _| json!(subject_names(it, "ServiceAccount")))
         .only_wide();
 
-/// The columns of RoleBindings.
 pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     ROLE_COLUMN,
@@ -50,7 +47,6 @@ pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
     Column { description: Literal("ServiceAccounts in the roleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
-/// The columns of ClusterRoleBindings.
 pub(crate) const CLUSTER_ROLE_BINDING_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     ROLE_COLUMN,
@@ -60,7 +56,6 @@ pub(crate) const CLUSTER_ROLE_BINDING_COLUMNS: &[Column] = &[
     Column { description: Literal("ServiceAccounts in the clusterRoleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
-/// The columns of CertificateSigningRequests.
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     AGE_COLUMN,
@@ -74,7 +69,8 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     text_column("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
 ];
 
-/// Returns the names of the subjects of this kind in a binding, joined with commas.
+/// Returns the names of the subjects of this kind in a binding, joined with commas. A service account is shown as
+/// `namespace/name`.
 fn subject_names(binding: &Value, kind: &str) -> String {
     let chosen = list_at(binding, "subjects").iter().filter(|it| it["kind"] == kind);
     let names: Vec<_> = chosen

@@ -8,14 +8,12 @@ use super::{
 };
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// The columns of Namespaces.
 pub(crate) const NAMESPACE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Status", Literal("The status of the namespace"), |it, _| json!(str_at(it, "status.phase"))),
     AGE_COLUMN,
 ];
 
-/// The columns of Nodes.
 pub(crate) const NODE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Status", Literal("The status of the node"), |it, _| json!(node_status(it))),
@@ -46,7 +44,6 @@ pub(crate) const NODE_COLUMNS: &[Column] = &[
     .only_wide(),
 ];
 
-/// The columns of Events.
 pub(crate) const EVENT_COLUMNS: &[Column] = &[
     text_column("Last Seen", Field("lastTimestamp"), |it, now| {
         let since = match &it["series"] {
@@ -92,14 +89,12 @@ pub(crate) const EVENT_COLUMNS: &[Column] = &[
     NAME_COLUMN.only_wide(),
 ];
 
-/// The columns of Leases.
 pub(crate) const LEASE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Holder", Field("spec.holderIdentity"), |it, _| json!(str_at(it, "spec.holderIdentity"))),
     AGE_COLUMN,
 ];
 
-/// The columns of PriorityClasses.
 pub(crate) const PRIORITY_CLASS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column {
@@ -111,14 +106,12 @@ pub(crate) const PRIORITY_CLASS_COLUMNS: &[Column] = &[
     text_column("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
 ];
 
-/// The columns of RuntimeClasses.
 pub(crate) const RUNTIME_CLASS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))),
     AGE_COLUMN,
 ];
 
-/// The columns of ResourceQuotas.
 pub(crate) const RESOURCE_QUOTA_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column(
@@ -174,8 +167,8 @@ fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
-/// Formats the used and hard amounts of a quota, such as `cpu: 1/2, pods: 3/10`. Contains the resources `limits.*` if
-/// `of_limits` is `true`, and all other resources if it is `false`.
+/// Formats the used and hard amounts of a ResourceQuota, such as `cpu: 1/2, pods: 3/10`. Shows the resources `limits.*`
+/// if `of_limits` is `true`, and all other resources if it is `false`.
 fn quota_usage(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();

@@ -44,7 +44,7 @@ pub(crate) struct Column {
     /// Whether the column is shown only with `-o wide`.
     pub(crate) wide: bool,
     description: ColumnDescription,
-    /// Computes the cell of an object. The second argument is the current time.
+    /// Function that returns the cell of an object. The second argument is the current time.
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
@@ -151,7 +151,8 @@ pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// Returns the usage of a resource by the node in a NodeMetrics, or by all containers in a PodMetrics.
+/// Returns the CPU or memory usage (`resource` is `cpu` or `memory`) of the node in a NodeMetrics, or the sum over all
+/// containers in a PodMetrics.
 pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -171,7 +172,8 @@ fn format_age(since: &Value, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.duration_since(since).as_secs()))
 }
 
-/// Formats a duration in seconds with at most two units, such as `3d4h`. Upstream: `duration.HumanDuration`.
+/// Formats a duration in seconds with at most two units, such as `3d4h`. A negative duration is `<invalid>`, except for
+/// -1, which is `0s`. Upstream: `duration.HumanDuration`.
 fn human_duration(s: i64) -> String {
     let (m, h, d) = (s / 60, s / 3600, s / 86400);
     let two = |much: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
@@ -223,7 +225,7 @@ fn format_selector(selector: &Value) -> String {
     non_empty_or(&all.join(","), "<none>").to_owned()
 }
 
-/// Joins the values of a field, such as `image`, of all containers of a pod template with commas.
+/// Returns the values of a container field, such as `image`, of all containers of a pod template, joined with commas.
 fn container_field_list(template: &Value, field: &str) -> String {
     let containers = list_at(&template["spec"], "containers");
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
@@ -259,7 +261,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
-    use crate::kinds::KINDS;
+    use crate::kinds::WRITABLE_KINDS;
 
     /// The rows of a table as kubectl would print them, but with one space between the cells.
     pub(super) fn rows(columns: &[Column], objects: &[Value]) -> String {
@@ -294,13 +296,13 @@ mod tests {
 
     #[test]
     fn every_column_has_a_description() {
-        for kind in KINDS {
+        for kind in WRITABLE_KINDS {
             for column in kind.columns {
                 assert_ne!(
                     column.description(kind.storage_kind().gvk()),
                     "",
                     "{} {}",
-                    kind.resource(),
+                    kind.group_resource(),
                     column.name
                 );
             }

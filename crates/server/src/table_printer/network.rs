@@ -9,7 +9,6 @@ use super::{
 };
 use crate::unstructured::{list_at, str_at};
 
-/// The columns of Services.
 pub(crate) const SERVICE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Type", Field("spec.type"), |it, _| json!(str_at(it, "spec.type"))),
@@ -26,14 +25,12 @@ pub(crate) const SERVICE_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// The columns of Endpoints.
 pub(crate) const ENDPOINTS_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Endpoints", Field("subsets"), |it, _| json!(format_endpoints(it))),
     AGE_COLUMN,
 ];
 
-/// The columns of EndpointSlices.
 pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("AddressType", Field("addressType"), |it, _| json!(str_at(it, "addressType"))),
@@ -54,8 +51,9 @@ pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
     AGE_COLUMN,
 ];
 
-/// Returns the text of the column `External-IP` of a Service. This is the external name for a Service of the type
-/// `ExternalName`, and the external addresses for the other types.
+/// Returns the text of the column `External-IP` of a Service: the external name for the type `ExternalName`, and the
+/// external addresses for the other types. Without external addresses, the text is `<pending>` for the type
+/// `LoadBalancer` and `<none>` for the types `ClusterIP` and `NodePort`.
 fn external_ip(service: &Value) -> String {
     let external = list_at(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
     match str_at(service, "spec.type") {

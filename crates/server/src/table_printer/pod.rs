@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::{AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, format_age, non_empty_or, text_column};
 use crate::unstructured::{is_set, list_at, str_at};
 
-/// The columns of pods.
 pub(crate) const POD_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column(
@@ -76,14 +75,16 @@ struct PodSummary {
     containers: usize,
     /// Number of container restarts.
     restarts: i64,
-    /// Time of the last restart.
+    /// Time at which a container last terminated before it was restarted. `None` if no container was restarted.
     restarted_at: Option<Timestamp>,
 }
 
 impl PodSummary {
-    /// Summarizes a pod. If a container does not run, the status is the reason for this. If all containers run, the
-    /// status is `status.reason` of the pod or, if that is empty, its phase. For a pod that is being deleted,
-    /// `Terminating` or `Unknown` can replace this status.
+    /// Summarizes a pod. The status is, in this order of precedence:
+    /// - `Terminating` for a pod that is being deleted and has not ended, or `Unknown` if its node is lost;
+    /// - the reason why a container does not run;
+    /// - `SchedulingGated` for a pod with scheduling gates;
+    /// - `status.reason` of the pod or, if that is empty, its phase.
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
@@ -201,7 +202,6 @@ fn is_sidecar(init_container: &Value) -> bool {
     init_container["restartPolicy"] == "Always"
 }
 
-/// Returns the conditions in the status of a pod.
 fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
     list_at(&pod["status"], "conditions").iter()
 }

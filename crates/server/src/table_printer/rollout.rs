@@ -11,10 +11,10 @@ use crate::unstructured::{list_at, str_at};
 /// Columns of RolloutPolicies and ClusterRolloutPolicies.
 pub(crate) const ROLLOUT_POLICY_COLUMNS: &[Column] = &[
     NAME_COLUMN,
-    integer_column("Sets", Field("status.sets.matched"), |it, _| set_count(it, "matched")),
-    integer_column("Rolling", Field("status.sets.rolling"), |it, _| set_count(it, "rolling")),
-    integer_column("Waiting", Field("status.sets.waiting"), |it, _| set_count(it, "waiting")),
-    integer_column("Failed", Field("status.sets.failed"), |it, _| set_count(it, "failed")),
+    integer_column("Sets", Field("status.sets.matched"), |it, _| daemonset_count(it, "matched")),
+    integer_column("Rolling", Field("status.sets.rolling"), |it, _| daemonset_count(it, "rolling")),
+    integer_column("Waiting", Field("status.sets.waiting"), |it, _| daemonset_count(it, "waiting")),
+    integer_column("Failed", Field("status.sets.failed"), |it, _| daemonset_count(it, "failed")),
     boolean_column("Paused", Field("spec.paused"), |it, _| json!(it["spec"]["paused"] == true)),
     AGE_COLUMN,
     integer_column("Steps", Field("spec.steps"), |it, _| json!(list_at(&it["spec"], "steps").len()))
@@ -23,7 +23,6 @@ pub(crate) const ROLLOUT_POLICY_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// Columns of DaemonRollouts.
 pub(crate) const DAEMON_ROLLOUT_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Phase", Field("status.phase"), |it, _| json!(str_at(it, "status.phase"))),
@@ -51,7 +50,7 @@ pub(crate) const DAEMON_ROLLOUT_COLUMNS: &[Column] = &[
 
 /// Returns the field `name` of `status.sets` of a policy, which is a number of DaemonSets. Returns zero if the field is
 /// absent.
-fn set_count(policy: &Value, name: &str) -> Value {
+fn daemonset_count(policy: &Value, name: &str) -> Value {
     integer_or_zero(&policy["status"]["sets"][name])
 }
 

@@ -19,7 +19,6 @@ const CONTAINER_IMAGES_COLUMN: Column =
         json!(container_field_list(&it["spec"]["template"], "image"))
     });
 
-/// The columns of DaemonSets.
 pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     integer_column("Desired", Field("status.desiredNumberScheduled"), |it, _| {
@@ -47,7 +46,6 @@ pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
         .only_wide(),
 ];
 
-/// The columns of PodTemplates.
 pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     Column { cell: |it, _| json!(container_field_list(&it["template"], "name")), ..CONTAINER_NAMES_COLUMN },
@@ -57,18 +55,16 @@ pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[
     }),
 ];
 
-/// The columns of ControllerRevisions.
 pub(crate) const CONTROLLER_REVISION_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Controller", Literal("Controller of the object"), |it, _| {
         let owner = list_at(&it["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
-        json!(owner.map_or_else(|| "<none>".to_owned(), owner_name))
+        json!(owner.map_or_else(|| "<none>".to_owned(), format_owner_reference))
     }),
     text_column("Revision", Field("revision"), |it, _| integer_or_zero(&it["revision"])),
     AGE_COLUMN,
 ];
 
-/// The columns of PodDisruptionBudgets.
 pub(crate) const POD_DISRUPTION_BUDGET_COLUMNS: &[Column] = &[
     NAME_COLUMN,
     text_column("Min Available", Literal("The minimum number of pods that must be available."), |it, _| {
@@ -88,7 +84,7 @@ pub(crate) const POD_DISRUPTION_BUDGET_COLUMNS: &[Column] = &[
 ];
 
 /// Formats an owner reference, such as `daemonset.apps/fluentd`.
-fn owner_name(owner: &Value) -> String {
+fn format_owner_reference(owner: &Value) -> String {
     let group = str_at(owner, "apiVersion").split_once('/').map_or("", |(group, _)| group);
     let kind = str_at(owner, "kind");
     let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };

@@ -11,7 +11,7 @@ const NOT_AN_IP_MESSAGE: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2
 /// Upstream's message for a string that is not a CIDR.
 const NOT_A_CIDR_MESSAGE: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Checks that a text is an IP address, and not an IPv4-mapped IPv6 address.
+/// Checks that a string is an IP address, and not an IPv4-mapped IPv6 address.
 pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
@@ -23,15 +23,15 @@ pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Whether the text would be an IPv4 address if its numbers had no leading zeros. Such an address is refused, because
-/// some programs read numbers with leading zeros as octal.
+/// Whether the string, which is not an IP address, would be an IPv4 address if its numbers had no leading zeros. Such
+/// an address is refused, because some programs read numbers with leading zeros as octal.
 fn has_leading_zeros(text: &str) -> bool {
     let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
     let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();
     !text.split('.').any(str::is_empty) && plain.join(".").parse::<IpAddr>().is_ok()
 }
 
-/// Checks that a text is a CIDR whose address has no bits set after the prefix.
+/// Checks that a string is a CIDR whose address has no bits set after the prefix.
 pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let parsed = text.split_once('/').and_then(|(ip, bits)| {
         let is_plain = !bits.is_empty() && bits.bytes().all(|it| it.is_ascii_digit());
@@ -51,9 +51,9 @@ pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that the IP address of an endpoint is not an unspecified, loopback or link-local address. Upstream:
-/// `ValidateNonSpecialIP`.
-pub(crate) fn check_endpoint_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks that the IP address of an endpoint, or an external IP of a Service, is not unspecified, loopback, link-local
+/// or link-local multicast. Upstream: `ValidateNonSpecialIP`.
+pub(crate) fn check_non_special_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>() else {
         return out.invalid(at, text, "must be a valid IP address");
     };

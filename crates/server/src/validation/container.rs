@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::pod::ValidatedPodSpec;
+use super::pod::PodSpecToValidate;
 use super::{
     check_choice, check_required, check_required_name, downward_api, file_path, has_field, probe, security,
 };
@@ -17,7 +17,7 @@ const RESTART_RULES_NEED_POLICY_MESSAGE: &str = "must specify restartPolicy when
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Checks the regular containers of a pod.
-pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let containers = list_at(spec.json, "containers");
     if containers.is_empty() {
         return out.required(at, "");
@@ -35,7 +35,7 @@ pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
 }
 
 /// Checks the init containers of a pod, including sidecars.
-pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_init_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
         let parent = at;
@@ -76,8 +76,7 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
     }
 }
 
-/// Checks the ephemeral containers of a pod.
-pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_ephemeral_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     /// Fields that an ephemeral container must not set.
     const EPHEMERAL_CONTAINER_FORBIDDEN_FIELDS: &[&str] = &[
         "ports",
@@ -130,7 +129,7 @@ pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut Field
     }
 }
 
-/// Checks an image pull policy, which is required.
+/// Checks that an image pull policy is set and supported.
 pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match policy.as_str().unwrap_or_default() {
         "Always" | "IfNotPresent" | "Never" => {}
@@ -140,7 +139,7 @@ pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldE
 }
 
 /// Checks the fields that regular, init and ephemeral containers have.
-fn check_common_fields(it: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_common_fields(it: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     check_required_name(str_at(it, "name"), names::dns_label_errors, &at.field("name"), out);
     check_required(it, &["image"], at, out);
     match str_at(it, "terminationMessagePolicy") {
@@ -227,7 +226,6 @@ fn check_host_port_conflicts(containers: &[Value], at: &ErrorPath, out: &mut Fie
     }
 }
 
-/// Checks the environment variables of a container.
 fn check_env(env: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in env.iter().enumerate() {
         let at = at.index(index);
@@ -312,8 +310,7 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the volume mounts of a container.
-fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_volume_mounts(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in mounts.iter().enumerate() {
         let parent = at;
@@ -372,8 +369,8 @@ fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldError
     }
 }
 
-/// Checks the block devices of a container.
-fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks the block devices (`volumeDevices`) of a container.
+fn check_volume_devices(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in devices.iter().enumerate() {
         let at = at.index(index);
@@ -416,7 +413,7 @@ type ResourceNameCheck = fn(&str, &ErrorPath, &mut FieldErrors);
 pub(super) fn check_resources(
     it: &Value,
     check_name: ResourceNameCheck,
-    spec: &ValidatedPodSpec,
+    spec: &PodSpecToValidate,
     at: &ErrorPath,
     out: &mut FieldErrors,
 ) {
@@ -474,8 +471,9 @@ fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldE
     true
 }
 
-/// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod.
-fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod. Two requests of
+/// one claim count as different claims.
+fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
@@ -508,7 +506,7 @@ fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorP
 }
 
 /// Checks `resizePolicy` of a container, which says for each resource whether a resize restarts the container.
-fn check_resize_policy(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_resize_policy(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let policies = list_at(container, "resizePolicy");
     for (index, it) in policies.iter().enumerate() {
         let (resource, policy) = (str_at(it, "resourceName"), str_at(it, "restartPolicy"));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    ValidatedWrite, check_immutable, check_int_or_percent, check_not_above_100_percent, check_not_negative,
+    WriteToValidate, check_immutable, check_int_or_percent, check_not_above_100_percent, check_not_negative,
     parse_percent, pod,
 };
 use crate::unstructured::{is_set, list_at, str_at};
@@ -11,7 +11,7 @@ use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::labels;
 
 /// Validates a DaemonSet. Upstream: `ValidateDaemonSet`.
-pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_daemonset(write: &WriteToValidate, out: &mut FieldErrors) {
     let new = write.new;
     if let Some(old) = write.old {
         if write.is_status_update() {
@@ -127,7 +127,7 @@ fn check_status_update(new: &Value, old: &Value, out: &mut FieldErrors) {
 }
 
 /// Validates a ControllerRevision. Upstream: `ValidateControllerRevision`.
-pub(crate) fn validate_controller_revision(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_controller_revision(write: &WriteToValidate, out: &mut FieldErrors) {
     let (data, at) = (&write.new["data"], ErrorPath::new("data"));
     if let Some(revision) = write.new["revision"].as_i64().filter(|it| *it < 0) {
         out.invalid(&ErrorPath::new("revision"), revision, "must be greater than or equal to 0");

@@ -8,7 +8,7 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 use muster_api::quantity::Quantity;
 
-/// Pod fields that the downward API can expose as environment variables.
+/// Pod fields that the downward API can expose as environment variables, in addition to single labels and annotations.
 pub(super) const ENV_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -21,7 +21,7 @@ pub(super) const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// Pod fields that the downward API can expose as files in a volume.
+/// Pod fields that the downward API can expose as files in a volume, in addition to single labels and annotations.
 pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
@@ -35,7 +35,7 @@ const EXPOSED_RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-/// Checks a `fieldRef`. `fields` are the pod fields that it may refer to.
+/// Checks a `fieldRef`. `fields` are the pod fields that it may refer to, in addition to single labels and annotations.
 pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     for name in ["apiVersion", "fieldPath"] {
@@ -63,7 +63,7 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath
             let why = format!("error converting fieldPath: field label does not support subscript: {path}");
             out.invalid(&path_at, path, &why);
         }
-        None if !is_convertible(path) => {
+        None if !is_convertible_field_path(path) => {
             let why = format!("error converting fieldPath: field label not supported: {path}");
             out.invalid(&path_at, path, &why);
         }
@@ -77,9 +77,9 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath
     }
 }
 
-/// Whether upstream can convert the field path to the internal version of pods. Upstream refuses other paths before it
-/// checks whether the downward API may expose the field. Upstream: `ConvertDownwardAPIFieldLabel`.
-fn is_convertible(path: &str) -> bool {
+/// Whether upstream can convert the field path to the internal version of pods. Upstream refuses all other paths before
+/// it checks which fields the downward API may expose. Upstream: `ConvertDownwardAPIFieldLabel`.
+fn is_convertible_field_path(path: &str) -> bool {
     /// Field paths that upstream can convert, in addition to [`ENV_FIELDS`].
     const OTHER_CONVERTIBLE_FIELDS: &[&str] = &[
         "metadata.annotations",

@@ -99,10 +99,10 @@ impl FieldError {
 
 /// The invalid value in an error message. The variant determines how the value is formatted.
 pub(crate) enum InvalidValue<'a> {
-    /// A string, quoted as Go does.
+    /// A string, quoted like Go's `%q`.
     Text(&'a str),
     Number(i128),
-    /// A value, formatted as JSON.
+    /// A value, formatted as JSON like Go's encoder does.
     Json(&'a Value),
     /// A value that is already formatted as Go prints it, which is shown unchanged.
     Formatted(String),
@@ -128,12 +128,12 @@ impl fmt::Display for InvalidValue<'_> {
     }
 }
 
-/// Quotes a string like Go's `%q`.
+/// Quotes a string like Go's `%q`, truncated to `go_format::QUOTED_BYTES_MAX`.
 pub(crate) fn go_quoted(text: &str) -> String {
     InvalidValue::Text(text).to_string()
 }
 
-/// Writes a string like Go's `%q`.
+/// Writes a string in quotes, like Go's `%q`.
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"")?;
     for it in text.chars() {
@@ -190,8 +190,8 @@ impl From<usize> for InvalidValue<'_> {
     }
 }
 
-/// Path of a field in an error, such as `spec.containers[0].image`. A path borrows its parents and is formatted only
-/// for an error, so that paths cost nothing while a valid object is validated.
+/// Path of a field in an error, such as `spec.containers[0].image`. A path borrows its parents and is formatted only if
+/// there is an error, so that the validation of a valid object allocates no paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorPath<'a> {
     parent: Option<&'a ErrorPath<'a>>,
@@ -247,7 +247,6 @@ impl fmt::Display for ErrorPath<'_> {
 pub(crate) struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// Returns the list of errors.
     pub(crate) fn into_inner(self) -> Vec<FieldError> {
         self.0
     }
@@ -265,7 +264,6 @@ impl FieldErrors {
         self.0.drain(..count.min(self.0.len()));
     }
 
-    /// Adds an error to the list.
     pub(crate) fn push(&mut self, cause: FieldError) {
         self.0.push(cause);
     }

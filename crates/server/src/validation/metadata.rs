@@ -11,8 +11,8 @@ use crate::unstructured::{is_set, list_at, str_at};
 /// Maximum total size of the keys and values of an object's annotations in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Checks the metadata of a new object. `name_rule` returns the errors of the object's name. Upstream:
-/// `ValidateObjectMeta`.
+/// Checks the metadata of a new object, or of a pod that is updated. `name_rule` returns the errors of the name.
+/// Upstream: `ValidateObjectMeta`.
 pub(crate) fn validate_new_metadata(
     object: &Value,
     name_rule: names::NameRule,
@@ -48,7 +48,8 @@ pub(crate) fn validate_new_metadata(
     check_finalizers(list_at(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
-/// Checks an update of metadata. Upstream: `ValidateObjectMetaUpdate`.
+/// Checks an update of metadata: immutable fields are unchanged, and an object that is being deleted gets no new
+/// finalizers. Upstream: `ValidateObjectMetaUpdate`.
 pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = ErrorPath::new("metadata");
@@ -152,7 +153,8 @@ fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
     InvalidValue::Formatted(format!("[{}]", owners.join(",")))
 }
 
-/// Checks that each finalizer without a domain is one of the standard finalizers.
+/// Checks that each finalizer without a domain is one of the standard finalizers `kubernetes`, `orphan` and
+/// `foregroundDeletion`.
 pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.finalizers");
     for (index, it) in list_at(&object["metadata"], "finalizers").iter().enumerate() {

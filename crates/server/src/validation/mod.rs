@@ -37,7 +37,7 @@ mod probe;
 mod quota;
 /// RBAC kinds and CertificateSigningRequests.
 pub(crate) mod rbac_and_certificates;
-/// Resource names and quantities.
+/// Resource names and quantities, and the QoS class of a pod.
 pub(crate) mod resources;
 /// RolloutPolicies, ClusterRolloutPolicies and DaemonRollouts (`muster.dev`).
 mod rollouts;
@@ -79,8 +79,8 @@ pub(crate) use self::security::is_valid_app_armor_profile;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, str_at};
 
-/// A create or update of an object, as the input of a validation function.
-pub(crate) struct ValidatedWrite<'a> {
+/// A create or update of an object, which a validation function checks.
+pub(crate) struct WriteToValidate<'a> {
     /// The object that would be stored.
     pub(crate) new: &'a Value,
     /// The stored object, or `None` on create.
@@ -89,7 +89,7 @@ pub(crate) struct ValidatedWrite<'a> {
     pub(crate) subresource: Subresource,
 }
 
-impl ValidatedWrite<'_> {
+impl WriteToValidate<'_> {
     /// Whether the write is an update of `/status`.
     fn is_status_update(&self) -> bool {
         self.subresource == Subresource::Status
@@ -97,7 +97,7 @@ impl ValidatedWrite<'_> {
 }
 
 /// Checks nothing. It is the validation function of kinds that need no checks besides those of `metadata`.
-pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
+pub(crate) fn no_validation(_: &WriteToValidate, _: &mut FieldErrors) {}
 
 /// Whether the field `name` of an object is present and not null. An empty object counts as present, like a non-nil
 /// pointer in Go.
@@ -105,7 +105,7 @@ fn has_field(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
 
-/// Checks that each of these fields of the object is set.
+/// Checks that each of these fields of the object is present and not empty.
 fn check_required(object: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     for field in fields {
         if !is_set(&object[field]) {
@@ -123,7 +123,7 @@ fn check_required_name(name: &str, rule: fn(&str) -> Vec<String>, at: &ErrorPath
     }
 }
 
-/// Checks that a string is one of the supported values. An absent value is valid.
+/// Checks that a string is one of the supported values. A value that is absent or not a string is valid.
 fn check_choice(value: &Value, supported: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(text) = value.as_str()
         && !supported.contains(&text)
@@ -155,7 +155,7 @@ fn check_immutable(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErro
     }
 }
 
-/// Checks that a value is a non-negative number or a percentage.
+/// Checks that a value is a non-negative number or a percentage. An absent value is valid.
 fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match value.as_str() {
         Some(text) => {
@@ -177,16 +177,16 @@ fn parse_percent(value: &Value) -> Option<i64> {
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
 }
 
-/// Checks that a percentage is at most 100%.
+/// Checks that a percentage is at most 100%. A value that is not a percentage is valid.
 fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if parse_percent(value).is_some_and(|it| 100 < it) {
         out.invalid(at, value, "must not be greater than 100%");
     }
 }
 
-/// Formats an object as Go prints the struct of upstream's internal type, for an error message. `fields` contains the
-/// Go name and the JSON name of each field, in order. An absent field is printed as an empty string, or as null if it
-/// is a pointer in Go.
+/// Formats an object for an error message, as Go prints the struct of upstream's internal type. `fields` contains the
+/// Go name and the JSON name of each field, in the order of the struct. An absent field is printed as an empty string,
+/// or as null if it is a pointer in Go.
 fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()
@@ -206,12 +206,12 @@ fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<
     InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
 }
 
-/// Returns the key-value pairs of a label map.
+/// Returns the key-value pairs of a map of labels, such as a node selector.
 fn label_pairs(labels: &Value) -> impl Iterator<Item = (&String, &Value)> {
     labels.as_object().into_iter().flatten()
 }
 
-/// Checks the object name at the dotted path `field`, if it is set.
+/// Checks that the string at the dotted path `field` is a DNS subdomain, if it is set.
 fn check_optional_name(object: &Value, field: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let name = str_at(object, field);
     if !name.is_empty() {

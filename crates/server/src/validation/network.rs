@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::container::check_port;
 use super::probe::check_port_or_name;
-use super::{ValidatedWrite, check_choice, check_immutable, check_required, check_required_name, has_field};
+use super::{WriteToValidate, check_choice, check_immutable, check_required, check_required_name, has_field};
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{address, labels, names};
@@ -13,7 +13,7 @@ use crate::validation::{address, labels, names};
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Validates a Service. Upstream: `ValidateService`.
-pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_service(write: &WriteToValidate, out: &mut FieldErrors) {
     let (new, at) = (write.new, ErrorPath::new("spec"));
     let spec = &new["spec"];
     if write.is_status_update() {
@@ -62,7 +62,7 @@ pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
         let before = out.len();
         address::check_ip(ip, &at.index(index), out);
         if out.len() == before {
-            address::check_endpoint_ip(ip, &at.index(index), out);
+            address::check_non_special_ip(ip, &at.index(index), out);
         }
     }
     check_required(spec, &["type"], &at, out);
@@ -70,7 +70,7 @@ pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
         let kinds = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
         check_choice(&spec["type"], kinds, &at.field("type"), out);
     }
-    check_duplicate_ports(kind, ports, &at.field("ports"), out);
+    check_port_conflicts(kind, ports, &at.field("ports"), out);
     check_load_balancer_fields(spec, &at, out);
     check_traffic_policies(spec, &at, out);
 }
@@ -80,7 +80,9 @@ fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
-/// Checks that an update of a Service does not change its cluster IPs, IP families or load balancer class.
+/// Checks that an update of a Service changes neither its load balancer class nor its cluster IPs and IP families. A
+/// second cluster IP or IP family may be added or removed. Not checked for a Service that is or was of the type
+/// `ExternalName`, or that was headless and stays headless.
 fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"
@@ -136,7 +138,7 @@ fn check_service_port(
     }
 }
 
-/// Checks the protocol of a port, which is required.
+/// Checks that a port has a protocol and that it is one of `SUPPORTED_PROTOCOLS`.
 fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(port, &["protocol"], at, out);
     if is_set(&port["protocol"]) {
@@ -224,9 +226,9 @@ fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mu
     }
 }
 
-/// Checks that ports and node ports of a Service are unique by protocol, and that a Service of the type `ClusterIP` has
-/// no node ports. `kind` is the type of the Service.
-fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks that no two ports of a Service have the same number and protocol, and that no two have the same node port and
+/// protocol. Also checks that a Service of the type `ClusterIP` has no node ports. `kind` is the type of the Service.
+fn check_port_conflicts(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {
         if kind == "ClusterIP" && node_port(port) != 0 {
@@ -251,7 +253,7 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut 
     }
 }
 
-/// Checks the fields that only a Service of the type `LoadBalancer` may set.
+/// Checks the fields that only a Service of the type `LoadBalancer` may set, for a Service of any type.
 fn check_load_balancer_fields(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Upstream's message for a field that only a Service of the type `LoadBalancer` may set.
     const ONLY_LOAD_BALANCER_MESSAGE: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -332,8 +334,8 @@ fn check_load_balancer_status(service: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Validates Endpoints. Upstream: `ValidateEndpoints`.
-pub(crate) fn validate_endpoints(write: &ValidatedWrite, out: &mut FieldErrors) {
+/// Validates Endpoints. An update that does not change `subsets` is not checked. Upstream: `ValidateEndpoints`.
+pub(crate) fn validate_endpoints(write: &WriteToValidate, out: &mut FieldErrors) {
     let subsets = &write.new["subsets"];
     if write.old.is_some_and(|old| old["subsets"] == *subsets) {
         return;
@@ -375,11 +377,12 @@ fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(node) = it["nodeName"].as_str() {
         out.invalid_for_each(&at.field("nodeName"), node, names::dns_subdomain_errors(node));
     }
-    address::check_endpoint_ip(ip, &at.field("ip"), out);
+    address::check_non_special_ip(ip, &at.field("ip"), out);
 }
 
-/// Validates an EndpointSlice. Upstream: `ValidateEndpointSlice`.
-pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErrors) {
+/// Validates an EndpointSlice. If an update does not change `endpoints`, they are not checked. Upstream:
+/// `ValidateEndpointSlice`.
+pub(crate) fn validate_endpoint_slice(write: &WriteToValidate, out: &mut FieldErrors) {
     /// Maximum number of endpoints in a slice.
     const SLICE_ENDPOINTS_MAX: usize = 1000;
     /// Maximum number of addresses of an endpoint.
@@ -463,7 +466,7 @@ fn check_slice_address(kind: &str, text: &str, at: &ErrorPath, list_at: &ErrorPa
                 if text.contains(':') != (kind == "IPv6") {
                     out.invalid(list_at, text, &format!("must be an {kind} address"));
                 }
-                address::check_endpoint_ip(text, at, out);
+                address::check_non_special_ip(text, at, out);
             }
         }
         "FQDN" => {

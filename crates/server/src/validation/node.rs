@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::scheduling::check_taints;
-use super::{ValidatedWrite, format_as_go_struct};
+use super::{WriteToValidate, format_as_go_struct};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, resources};
 
 /// Validates a Node. Upstream: `ValidateNode`.
-pub(crate) fn validate_node(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_node(write: &WriteToValidate, out: &mut FieldErrors) {
     let node = write.new;
     // Upstream's messages have the wrong path: taints are in `spec`.
     check_taints(list_at(&node["spec"], "taints"), &ErrorPath::new("metadata.taints"), out);

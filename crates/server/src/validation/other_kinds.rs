@@ -5,7 +5,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
-    ValidatedWrite, check_choice, check_immutable, check_int_or_percent, check_not_above_100_percent,
+    WriteToValidate, check_choice, check_immutable, check_int_or_percent, check_not_above_100_percent,
     check_not_negative, has_field,
 };
 use crate::subresource::Subresource;
@@ -16,8 +16,7 @@ use crate::validation::{labels, names};
 /// Maximum total size of the data of a ConfigMap or Secret in bytes.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
-/// Validates a ConfigMap.
-pub(crate) fn validate_config_map(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_config_map(write: &WriteToValidate, out: &mut FieldErrors) {
     let map = write.new;
     check_immutable_data(write, &["data", "binaryData"], out);
     let mut bytes = 0;
@@ -39,8 +38,7 @@ pub(crate) fn validate_config_map(write: &ValidatedWrite, out: &mut FieldErrors)
     }
 }
 
-/// Validates a Secret.
-pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_secret(write: &WriteToValidate, out: &mut FieldErrors) {
     let (secret, at) = (write.new, ErrorPath::new("data"));
     if let Some(old) = write.old {
         check_immutable(&secret["type"], &old["type"], &ErrorPath::new("type"), out);
@@ -84,7 +82,7 @@ pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that the entry `key` of a Secret is a JSON object, as a Docker configuration must be.
+/// Checks that the entry `key` of a Secret exists and is a JSON object or null, as a Docker configuration must be.
 fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
     let content = BASE64.decode(content).unwrap_or_default();
@@ -110,7 +108,7 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
 
 /// If the stored ConfigMap or Secret has `immutable: true`, checks that the update changes neither `immutable` nor one
 /// of `fields`.
-fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
+fn check_immutable_data(write: &WriteToValidate, fields: &[&str], out: &mut FieldErrors) {
     /// Upstream's message for a change of immutable data.
     const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
@@ -129,8 +127,7 @@ fn decoded_len(value: &Value) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-/// Validates a Namespace.
-pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_namespace(write: &WriteToValidate, out: &mut FieldErrors) {
     let new = write.new;
     match (write.old, write.subresource) {
         (Some(_), Subresource::Status) => {
@@ -157,8 +154,7 @@ pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) 
     }
 }
 
-/// Validates a PriorityClass.
-pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_priority_class(write: &WriteToValidate, out: &mut FieldErrors) {
     /// Maximum `value` of a PriorityClass that users create. Higher values are reserved for the system.
     const USER_DEFINED_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
@@ -205,8 +201,7 @@ pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErr
     check_choice(&class["preemptionPolicy"], policies, &ErrorPath::new("preemptionPolicy"), out);
 }
 
-/// Validates a PodDisruptionBudget.
-pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_disruption_budget(write: &WriteToValidate, out: &mut FieldErrors) {
     let budget = write.new;
     if write.is_status_update() {
         let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
@@ -261,8 +256,7 @@ fn check_budget_conditions(conditions: &[Value], at: &ErrorPath, out: &mut Field
     }
 }
 
-/// Validates a Lease.
-pub(crate) fn validate_lease(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_lease(write: &WriteToValidate, out: &mut FieldErrors) {
     let (spec, at) = (&write.new["spec"], ErrorPath::new("spec"));
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
         out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
@@ -270,8 +264,8 @@ pub(crate) fn validate_lease(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_not_negative(spec, &["leaseTransitions"], &at, out);
 }
 
-/// Validates an Event. An Event with an `eventTime` must have the fields that `events.k8s.io` requires.
-pub(crate) fn validate_event(write: &ValidatedWrite, out: &mut FieldErrors) {
+/// Validates an Event. An Event with an `eventTime` must also have the fields that `events.k8s.io` requires.
+pub(crate) fn validate_event(write: &WriteToValidate, out: &mut FieldErrors) {
     let event = write.new;
     let namespace = str_at(event, "metadata.namespace");
     let involved = str_at(event, "involvedObject.namespace");

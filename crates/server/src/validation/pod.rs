@@ -6,7 +6,7 @@ use super::container::{
     check_containers, check_ephemeral_containers, check_init_containers, check_pod_image, check_resources,
 };
 use super::{
-    ValidatedWrite, check_choice, check_optional_name, check_required, has_field, pod_update, scheduling,
+    WriteToValidate, check_choice, check_optional_name, check_required, has_field, pod_update, scheduling,
     security, volume,
 };
 use crate::subresource::Subresource;
@@ -18,7 +18,7 @@ use muster_api::resources::{is_huge_pages, is_pod_level_resource};
 use muster_api::well_known::ANNOTATION_CONFIG_MIRROR;
 
 /// Validates a pod or one of its subresources. Upstream: `ValidatePodCreate`, `ValidatePodUpdate`.
-pub(crate) fn validate_pod(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_pod(write: &WriteToValidate, out: &mut FieldErrors) {
     let (new, at) = (write.new, ErrorPath::new("spec"));
     match (write.old, write.subresource) {
         (Some(old), Subresource::Status) => pod_update::check_status_update(new, old, out),
@@ -43,8 +43,7 @@ pub(crate) fn validate_pod(write: &ValidatedWrite, out: &mut FieldErrors) {
     }
 }
 
-/// Validates a PodTemplate.
-pub(crate) fn validate_pod_template(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_pod_template(write: &WriteToValidate, out: &mut FieldErrors) {
     check_template(&write.new["template"], &ErrorPath::new("template"), out);
 }
 
@@ -62,7 +61,7 @@ pub(super) fn check_template(template: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Checks the annotations and the spec of a pod.
+/// Checks the annotations and the spec of a pod, on create and on update.
 fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
     let (meta, spec, at) = (&pod["metadata"], &pod["spec"], ErrorPath::new("spec"));
     check_pod_annotations(&meta["annotations"], spec, &ErrorPath::new("metadata.annotations"), out);
@@ -87,15 +86,14 @@ fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
     }
 }
 
-/// A pod spec that is being validated, with the volumes that its containers may mount.
-pub(super) struct ValidatedPodSpec<'a> {
-    /// The pod spec.
+/// A pod spec to validate, with the volumes that its containers may mount.
+pub(super) struct PodSpecToValidate<'a> {
     pub(super) json: &'a Value,
-    /// The valid volumes of the pod, which containers may mount.
+    /// The volumes of the pod that passed validation. Containers may mount only these.
     volumes: Vec<&'a Value>,
 }
 
-impl<'a> ValidatedPodSpec<'a> {
+impl<'a> PodSpecToValidate<'a> {
     /// Returns the valid volume with this name, or `None` if the pod has no such volume.
     pub(super) fn find_volume(&self, name: &str) -> Option<&'a Value> {
         self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
@@ -132,13 +130,13 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
         out.required(&at.field("terminationGracePeriodSeconds"), "");
     }
     let volumes = volume::check_volumes(list_at(json, "volumes"), pod, &at.field("volumes"), out);
-    let spec = &ValidatedPodSpec { json, volumes };
+    let spec = &PodSpecToValidate { json, volumes };
     check_resource_claims(list_at(json, "resourceClaims"), &at.field("resourceClaims"), out);
     check_containers(spec, &at.field("containers"), out);
     check_init_containers(spec, &at.field("initContainers"), out);
     check_ephemeral_containers(spec, &at.field("ephemeralContainers"), out);
     check_pod_resources(spec, &at.field("resources"), out);
-    check_host_network(json, pod.is_some(), at, out);
+    check_host_network_ports(json, pod.is_some(), at, out);
     check_required_choice(json, "restartPolicy", &["Always", "OnFailure", "Never"], at, out);
     check_required_choice(
         json,
@@ -187,14 +185,14 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
         check_overhead(&json["overhead"], &at.field("overhead"), out);
     }
     security::check_os_fields(spec, at, out);
-    check_file_keys(spec, at, out);
+    check_file_key_refs(spec, at, out);
 }
 
 /// Checks the overhead of a pod or RuntimeClass. The messages mention limits, because upstream checks overhead like the
 /// limits of a container.
 pub(super) fn check_overhead(overhead: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
-    let empty_spec = ValidatedPodSpec { json: &Value::Null, volumes: Vec::new() };
+    let empty_spec = PodSpecToValidate { json: &Value::Null, volumes: Vec::new() };
     check_resources(&limits, resources::check_container_resource_name, &empty_spec, at, out);
 }
 
@@ -244,9 +242,9 @@ fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks the resources of the pod as a whole. The requests of the pod must be at least the sum of those of its
-/// containers, and no container may have a higher limit than the pod.
-fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks the pod-level requests and limits (`spec.resources`). The pod-level requests, and the pod-level limits of
+/// huge pages, must be at least the sum over the containers. No container may have a higher limit than the pod.
+fn check_pod_resources(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_resources = &spec.json["resources"];
     if pod_resources.is_null() {
         return;
@@ -298,7 +296,7 @@ fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErro
 
 /// Checks that each host port equals its container port if the pod uses the host network. `is_pod` is `false` for a pod
 /// template, where a host port may be absent.
-fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_host_network_ports(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
     }
@@ -382,7 +380,6 @@ fn check_scheduling_gates(gates: &[Value], at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks `spec.hostnameOverride`.
 fn check_hostname_override(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(name) = json["hostnameOverride"].as_str() else { return };
     let name_at = at.field("hostnameOverride");
@@ -415,7 +412,7 @@ fn check_host_aliases(aliases: &[Value], at: &ErrorPath, out: &mut FieldErrors) 
 }
 
 /// Checks that each `fileKeyRef` of an environment variable refers to an `emptyDir` volume.
-fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_file_key_refs(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     spec.for_each_container(at, |container, at| {
         for (index, env) in list_at(container, "env").iter().enumerate() {
             let reference = &env["valueFrom"]["fileKeyRef"];
@@ -444,8 +441,8 @@ const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.al
 /// follows.
 const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Checks the annotations that the kubelet or controllers read: `kubernetes.io/config.mirror`,
-/// `controller.kubernetes.io/pod-deletion-cost`, and the deprecated annotations for seccomp and AppArmor profiles.
+/// Checks the annotations `kubernetes.io/config.mirror` and `controller.kubernetes.io/pod-deletion-cost`, and the
+/// deprecated annotations for seccomp and AppArmor profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Key of the annotation that sets the cost of deleting a pod, a 32-bit integer.
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -495,7 +492,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     if !annotations.is_object() {
         return;
     }
-    let spec = ValidatedPodSpec { json, volumes: Vec::new() };
+    let spec = PodSpecToValidate { json, volumes: Vec::new() };
     let pod_context = &json["securityContext"];
     if let Some(annotation) = annotations[SECCOMP_POD_ANNOTATION].as_str() {
         check_profile_equals_annotation(
@@ -538,7 +535,8 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     });
 }
 
-/// Checks that the profile in a field is the one in the annotation. `what` is `seccomp` or `apparmor`.
+/// Checks that the profile in a field is the one in the annotation. A profile without a known type is not compared.
+/// `what` is `seccomp` or `apparmor`.
 fn check_profile_equals_annotation(
     what: &str,
     annotation: &str,

@@ -10,10 +10,12 @@ use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
 
-/// Checks an update of a pod through this subresource.
+/// Checks an update of a pod itself, or of its subresource `ephemeralcontainers`, which may only add ephemeral
+/// containers. For the subresource `binding`, checks only the annotations.
 ///
-/// Rule: an update of a pod may only change images, add tolerations, shorten the active deadline, remove scheduling
-/// gates, and, while gates remain, add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
+/// Rule: an update of a pod may only change images, add tolerations, change `tolerationSeconds`, set or shorten the
+/// active deadline, remove scheduling gates, and set a negative termination grace period to 1. While the pod has
+/// scheduling gates, the update may also add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
 pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     check_immutable_annotations(new, old, out);
     let (new, old, at) = (&new["spec"], &old["spec"], ErrorPath::new("spec"));
@@ -26,7 +28,7 @@ pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresourc
     }
 }
 
-/// Checks that an update changes only fields of the pod spec that may change.
+/// Checks that an update changes only the fields of the pod spec that [`check_pod_update`] lists.
 fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for name in ["containers", "initContainers"] {
         let (now, before) = (list_at(new, name), list_at(old, name));
@@ -236,8 +238,9 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container stays terminated, unless its restart policy restarts it. `name` is the status
-/// field that lists the containers, such as `containerStatuses`. Upstream: `ValidateContainerStateTransition`.
+/// Checks that a terminated container stays terminated, unless its restart policy or restart rules allow a restart.
+/// `name` is the status field that lists the containers, such as `containerStatuses`. Upstream:
+/// `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,
     new: &Value,
@@ -274,7 +277,7 @@ fn check_terminated_containers(
 }
 
 /// Checks the IP addresses in the status field `name`, which is `podIPs` or `hostIPs`. `single` is the field that
-/// repeats the first of them: `podIP` or `hostIP`.
+/// repeats the first address: `podIP` or `hostIP`.
 fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()

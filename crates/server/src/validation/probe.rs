@@ -3,16 +3,15 @@
 use serde_json::Value;
 
 use super::container::check_port;
-use super::pod::ValidatedPodSpec;
+use super::pod::PodSpecToValidate;
 use super::{check_choice, check_required, has_field};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 
-/// Checks the lifecycle hooks and probes of a container.
 pub(super) fn check_lifecycle_and_probes(
     container: &Value,
-    spec: &ValidatedPodSpec,
+    spec: &PodSpecToValidate,
     at: &ErrorPath,
     out: &mut FieldErrors,
 ) {
@@ -29,7 +28,7 @@ pub(super) fn check_lifecycle_and_probes(
 }
 
 /// Checks a probe. `name` is its field, such as `livenessProbe`.
-fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_probe(name: &str, probe: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     check_handler(probe, spec, at, out);
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
@@ -56,7 +55,7 @@ fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
 }
 
 /// Checks the handler of a probe or lifecycle hook. Exactly one type of handler must be set.
-fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_handler(handler: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         let action = &handler[name];
@@ -91,14 +90,13 @@ fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: 
     }
 }
 
-/// Checks the handler `httpGet`.
 fn check_http_get(action: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(action, &["path"], at, out);
     check_port_or_name(&action["port"], &at.field("port"), out);
     check_choice(&action["scheme"], &["HTTP", "HTTPS"], &at.field("scheme"), out);
     for header in list_at(action, "httpHeaders") {
         let name = str_at(header, "name");
-        out.invalid_for_each(&at.field("httpHeaders"), name, names::http_header_errors(name));
+        out.invalid_for_each(&at.field("httpHeaders"), name, names::http_header_name_errors(name));
     }
 }
 

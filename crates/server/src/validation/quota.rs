@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::ValidatedWrite;
+use super::WriteToValidate;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{metadata::IMMUTABLE_MESSAGE, names, resources};
 use muster_api::quantity::Quantity;
 
 /// Validates a LimitRange. Upstream: `ValidateLimitRange`.
-pub(crate) fn validate_limit_range(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_limit_range(write: &WriteToValidate, out: &mut FieldErrors) {
     let limits = list_at(&write.new["spec"], "limits");
     for (index, limit) in limits.iter().enumerate() {
         let at = ErrorPath::new("spec.limits");
@@ -119,7 +119,7 @@ fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, o
 }
 
 /// Validates a ResourceQuota. Upstream: `ValidateResourceQuota`.
-pub(crate) fn validate_resource_quota(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_resource_quota(write: &WriteToValidate, out: &mut FieldErrors) {
     let quota = write.new;
     if write.is_status_update() {
         for field in ["hard", "used"] {
@@ -177,8 +177,8 @@ fn check_scope(
         "CrossNamespacePodAffinity",
         "VolumeAttributesClass",
     ];
-    /// Resources that a quota with a scope for pods may limit.
-    const COMPUTE_RESOURCES: &[&str] =
+    /// Resources that a quota may limit if it has a scope other than `BestEffort` and `VolumeAttributesClass`.
+    const POD_SCOPE_RESOURCES: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !QUOTA_SCOPES.contains(&scope) {
         match source {
@@ -190,7 +190,7 @@ fn check_scope(
         let is_supported = match scope {
             "BestEffort" => name == "pods",
             "VolumeAttributesClass" => name == "persistentvolumeclaims" || name == "requests.storage",
-            known if QUOTA_SCOPES.contains(&known) => COMPUTE_RESOURCES.contains(&name.as_str()),
+            known if QUOTA_SCOPES.contains(&known) => POD_SCOPE_RESOURCES.contains(&name.as_str()),
             _ => true,
         };
         if resources::is_standard_quota_resource(name) && !is_supported {
@@ -226,7 +226,6 @@ fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: 
     }
 }
 
-/// Checks the scope selector of a ResourceQuota.
 fn check_scope_selector(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let selector = &spec["scopeSelector"];
     let expressions = list_at(selector, "matchExpressions");

@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
-use super::{ValidatedWrite, check_choice, check_required, format_as_go_struct, has_field};
+use super::{WriteToValidate, check_choice, check_required, format_as_go_struct, has_field};
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
@@ -12,13 +12,11 @@ use crate::validation::{labels, names};
 /// API group of the RBAC kinds.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Validates a Role.
-pub(crate) fn validate_role(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_role(write: &WriteToValidate, out: &mut FieldErrors) {
     check_policy_rules(write.new, true, out);
 }
 
-/// Validates a ClusterRole.
-pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_cluster_role(write: &WriteToValidate, out: &mut FieldErrors) {
     check_policy_rules(write.new, false, out);
     let rule = &write.new["aggregationRule"];
     if rule.is_null() {
@@ -38,7 +36,7 @@ pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldError
     }
 }
 
-/// Checks the rules of a Role (`is_namespaced`) or ClusterRole.
+/// Checks the rules of a Role (if `is_namespaced`) or ClusterRole.
 fn check_policy_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list_at(role, "rules").iter().enumerate() {
         let at = ErrorPath::new("rules");
@@ -66,18 +64,17 @@ fn check_policy_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) 
     }
 }
 
-/// Validates a RoleBinding.
-pub(crate) fn validate_role_binding(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_role_binding(write: &WriteToValidate, out: &mut FieldErrors) {
     check_role_binding(write, &["Role", "ClusterRole"], true, out);
 }
 
-/// Validates a ClusterRoleBinding.
-pub(crate) fn validate_cluster_role_binding(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_cluster_role_binding(write: &WriteToValidate, out: &mut FieldErrors) {
     check_role_binding(write, &["ClusterRole"], false, out);
 }
 
-/// Checks a RoleBinding (`is_namespaced`) or ClusterRoleBinding. `kinds` are the kinds of roles to which it may refer.
-fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
+/// Checks a RoleBinding (if `is_namespaced`) or ClusterRoleBinding. `kinds` are the kinds of roles to which it may
+/// refer.
+fn check_role_binding(write: &WriteToValidate, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
     let (role, at) = (&write.new["roleRef"], ErrorPath::new("roleRef"));
     if str_at(role, "apiGroup") != RBAC_GROUP {
         out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC_GROUP]);
@@ -98,7 +95,7 @@ fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: boo
     }
 }
 
-/// Checks a subject of a RoleBinding (`is_namespaced`) or ClusterRoleBinding: a user, group or service account.
+/// Checks a subject of a RoleBinding (if `is_namespaced`) or ClusterRoleBinding: a user, group or service account.
 fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, out: &mut FieldErrors) {
     let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
     check_required(subject, &["name"], at, out);
@@ -122,8 +119,7 @@ fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, o
     }
 }
 
-/// Validates a CertificateSigningRequest.
-pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_signing_request(write: &WriteToValidate, out: &mut FieldErrors) {
     let (request, at) = (write.new, ErrorPath::new("spec"));
     let spec = &request["spec"];
     if let Err(why) = check_pkcs10(str_at(spec, "request")) {
@@ -148,7 +144,7 @@ pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldEr
         out,
     );
     if let Some(old) = write.old {
-        check_condition_changes(request, old, write.subresource, out);
+        check_signing_request_status_update(request, old, write.subresource, out);
     }
 }
 
@@ -245,7 +241,8 @@ fn check_signer_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the conditions in the status of a CertificateSigningRequest.
+/// Checks the conditions in the status of a CertificateSigningRequest: required fields, supported values, no
+/// duplicates, and not both `Approved` and `Denied`.
 fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
@@ -276,7 +273,12 @@ fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &
 /// Checks an update of the status of a CertificateSigningRequest. The conditions `Approved`, `Denied` and `Failed` must
 /// not be removed. `Approved` and `Denied` may be added or changed only through `/approval`. The certificate may be set
 /// only through `/status`. A certificate that is set must not be changed.
-fn check_condition_changes(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
+fn check_signing_request_status_update(
+    new: &Value,
+    old: &Value,
+    subresource: Subresource,
+    out: &mut FieldErrors,
+) {
     let at = ErrorPath::new("status.conditions");
     let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {
         list_at(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()

@@ -10,7 +10,8 @@ use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
 
-/// Returns the total requests or limits of the containers of a pod. `part` is `requests` or `limits`.
+/// Returns the total requests or limits of the regular and init containers of a pod, as [`resources::pod_total`]
+/// defines it. `part` is `requests` or `limits`.
 pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
     let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
     let init_containers = list_at(spec, "initContainers");
@@ -20,7 +21,7 @@ pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities 
     )
 }
 
-/// Returns the QoS class of a pod with this spec.
+/// Computes the QoS class of a pod from its spec.
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
     let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {
@@ -39,7 +40,8 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
 
 /// Adds the keys in `matchLabelKeys` and `mismatchLabelKeys` of a pod's affinity terms and spread constraints to the
 /// label selectors of these terms and constraints. Each key becomes an expression with the value of the pod's label.
-/// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
+/// Keys without a label, and terms without a label selector, are skipped. Upstream:
+/// `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -128,7 +130,7 @@ const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "requests.storage",
 ];
 
-/// Whether this is the name of a built-in resource that a ResourceQuota can limit. Upstream:
+/// Whether the name is that of a built-in resource that a ResourceQuota can limit. Upstream:
 /// `IsStandardQuotaResourceName`.
 pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
     COMPUTE_QUOTA_RESOURCES.contains(&name)
@@ -136,7 +138,7 @@ pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
         || is_quota_huge_pages(name)
 }
 
-/// Whether a ResourceQuota limits huge pages under this name.
+/// Whether the name is one under which a ResourceQuota can limit huge pages, such as `requests.hugepages-2Mi`.
 fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }

@@ -6,27 +6,24 @@ use muster_api::muster_v1alpha1::validation::InvalidField;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ValidatedWrite;
+use super::WriteToValidate;
 use super::field_error::{ErrorPath, FieldError, FieldErrors};
 
-/// Validates a RolloutPolicy.
-pub(crate) fn validate_rollout_policy(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_rollout_policy(write: &WriteToValidate, out: &mut FieldErrors) {
     validate(write, RolloutPolicySpec::validate, RolloutPolicyStatus::validate, out);
 }
 
-/// Validates a ClusterRolloutPolicy.
-pub(crate) fn validate_cluster_rollout_policy(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_cluster_rollout_policy(write: &WriteToValidate, out: &mut FieldErrors) {
     validate(write, ClusterRolloutPolicySpec::validate, RolloutPolicyStatus::validate, out);
 }
 
-/// Validates a DaemonRollout.
-pub(crate) fn validate_daemon_rollout(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_daemon_rollout(write: &WriteToValidate, out: &mut FieldErrors) {
     validate(write, DaemonRolloutSpec::validate, DaemonRolloutStatus::validate, out);
 }
 
-/// Validates what the request writes: the status in an update of `/status`, otherwise the spec.
+/// Validates the status if the write is an update of `/status`, and otherwise the spec.
 fn validate<'a, Spec: Deserialize<'a> + Default, Status: Deserialize<'a> + Default>(
-    write: &ValidatedWrite<'a>,
+    write: &WriteToValidate<'a>,
     validate_spec: fn(&Spec) -> Vec<InvalidField>,
     validate_status: fn(&Status) -> Vec<InvalidField>,
     out: &mut FieldErrors,

@@ -4,13 +4,12 @@ use serde_json::Value;
 
 use super::pod::check_overhead;
 use super::scheduling::check_tolerations;
-use super::{ValidatedWrite, check_immutable, check_required_name, format_as_go_struct, has_field};
+use super::{WriteToValidate, check_immutable, check_required_name, format_as_go_struct, has_field};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
-/// Validates a RuntimeClass.
-pub(crate) fn validate_runtime_class(write: &ValidatedWrite, out: &mut FieldErrors) {
+pub(crate) fn validate_runtime_class(write: &WriteToValidate, out: &mut FieldErrors) {
     let class = write.new;
     let handler_at = ErrorPath::new("handler");
     check_required_name(str_at(class, "handler"), names::dns_label_errors, &handler_at, out);

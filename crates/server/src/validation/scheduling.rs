@@ -181,7 +181,6 @@ fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, o
     }
 }
 
-/// Checks a pod affinity or anti-affinity term.
 fn check_pod_affinity_term(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     labels::check_selector(&term["labelSelector"], &at.field("labelSelector"), out);
     labels::check_selector(&term["namespaceSelector"], &at.field("namespaceSelector"), out);
@@ -189,7 +188,7 @@ fn check_pod_affinity_term(term: &Value, at: &ErrorPath, out: &mut FieldErrors) 
         let name = name.as_str().unwrap_or_default();
         out.invalid_for_each(&at.field("namespace"), name, names::dns_label_errors(name));
     }
-    check_label_keys(term, at, out);
+    check_match_label_keys(term, at, out);
     let key = str_at(term, "topologyKey");
     if key.is_empty() {
         out.required(&at.field("topologyKey"), "can not be empty");
@@ -198,7 +197,7 @@ fn check_pod_affinity_term(term: &Value, at: &ErrorPath, out: &mut FieldErrors) 
 }
 
 /// Checks `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or spread constraint.
-fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_match_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (matched, mismatched) = (list_at(it, "matchLabelKeys"), list_at(it, "mismatchLabelKeys"));
     let selector = &it["labelSelector"];
     for (name, keys) in [("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)] {
@@ -229,7 +228,6 @@ fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the topology spread constraints of a pod.
 pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     /// Supported values of `whenUnsatisfiable`.
     const UNSATISFIABLE_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
@@ -259,7 +257,7 @@ pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: 
         for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             check_choice(&it[name], &["Honor", "Ignore"], &at.field(name), out);
         }
-        check_label_keys(it, &at, out);
+        check_match_label_keys(it, &at, out);
         labels::check_selector(&it["labelSelector"], &at.field("labelSelector"), out);
     }
 }

@@ -3,16 +3,15 @@
 use serde_json::{Value, json};
 
 use super::file_path::check_relative_path;
-use super::pod::ValidatedPodSpec;
+use super::pod::PodSpecToValidate;
 use super::{check_choice, has_field};
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::names;
 
-/// Checks the security context of a container.
 pub(super) fn check_container_context(
     context: &Value,
-    spec: &ValidatedPodSpec,
+    spec: &PodSpecToValidate,
     at: &ErrorPath,
     out: &mut FieldErrors,
 ) {
@@ -43,8 +42,7 @@ pub(super) fn check_container_context(
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
 }
 
-/// Checks the security context of a pod.
-pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_pod_context(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let context = &spec.json["securityContext"];
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {
         check_unix_id(&context[name], &at.field(name), out);
@@ -69,7 +67,7 @@ pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &m
 }
 
 /// Checks that a pod with `spec.os` sets no fields that only another operating system supports.
-pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_os_fields(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
     match str_at(os, "name") {
@@ -92,7 +90,7 @@ pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut
 }
 
 /// Checks that a Windows pod sets no fields that only Linux supports.
-fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_windows_pod(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     /// Upstream's message for a field that a Windows pod must not set.
     const WINDOWS_POD_MESSAGE: &str = "cannot be set for a windows pod";
     /// Fields that a Windows pod must not set. The flag is `true` for a field of the pod spec, and `false` for a field
@@ -150,7 +148,7 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
 
 /// Checks Windows HostProcess containers. If one container of a pod is a HostProcess container, all of them must be,
 /// and the pod must use the host network.
-pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_host_process(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
     spec.for_each_container(at, |container, at| {
@@ -181,8 +179,8 @@ pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &
     }
 }
 
-/// Checks that a pod with `hostUsers: false` uses no host namespaces and no block devices.
-pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+/// Checks that a pod with `hostUsers: false` uses neither the host's network, PID or IPC namespace nor block devices.
+pub(super) fn check_host_users(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     /// Upstream's message for a field that must not be set if `hostUsers` is `false`.
     const NO_HOST_USERS_MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
@@ -209,7 +207,6 @@ fn check_unix_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a seccomp profile.
 fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Supported types of a seccomp profile.
     const SECCOMP_PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
@@ -240,14 +237,12 @@ fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Whether an `appArmorProfile` is valid.
 pub(crate) fn is_valid_app_armor_profile(profile: &Value) -> bool {
     let mut causes = FieldErrors::default();
     check_app_armor(profile, &ErrorPath::new("appArmorProfile"), &mut causes);
     causes.is_empty()
 }
 
-/// Checks an AppArmor profile.
 fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Maximum length of the name of an AppArmor profile in bytes.
     const APP_ARMOR_PROFILE_BYTES_MAX: usize = 4095;
@@ -279,7 +274,7 @@ fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the Windows options of a security context.
+/// Checks `windowsOptions` of a security context.
 fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Maximum length of a GMSA credential spec in bytes.
     const GMSA_CREDENTIAL_SPEC_BYTES_MAX: usize = 64 << 10;
@@ -347,7 +342,7 @@ fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
 }
 
 /// Checks the names of sysctls. A pod that uses a namespace of the host may not set the sysctls of this namespace.
-fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+fn check_sysctls(spec: &PodSpecToValidate, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     /// Syntax of a sysctl name, as upstream's message shows it.
     const SYSCTL_NAME_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
@@ -381,8 +376,8 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
     }
 }
 
-/// Formats the security context of a container for an error message, as Go prints the struct: all fields by their Go
-/// names.
+/// Formats the security context of a container for an error message, as Go prints the struct of upstream's internal
+/// type.
 fn format_security_context(context: &Value) -> InvalidValue<'static> {
     /// Go name and JSON name of each field, in the order of the Go struct.
     const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[

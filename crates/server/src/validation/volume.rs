@@ -10,11 +10,11 @@ use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
 /// A function that checks one type of volume source.
-type VolumeCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
+type VolumeSourceCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
 
-/// All types of volume sources: the field of the volume, its name in upstream's messages, and the check. The order is
-/// upstream's, because only the first source of a volume is checked.
-const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
+/// All types of volume sources: the field of the volume, the name of the field in upstream's messages, and the check.
+/// The order is upstream's. If a volume has several sources, only the first in this order is checked.
+const VOLUME_SOURCES: &[(&str, &str, VolumeSourceCheck)] = &[
     ("emptyDir", "emptyDir", check_empty_dir),
     ("hostPath", "hostPath", check_host_path),
     ("gitRepo", "gitRepo", check_git_repo),
@@ -67,7 +67,7 @@ const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
 ];
 
 /// Checks the volumes of a pod spec. Returns the valid volumes, which containers may mount. `pod` is the name of the
-/// pod, or `None` for a pod template.
+/// pod, or `None` for a pod template. The name is part of the names of the claims of ephemeral volumes.
 pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
@@ -81,7 +81,7 @@ pub(super) fn check_volumes<'a>(
     for (index, volume) in volumes.iter().enumerate() {
         let at = at.index(index);
         let (name, before) = (str_at(volume, "name"), out.len());
-        check_source(volume, &at, out);
+        check_volume_source(volume, &at, out);
         if let Some(claim) = claim_name(volume).filter(|_| has_field(volume, "ephemeral") && !name.is_empty())
         {
             for why in names::dns_subdomain_name_errors(&claim, false) {
@@ -109,7 +109,7 @@ pub(super) fn check_volumes<'a>(
 }
 
 /// Checks that a volume has exactly one source, and checks that source.
-fn check_source(volume: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_volume_source(volume: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
     for (field, name_in_messages, check) in VOLUME_SOURCES {
         let source = &volume[field];
@@ -141,7 +141,6 @@ fn check_source(volume: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `emptyDir`.
 fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if Quantity::from_json(&source["sizeLimit"]).is_negative() {
         out.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
@@ -152,7 +151,6 @@ fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Checks a volume source `hostPath`.
 fn check_host_path(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let path = str_at(source, "path");
     if path.is_empty() {
@@ -162,13 +160,11 @@ fn check_host_path(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
 }
 
-/// Checks a volume source `gitRepo`.
 fn check_git_repo(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["repository"], at, out);
     check_relative_path(str_at(source, "directory"), &at.field("directory"), out);
 }
 
-/// Checks a volume source `nfs`.
 fn check_nfs(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["server", "path"], at, out);
     let path = str_at(source, "path");
@@ -177,7 +173,6 @@ fn check_nfs(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `iscsi`.
 fn check_iscsi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["targetPortal", "iqn"], at, out);
     let iqn = str_at(source, "iqn");
@@ -227,7 +222,6 @@ fn is_iqn(name: &str) -> bool {
         && unique.chars().all(is_unique)
 }
 
-/// Checks a volume source `flocker`.
 fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let name = str_at(source, "datasetName");
     match (name.is_empty(), str_at(source, "datasetUUID").is_empty()) {
@@ -242,7 +236,6 @@ fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `quobyte`.
 fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Upstream's message for a malformed Quobyte registry.
     const REGISTRY_FORMAT_MESSAGE: &str = "must be a host:port pair or multiple pairs separated by commas";
@@ -259,7 +252,6 @@ fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["volume"], at, out);
 }
 
-/// Checks a volume source `downwardAPI`.
 fn check_downward_api(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for file in list_at(source, "items") {
@@ -294,7 +286,7 @@ fn check_downward_api_file(file: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     check_file_mode(&file["mode"], &at.field("mode"), out);
 }
 
-/// Checks a volume source `fc`.
+/// Checks a volume source `fc` (Fibre Channel).
 fn check_fibre_channel(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (targets, wwids) = (&source["targetWWNs"], &source["wwids"]);
     if !is_set(targets) && !is_set(wwids) {
@@ -319,7 +311,6 @@ fn check_fibre_channel(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `flexVolume`.
 fn check_flex_volume(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["driver"], at, out);
     for key in source["options"].as_object().into_iter().flatten().map(|(key, _)| key) {
@@ -331,7 +322,6 @@ fn check_flex_volume(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `azureDisk`.
 fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(source, &["diskName", "diskURI"], at, out);
     super::check_choice(
@@ -356,7 +346,6 @@ fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `storageos`.
 fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_required_name(
         str_at(source, "volumeName"),
@@ -371,7 +360,6 @@ fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_secret_ref(source, "secretRef", at, out);
 }
 
-/// Checks a volume source `projected`.
 fn check_projected(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     let mut paths: Vec<&str> = Vec::new();
@@ -450,7 +438,6 @@ fn check_unique_path<'a>(
     }
 }
 
-/// Checks a volume source `csi`.
 fn check_csi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let driver = str_at(source, "driver");
     if driver.is_empty() {
@@ -475,7 +462,6 @@ fn check_csi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks a volume source `ephemeral`.
 fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let template = &source["volumeClaimTemplate"];
     if template.is_null() {
@@ -527,7 +513,7 @@ fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     super::check_choice(&spec["volumeMode"], &["Block", "Filesystem"], &at.field("volumeMode"), out);
 }
 
-/// Checks the items of a ConfigMap or Secret volume, and the default mode of its files.
+/// Checks `items` and `defaultMode` of a `configMap` or `secret` volume.
 fn check_key_to_path_items(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for (index, item) in list_at(source, "items").iter().enumerate() {
@@ -535,7 +521,7 @@ fn check_key_to_path_items(source: &Value, at: &ErrorPath, out: &mut FieldErrors
     }
 }
 
-/// Checks the path and mode of the file for one key of a ConfigMap or Secret.
+/// Checks one item of `items` in a ConfigMap or Secret volume: the key, and the path and mode of its file.
 fn check_key_to_path(item: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(item, &["key", "path"], at, out);
     check_local_path(str_at(item, "path"), &at.field("path"), out);
@@ -549,7 +535,7 @@ fn check_file_mode(mode: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks the partition number of a disk volume.
+/// Checks that the partition number of a disk volume is between 0 and 255. 0 stands for no partition number.
 fn check_partition(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
         out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");

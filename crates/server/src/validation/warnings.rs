@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use super::ValidatedWrite;
+use super::WriteToValidate;
 use super::field_error::ErrorPath;
 use super::names;
 use crate::subresource::Subresource;
@@ -19,12 +19,12 @@ use muster_api::well_known::{
 };
 
 /// Returns no warnings. It is the warning function of kinds that cause none.
-pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn no_warnings(_: &WriteToValidate) -> Vec<String> {
     Vec::new()
 }
 
 /// Returns the warnings about a new pod. Updates cause no warnings, because controllers update pods often.
-pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn pod_warnings(write: &WriteToValidate) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
     }
@@ -47,7 +47,7 @@ pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
 }
 
 /// Returns the warnings about a PodTemplate whose template is new or changed.
-pub(crate) fn pod_template_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn pod_template_warnings(write: &WriteToValidate) -> Vec<String> {
     let mut out = Vec::new();
     if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
         let at = ErrorPath::new("template");
@@ -62,7 +62,7 @@ pub(crate) fn pod_template_warnings(write: &ValidatedWrite) -> Vec<String> {
 }
 
 /// Returns the warnings about a DaemonSet whose template is new or changed.
-pub(crate) fn daemonset_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn daemonset_warnings(write: &WriteToValidate) -> Vec<String> {
     let mut out = Vec::new();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
     if write.subresource == Subresource::Whole && write.old.is_none_or(is_new) {
@@ -78,7 +78,7 @@ pub(crate) fn daemonset_warnings(write: &ValidatedWrite) -> Vec<String> {
 }
 
 /// Returns the warnings about fields of a Service that are deprecated or ignored.
-pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn service_warnings(write: &WriteToValidate) -> Vec<String> {
     let spec = &write.new["spec"];
     let mut out: Vec<String> = Vec::new();
     let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
@@ -109,14 +109,14 @@ pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
 }
 
 /// Returns the warning about the deprecated field `spec.externalID`, if the Node sets it.
-pub(crate) fn node_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn node_warnings(write: &WriteToValidate) -> Vec<String> {
     let is_used = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
     is_used.then(|| why.to_owned()).into_iter().collect()
 }
 
 /// Returns the warnings about deprecated node labels in the node selector of a RuntimeClass.
-pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn runtime_class_warnings(write: &WriteToValidate) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
     selector
         .filter_map(|(label, _)| {
@@ -125,8 +125,9 @@ pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
         .collect()
 }
 
-/// Returns the warning about a TLS Secret whose certificate or key contains no PEM data.
-pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
+/// Returns the warning about a TLS Secret whose certificate or key contains no PEM data. Warns only about the first of
+/// the two.
+pub(crate) fn secret_warnings(write: &WriteToValidate) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {
         return Vec::new();
     }
@@ -139,7 +140,7 @@ pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
 }
 
 /// Returns the warning about the deprecated address type `FQDN`, if the EndpointSlice has it.
-pub(crate) fn endpoint_slice_warnings(write: &ValidatedWrite) -> Vec<String> {
+pub(crate) fn endpoint_slice_warnings(write: &WriteToValidate) -> Vec<String> {
     let why = "spec.addressType: FQDN endpoints are deprecated";
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
@@ -159,7 +160,7 @@ fn add_template_warnings(
     add_topology_spread_warnings(spec, at, out);
     add_annotation_warnings(&template["metadata"]["annotations"], annotations_at, out);
     add_volume_warnings(spec, at, out);
-    add_duplicate_warnings(spec, at, out);
+    add_alias_and_pull_secret_warnings(spec, at, out);
     add_fractional_byte_warnings(&spec["overhead"], &at.field("overhead"), out);
     let annotations = &template["metadata"]["annotations"];
     add_seccomp_warnings(annotations, "seccomp.security.alpha.kubernetes.io/pod", spec, annotations_at, out);
@@ -218,7 +219,8 @@ fn deprecated_node_label_warning(label: &str) -> Option<&'static str> {
     })
 }
 
-/// Adds warnings about deprecated or invalid node labels in the node selector and node affinity.
+/// Adds warnings about deprecated node labels in the node selector and node affinity, and about invalid label values in
+/// preferred node affinity terms.
 fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
         if let Some(why) = deprecated_node_label_warning(label) {
@@ -365,7 +367,7 @@ fn add_app_armor_warnings(
     }
 }
 
-/// Adds warnings about deprecated volume types and overlapping file paths.
+/// Adds warnings about deprecated volume types, overlapping file paths and empty projected sources.
 fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     /// Deprecated volume sources: the field, its name in the warning, and the warning.
     const DEPRECATED_VOLUMES: &[(&str, &str, &str)] = &[
@@ -390,7 +392,7 @@ fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     }
 }
 
-/// Adds warnings about overlapping file paths in a volume.
+/// Adds warnings about overlapping file paths in a volume, and about empty sources of a projected volume.
 fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
     let name = str_at(volume, "name");
     let mut empty = Vec::new();
@@ -437,7 +439,7 @@ fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about duplicate host aliases and about duplicate or unnamed image pull secrets.
-fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_alias_and_pull_secret_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let items = list_at(spec, name);
         for (index, it) in items.iter().enumerate() {
@@ -455,7 +457,7 @@ fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     }
 }
 
-/// Adds warnings about quantities of memory or storage that are not whole bytes.
+/// Adds warnings about quantities of memory or ephemeral storage that are not whole bytes.
 fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];
@@ -469,7 +471,8 @@ fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<S
     }
 }
 
-/// Adds warnings about environment variables that are defined twice.
+/// Adds warnings about environment variables that are defined twice, unless the value of the second definition contains
+/// a reference to the first one.
 fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>) {
     for (index, it) in env.iter().enumerate() {
         let name = str_at(it, "name");
@@ -487,7 +490,8 @@ fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>
     }
 }
 
-/// Adds warnings about duplicate, overlapping and ambiguous ports.
+/// Adds warnings about duplicate, overlapping and ambiguous ports, about duplicate port names, and about a `hostIP`
+/// without a `hostPort`.
 fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     let mut seen: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
     let mut name_warnings: Vec<String> = Vec::new();

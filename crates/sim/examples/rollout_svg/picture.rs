@@ -93,7 +93,7 @@ fn simulate() -> BTreeMap<String, Vec<Cell>> {
         }
         world.run_for(Duration::from_secs(1));
         let is_down = |node: &str| world.kubelets.iter().any(|(name, it)| **name == *node && !it.alive);
-        for line in world.pods_by_node().lines() {
+        for line in world.format_pods_by_node().lines() {
             let (node, pods) = line.split_once("  ").unwrap_or((line, ""));
             let cell = if is_down(node) { Cell::Unreachable } else { Cell::of(pods) };
             rows.entry(node.to_owned()).or_default().push(cell);

@@ -151,7 +151,7 @@ impl ConvergenceCheck<'_> {
                 if !view.has_current_template(set, pod)
                     && set.rollout != UpdateStrategy::OnDelete
                     && may_update
-                    && !self.is_rollout_paused(of_set) =>
+                    && !self.is_budget_exhausted(of_set) =>
             {
                 // L4: dead nodes must not block the rollout on the other nodes.
                 fail(
@@ -167,7 +167,7 @@ impl ConvergenceCheck<'_> {
                 fail(invariant, format!("no pod of {} on {name}", set.key))
             }
             several
-                if self.is_rollout_paused(of_set)
+                if self.is_budget_exhausted(of_set)
                     && matches!(set.rollout, UpdateStrategy::Surge(_))
                     && several.len() == 2 =>
             {
@@ -224,8 +224,8 @@ impl ConvergenceCheck<'_> {
         fail("L13", format!("{status} of {}, but {} has no available pod of it", set.key, missing.name))
     }
 
-    /// Whether the rollout must pause, because the nodes that never recover already exhaust the rollout budget.
-    fn is_rollout_paused(&self, set: &Set) -> bool {
+    /// Whether the rolling update cannot continue, because the nodes that never recover exhaust the rollout budget.
+    fn is_budget_exhausted(&self, set: &Set) -> bool {
         let desired = self.view.eligible_nodes(set).count();
         let is_never_ready = |node: &&str| {
             let mut here = self.view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it));
@@ -248,7 +248,7 @@ impl ConvergenceCheck<'_> {
             return fail("L7", format!("{} has no revision of its template", set.key));
         };
         let carried: std::collections::BTreeSet<_> =
-            view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+            view.pods_of(set).filter_map(|it| it.hash_label().cloned()).collect();
         let others: Vec<_> = view
             .revisions_of(set)
             .filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data)
@@ -256,7 +256,7 @@ impl ConvergenceCheck<'_> {
         // The stable revision stays, whatever the limit is.
         let stable = view.rollout_of(set).and_then(|it| it.stable).map(|it| it.uid.clone());
         let is_free = |it: &&&Arc<Revision>| {
-            !it.hash().is_some_and(|it| carried.contains(it)) && Some(&it.uid) != stable.as_ref()
+            !it.hash_label().is_some_and(|it| carried.contains(it)) && Some(&it.uid) != stable.as_ref()
         };
         let free = others.iter().filter(is_free).count();
         if 0 < others.len().saturating_sub(set.history_max).min(free) {

@@ -32,7 +32,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Fact, Kind, Set};
+use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
 
 use crate::faults::RequestFault;
@@ -84,7 +84,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 pub struct InvariantChecks {
     /// The first violation of the run.
     pub violation: Option<Violation>,
-    /// Index and process number of the replica that holds the Lease.
+    /// Index and process number of the replica that last acquired or renewed the Lease.
     holder: Option<(usize, u64)>,
     /// Time until which the effects of a write by a replica that does not hold the Lease are no violation.
     non_leader_write_excused_until: Option<Time>,
@@ -186,7 +186,8 @@ impl InvariantChecks {
     }
 
     /// Checks W12: a write reaches the server only while its sender holds the Lease, unless a clock was stepped.
-    /// `leads` is whether the replica that sent the write holds the Lease.
+    /// `leads` is whether the replica that sent the write holds the Lease. If it does not, the effects of the write are
+    /// excused for [`NON_LEADER_WRITE_REPAIR_TIMEOUT`].
     pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
         if leads {
             return;
@@ -200,7 +201,7 @@ impl InvariantChecks {
         self.non_leader_write_excused_until = Some(now + NON_LEADER_WRITE_REPAIR_TIMEOUT);
     }
 
-    /// Whether a replica holds the Lease on the server.
+    /// Whether a replica was the last one to acquire or renew the Lease, in any of its processes.
     pub fn holds_lease(&self, replica: usize) -> bool {
         self.holder.is_some_and(|(it, _)| it == replica)
     }
@@ -310,7 +311,8 @@ impl InvariantChecks {
     /// available before this commit, so the node had recovered. The second: a user or the garbage collector made the
     /// commit. Commits of the DaemonSet controller are ignored.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
-        let Some(Fact::Pod(before)) = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
+        let Some(WatchedObject::Pod(before)) =
+            server.object_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
         else {
             return;
         };
@@ -338,8 +340,10 @@ impl InvariantChecks {
 
     /// Allows two pods of a set on a node after the set has adopted a pod there.
     fn excuse_adoption(&mut self, server: &SimServer, commit: &SimCommit) {
-        let before = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
-        let (Some(Fact::Pod(before)), Some(Fact::Pod(now))) = (before, &commit.fact) else { return };
+        let before = server.object_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
+        let (Some(WatchedObject::Pod(before)), Some(WatchedObject::Pod(now))) = (before, &commit.fact) else {
+            return;
+        };
         if let (None, Some(owner), Some(node)) = (&before.owner, &now.owner, &now.target) {
             self.excused.insert((owner.clone(), node.clone()));
         }
@@ -347,7 +351,8 @@ impl InvariantChecks {
 
     /// Allows two pods of a set on a node after certain commits. If a user or the garbage collector changed a pod, all
     /// sets may have two pods on its node. If one of them changed the update strategy of a set, this set may have two
-    /// pods on every node. After a commit of the DaemonSet controller, see [`InvariantChecks::excuse_adoption`].
+    /// pods on every node. A commit of the DaemonSet controller is counted, and excused as
+    /// [`InvariantChecks::excuse_adoption`] describes.
     fn excuse_foreign_changes(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;
@@ -368,9 +373,9 @@ impl InvariantChecks {
             Kind::Sets => {
                 let Some(set) = server.sets.get(&commit.key) else { return };
                 let before =
-                    server.fact_at_revision(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
+                    server.object_at_revision(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
                 let same = match before {
-                    Some(Fact::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
+                    Some(WatchedObject::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
                     _ => true,
                 };
                 if same {

@@ -15,8 +15,8 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    ConditionStatus, Fact, Kind, Node, NodeRequirement, Pod, RequiredNodeAffinity, Revision, Selector, Set,
-    StatusCounts, Template, Term, UpdateStrategy,
+    ConditionStatus, Kind, Node, NodeRequirement, Pod, RequiredNodeAffinity, Revision, Selector, Set,
+    StatusCounts, Template, Term, UpdateStrategy, WatchedObject,
 };
 use muster_engine::daemonset::progressive::policy::Policy;
 use muster_engine::daemonset::progressive::record::RolloutRecord;
@@ -36,7 +36,7 @@ pub struct ClusterView {
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
     /// Whether any ControllerRevision has a verdict: the annotation with the result of its rollout.
     pub has_verdicts: bool,
-    /// All pod templates that sets have ever had, by `data` of their ControllerRevision. Empty if the view has no
+    /// The templates of [`SimServer::templates`], by `data` of their ControllerRevision. Empty if the view has no
     /// policy, no DaemonRollout and no verdict.
     pub templates: Arc<BTreeMap<Text, Template>>,
 }
@@ -63,12 +63,12 @@ impl ClusterView {
         for (kind, revision) in snapshot {
             for fact in server.list_at_revision(*kind, *revision) {
                 match fact {
-                    Fact::Set(it) => drop(view.sets.insert(it.key.clone(), it)),
-                    Fact::Node(it) => drop(view.nodes.insert(it.name.clone(), it)),
-                    Fact::Pod(it) => drop(view.pods.insert(it.key.clone(), it)),
-                    Fact::Revision(it) => drop(view.revisions.insert(it.key.clone(), it)),
-                    Fact::Policy(it) => view.policies.push(it),
-                    Fact::Rollout(it) => drop(view.rollouts.insert(it.key.clone(), it)),
+                    WatchedObject::Set(it) => drop(view.sets.insert(it.key.clone(), it)),
+                    WatchedObject::Node(it) => drop(view.nodes.insert(it.name.clone(), it)),
+                    WatchedObject::Pod(it) => drop(view.pods.insert(it.key.clone(), it)),
+                    WatchedObject::Revision(it) => drop(view.revisions.insert(it.key.clone(), it)),
+                    WatchedObject::Policy(it) => view.policies.push(it),
+                    WatchedObject::Rollout(it) => drop(view.rollouts.insert(it.key.clone(), it)),
                     _ => {}
                 }
             }
@@ -120,7 +120,7 @@ impl ClusterView {
     /// Returns the hashes of all ControllerRevisions of the set that are equivalent to its current template.
     pub fn current_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
-        same.filter_map(|it| it.hash().cloned()).collect()
+        same.filter_map(|it| it.hash_label().cloned()).collect()
     }
 
     /// Whether the pod was created from the set's current template.
@@ -130,7 +130,7 @@ impl ClusterView {
 
     /// Returns the creation time of the current revision, or `None` if the set has no revision with its current
     /// template.
-    pub fn current_revision_created(&self, set: &Set) -> Option<Time> {
+    pub fn current_revision_creation_time(&self, set: &Set) -> Option<Time> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
             .map(|it| it.created)
@@ -154,7 +154,7 @@ impl ClusterView {
             let set = assignment.set_for(self.nodes.get(*name).map(|it| it.as_ref()));
             let hashes = self.current_hashes(set);
             let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
-            self.counts_against_budget(set, name, &new, self.current_revision_created(set), now)
+            self.counts_against_budget(set, name, &new, self.current_revision_creation_time(set), now)
         };
         names.into_iter().filter(is_charged).collect()
     }
@@ -165,7 +165,7 @@ impl ClusterView {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
         let generation = generation.map(|it| it.to_string());
-        pod.hash().is_some_and(|it| hashes.contains(it))
+        pod.hash_label().is_some_and(|it| hashes.contains(it))
             || generation.is_some_and(|it| {
                 pod.labels.get(LABEL_POD_TEMPLATE_GENERATION).map(|it| it.as_ref()) == Some(it.as_str())
             })
@@ -201,8 +201,10 @@ impl ClusterView {
         if !may_keep_pod(set, node) {
             return false;
         }
-        let real: Vec<&Taint> =
-            untolerated_taints(set, node).into_iter().filter(|it| !is_node_condition_taint(it)).collect();
+        let real: Vec<&Taint> = untolerated_no_schedule_taints(set, node)
+            .into_iter()
+            .filter(|it| !is_not_ready_taint(it))
+            .collect();
         if real.is_empty() {
             let before = node.ready.since.is_some_and(|it| since.is_some_and(|since| it < since));
             let is_not_ready = node.ready.status != ConditionStatus::True && !is_node_eligible(set, node);
@@ -322,8 +324,8 @@ pub fn is_taint_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     false
 }
 
-/// Whether the node lifecycle controller adds the taint because of a node condition.
-fn is_node_condition_taint(taint: &Taint) -> bool {
+/// Whether the taint is one of those that the node lifecycle controller adds to a node that is not Ready.
+fn is_not_ready_taint(taint: &Taint) -> bool {
     taint.key.as_ref() == TAINT_NODE_NOT_READY || taint.key.as_ref() == TAINT_NODE_UNREACHABLE
 }
 
@@ -347,7 +349,7 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
 }
 
 /// Returns the `NoSchedule` taints of the node that pods of the set do not tolerate.
-fn untolerated_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
+fn untolerated_no_schedule_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !set_tolerates(set, it)).collect()
 }
 
@@ -387,10 +389,10 @@ pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
 
 /// Whether the set should run a pod on the node: [`may_keep_pod`], and all `NoSchedule` taints are tolerated.
 pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
-    may_keep_pod(set, node) && untolerated_taints(set, node).is_empty()
+    may_keep_pod(set, node) && untolerated_no_schedule_taints(set, node).is_empty()
 }
 
-/// Whether the set's selector matches the labels.
+/// Whether the set's selector matches the labels. An empty or unreadable selector matches nothing.
 pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     match &set.selector {
         Selector::AllOf(all) => all.iter().all(|it| satisfies_requirement(it, labels)),

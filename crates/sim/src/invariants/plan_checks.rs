@@ -54,8 +54,10 @@ impl InvariantChecks {
             writes.wrote.iter().find(|(kind, wrote)| seen(kind) < **wrote).map(|(kind, at)| (*kind, *at));
         let pods_at = seen(&Kind::Pods);
         let undeleted = writes.deleted.iter().find_map(|(uid, key)| {
-            match server.fact_at_revision(Kind::Pods, key, pods_at) {
-                Some(muster_engine::daemonset::facts::Fact::Pod(pod)) if pod.uid == *uid && !pod.deleting => {
+            match server.object_at_revision(Kind::Pods, key, pods_at) {
+                Some(muster_engine::daemonset::facts::WatchedObject::Pod(pod))
+                    if pod.uid == *uid && !pod.deleting =>
+                {
                     Some(key.clone())
                 }
                 _ => None,
@@ -83,8 +85,8 @@ impl InvariantChecks {
     ) {
         for set in cached {
             let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
-            let stored = match server.fact_at_revision(Kind::Sets, &set.key, at) {
-                Some(muster_engine::daemonset::facts::Fact::Set(it)) => Some(it),
+            let stored = match server.object_at_revision(Kind::Sets, &set.key, at) {
+                Some(muster_engine::daemonset::facts::WatchedObject::Set(it)) => Some(it),
                 _ => None,
             };
             if stored.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
@@ -142,8 +144,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the creates of a plan. W1: a pod is created only on an eligible node. W6: no more nodes get a second pod
-    /// than `maxSurge` allows.
+    /// Checks the creates of a plan. W1: a pod is created only on an eligible node. W14: no pod is created on a node
+    /// whose finished pod is not deleted yet. W6: no more nodes get a second pod than `maxSurge` allows.
     fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let assignment = view.assignment(set);
         let mut surged = 0;
@@ -180,9 +182,10 @@ impl InvariantChecks {
     }
 
     /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more available pods are deleted
-    /// than `maxUnavailable` allows. W21: this is so in every phase of a progressive rollout, and no more available pods
-    /// of a group are deleted than `maxUnavailable` of the group allows. W7: with surge, an old pod stays until its
-    /// replacement is available.
+    /// than `maxUnavailable` allows. W19: no pod is replaced while the progressive rollout may not update its node.
+    /// W21: W5 also holds in every phase of a progressive rollout, and no more available pods of a group are deleted
+    /// than
+    /// `maxUnavailable` of the group allows. W7: with surge, an old pod stays until its replacement is available.
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
@@ -317,7 +320,7 @@ impl InvariantChecks {
                 RevisionWrite::Label { .. } | RevisionWrite::Judge { .. } => {}
             }
         }
-        let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash_label().cloned()).collect();
         let old = view
             .revisions_of(set)
             .filter(|it| !it.deleting && !oracle::is_equivalent_revision(set, it))
@@ -331,9 +334,10 @@ impl InvariantChecks {
             let duplicate = view
                 .revisions_of(set)
                 .any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
-            let named_alike =
-                view.revisions_of(set).any(|it| it.uid != revision.uid && it.hash() == revision.hash());
-            if revision.hash().is_some_and(|it| carried.contains(it)) && !named_alike {
+            let named_alike = view
+                .revisions_of(set)
+                .any(|it| it.uid != revision.uid && it.hash_label() == revision.hash_label());
+            if revision.hash_label().is_some_and(|it| carried.contains(it)) && !named_alike {
                 self.report_violation("W15", || format!("{} is pruned although a pod uses it", revision.key));
             }
             if oracle::is_equivalent_revision(set, revision) && !duplicate && same_meaning < 2 {
@@ -349,7 +353,7 @@ impl InvariantChecks {
         for (pod, _) in &plan.relabel {
             let of_a_duplicate = view
                 .revisions_of(set)
-                .any(|it| it.hash() == pod.hash() && oracle::is_equivalent_revision(set, it));
+                .any(|it| it.hash_label() == pod.hash_label() && oracle::is_equivalent_revision(set, it));
             if !of_a_duplicate {
                 self.report_violation("W15", || {
                     format!("{} is relabelled although its template differs", pod.key)
@@ -430,7 +434,7 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
             {
                 return None;
             }
-            if oracle::is_node_lost(node, view.current_revision_created(set)) {
+            if oracle::is_node_lost(node, view.current_revision_creation_time(set)) {
                 return None;
             }
             Some(if oracle::is_pod_ready(pod) {
@@ -450,8 +454,8 @@ impl DeletionReason {
     }
 }
 
-/// Whether an old pod stays on a tainted node, because neither the pod nor the template tolerates a `NoSchedule` taint
-/// of the node.
+/// Whether an old pod stays on a node that is not eligible, because neither the pod nor the template tolerates a
+/// `NoSchedule` taint of the node. The taints `not-ready` and `unreachable` are ignored.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {

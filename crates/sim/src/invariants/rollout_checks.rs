@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Fact, IntOrPercent, Kind, Node, Revision, Set};
+use muster_engine::daemonset::facts::{IntOrPercent, Kind, Node, Revision, Set, WatchedObject};
 use muster_engine::daemonset::plan::{Plan, RevisionWrite, RolloutWrite};
 use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::progressive::policy::{Approval, Step};
@@ -13,7 +13,7 @@ use muster_engine::daemonset::progressive::record::{ALL_STEPS, OperatorRequests,
 
 use super::InvariantChecks;
 use super::oracle::{self, ClusterView};
-use super::rollout_oracle::{self, Scope, SetRollout};
+use super::rollout_oracle::{self, RevisionScope, SetRollout};
 use crate::server::{Actor, SimCommit, SimServer};
 
 impl InvariantChecks {
@@ -69,7 +69,7 @@ impl InvariantChecks {
                     format!("{name} gets a pod of the {which} revision, which it is not assigned")
                 });
             }
-            if is_current && rollout.is_bad() && rollout.scope() != Scope::AllNodes {
+            if is_current && rollout.is_bad() && rollout.scope() != RevisionScope::AllNodes {
                 let had = self.has_had_revision(set, name, &plan.hash);
                 if !had {
                     self.report_violation("W22", || format!("{name} gets the bad revision {}", plan.hash));
@@ -90,7 +90,7 @@ impl InvariantChecks {
     /// Whether a pod of the set's current template has ever been Ready, on any node.
     fn was_ever_ready(&self, view: &ClusterView, set: &Set) -> bool {
         let equivalent = view.revisions_of(set).filter(|it| oracle::is_equivalent_revision(set, it));
-        let mut hashes = equivalent.filter_map(|it| it.hash().cloned());
+        let mut hashes = equivalent.filter_map(|it| it.hash_label().cloned());
         hashes.any(|it| self.ready_revisions.contains(&(set.uid.clone(), it)))
     }
 
@@ -117,8 +117,9 @@ impl InvariantChecks {
         match verdict {
             Some(RevisionVerdict::Good) => {
                 let of_revision = |node: &Node| {
-                    view.pods_on(set, &node.name)
-                        .any(|it| it.hash() == revision.hash() && oracle::is_pod_available(set, it, clock))
+                    view.pods_on(set, &node.name).any(|it| {
+                        it.hash_label() == revision.hash_label() && oracle::is_pod_available(set, it, clock)
+                    })
                 };
                 let eligible: Vec<&Node> = view
                     .nodes
@@ -149,7 +150,8 @@ impl InvariantChecks {
                 }
             }
             Some(RevisionVerdict::Bad)
-                if reason == "Aborted" && (!is_current || requests.abort.as_ref() != revision.hash()) =>
+                if reason == "Aborted"
+                    && (!is_current || requests.abort.as_ref() != revision.hash_label()) =>
             {
                 self.report_violation("W26", || {
                     format!("{} is aborted, but the request names {:?}", revision.key, requests.abort)
@@ -157,7 +159,7 @@ impl InvariantChecks {
             }
             None => {
                 let is_asked =
-                    requests.retry.as_ref().is_some_and(|it| Some(&it.revision) == revision.hash());
+                    requests.retry.as_ref().is_some_and(|it| Some(&it.revision) == revision.hash_label());
                 if !is_current || !is_asked {
                     self.report_violation("W22", || {
                         format!("the verdict of {} is removed without a retry of it", revision.key)
@@ -183,10 +185,11 @@ impl InvariantChecks {
         let is_approved = |step: &str| {
             let approve = requests.approve.as_ref();
             approve.is_some_and(|it| {
-                Some(&it.revision) == rollout.current.hash() && (*it.step == *step || *it.step == *ALL_STEPS)
+                Some(&it.revision) == rollout.current.hash_label()
+                    && (*it.step == *step || *it.step == *ALL_STEPS)
             })
         };
-        if next.current.as_ref().map(|it| &it.hash) != rollout.current.hash() {
+        if next.current.as_ref().map(|it| &it.hash) != rollout.current.hash_label() {
             // A new revision is recorded after the verdict about the old one; until then the old status stays.
             return;
         }
@@ -334,12 +337,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a commit of a controller. W24: a controller never writes the spec of a DaemonSet, a policy or a
-    /// DaemonRollout. S14: within an attempt, failures are never removed, and admissions are withdrawn only when the
-    /// rollout stops. Also records the revision of each committed pod for its node.
+    /// Checks a commit of a controller. W24: a controller never deletes a DaemonSet, a RolloutPolicy or a
+    /// DaemonRollout, and never writes the spec of one. S14: within an attempt, failures are never removed, and
+    /// admissions are withdrawn only when the rollout stops. For a pod of any writer, only records which node has had
+    /// which revision, and which revisions have been Ready.
     pub(super) fn check_rollout_commit(&mut self, server: &SimServer, commit: &SimCommit) {
-        if let Some(Fact::Pod(pod)) = &commit.fact {
-            if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash()) {
+        if let Some(WatchedObject::Pod(pod)) = &commit.fact {
+            if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash_label()) {
                 self.revisions_of_nodes.insert((owner.clone(), node.clone(), hash.clone()));
                 if oracle::is_pod_ready(pod) {
                     self.ready_revisions.insert((owner.clone(), hash.clone()));
@@ -350,23 +354,29 @@ impl InvariantChecks {
         if !matches!(commit.actor, Actor::Controller(_)) {
             return;
         }
-        let before = server.fact_at_revision(commit.kind, &commit.key, commit.revision - 1);
+        let before = server.object_at_revision(commit.kind, &commit.key, commit.revision - 1);
         let wrote_spec = match (before, &commit.fact) {
-            (_, Some(Fact::Policy(_))) => true,
-            (Some(Fact::Set(before)), Some(Fact::Set(now))) => {
+            (_, Some(WatchedObject::Policy(_))) => true,
+            (Some(WatchedObject::Set(before)), Some(WatchedObject::Set(now))) => {
                 before.template != now.template
                     || before.rollout != now.rollout
                     || before.generation != now.generation
             }
-            (Some(Fact::Rollout(before)), Some(Fact::Rollout(now))) => before.requests != now.requests,
-            (None, Some(Fact::Rollout(now))) => now.requests != OperatorRequests::default(),
+            (Some(WatchedObject::Rollout(before)), Some(WatchedObject::Rollout(now))) => {
+                before.requests != now.requests
+            }
+            (None, Some(WatchedObject::Rollout(now))) => now.requests != OperatorRequests::default(),
             (_, None) => matches!(commit.kind, Kind::Sets | Kind::Rollouts | Kind::Policies),
             _ => false,
         };
         if wrote_spec {
             self.report_violation("W24", || format!("a controller changed the spec of {}", commit.key));
         }
-        let (Some(Fact::Rollout(before)), Some(Fact::Rollout(now))) = (before, &commit.fact) else { return };
+        let (Some(WatchedObject::Rollout(before)), Some(WatchedObject::Rollout(now))) =
+            (before, &commit.fact)
+        else {
+            return;
+        };
         let (before, now) = (&before.status, &now.status);
         let hash = |it: &RolloutStatus| it.current.as_ref().map(|it| it.hash.clone());
         if hash(before) != hash(now) || before.attempt != now.attempt {

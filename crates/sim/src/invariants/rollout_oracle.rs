@@ -7,9 +7,9 @@ use std::sync::Arc;
 use muster_api::labels::{Labels, Selector};
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::{IntOrPercent, Node, Revision, Set, UpdateStrategy};
-use muster_engine::daemonset::progressive::membership::Members;
+use muster_engine::daemonset::progressive::membership::AdmittedMembers;
 use muster_engine::daemonset::progressive::phase::RevisionVerdict;
-use muster_engine::daemonset::progressive::policy::{NewNodes, Policy, SetSelection, Step};
+use muster_engine::daemonset::progressive::policy::{NewNodeRevision, Policy, SetSelection, Step};
 use muster_engine::daemonset::progressive::record::{ALL_STEPS, Phase, RolloutRecord, RolloutStatus};
 
 use super::oracle::{self, ClusterView};
@@ -29,9 +29,9 @@ pub struct SetRollout {
     stable_set: Option<Set>,
 }
 
-/// Which nodes are assigned the current revision. All other nodes are assigned the stable revision.
+/// The nodes that are assigned the current revision. All other nodes are assigned the stable revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
+pub enum RevisionScope {
     AllNodes,
     AdmittedNodes,
     NoNodes,
@@ -101,9 +101,10 @@ impl ClusterView {
         let unproven = |node: &Node| {
             self.pods_on(set, &node.name).filter(|it| !oracle::is_deleted_and_finished(it)).any(|it| {
                 let good = self.revisions_of(set).any(|revision| {
-                    revision.hash() == it.hash() && verdict(revision) == Some(RevisionVerdict::Good)
+                    revision.hash_label() == it.hash_label()
+                        && verdict(revision) == Some(RevisionVerdict::Good)
                 });
-                it.hash().is_some() && !good
+                it.hash_label().is_some() && !good
             })
         };
         self.nodes_of_step(set, step)
@@ -161,7 +162,8 @@ impl SetRollout {
     /// another revision than the current one.
     pub fn status(&self) -> Option<&RolloutStatus> {
         let status = &self.record.as_ref()?.status;
-        let is_current = status.current.as_ref().is_some_and(|it| Some(&it.hash) == self.current.hash());
+        let is_current =
+            status.current.as_ref().is_some_and(|it| Some(&it.hash) == self.current.hash_label());
         is_current.then_some(status)
     }
 
@@ -178,25 +180,26 @@ impl SetRollout {
     }
 
     /// Returns which nodes are assigned the current revision: all, the admitted ones, or none.
-    pub fn scope(&self) -> Scope {
+    pub fn scope(&self) -> RevisionScope {
         if self.stable_set.is_none() || self.is_current_stable() {
-            return Scope::AllNodes;
+            return RevisionScope::AllNodes;
         }
         match self.status().and_then(|it| it.phase) {
-            Some(Phase::Complete) => Scope::AllNodes,
-            Some(Phase::RollingBack | Phase::RolledBack) => Scope::NoNodes,
-            _ => Scope::AdmittedNodes,
+            Some(Phase::Complete) => RevisionScope::AllNodes,
+            Some(Phase::RollingBack | Phase::RolledBack) => RevisionScope::NoNodes,
+            _ => RevisionScope::AdmittedNodes,
         }
     }
 
     /// Whether the node is assigned the current revision. Otherwise it is assigned the stable revision.
     pub fn is_admitted(&self, node: &Node) -> bool {
         match self.scope() {
-            Scope::AllNodes => true,
-            Scope::NoNodes => false,
-            Scope::AdmittedNodes => {
+            RevisionScope::AllNodes => true,
+            RevisionScope::NoNodes => false,
+            RevisionScope::AdmittedNodes => {
                 let Some(status) = self.status() else { return false };
-                let latest = self.policy.as_ref().is_some_and(|it| it.spec.new_nodes == NewNodes::Latest);
+                let latest =
+                    self.policy.as_ref().is_some_and(|it| it.spec.new_nodes == NewNodeRevision::Latest);
                 let is_failed = status.phase.is_some_and(Phase::is_failed);
                 let is_new =
                     !is_failed && status.attempt_started.is_some_and(|started| started < node.created);
@@ -208,7 +211,7 @@ impl SetRollout {
     /// Whether the rollout must not replace the node's pod, whatever the pod's revision. The node keeps the pod until
     /// the pod ends.
     pub fn is_held(&self, node: &Node) -> bool {
-        self.is_frozen() || (self.scope() == Scope::AdmittedNodes && !self.is_admitted(node))
+        self.is_frozen() || (self.scope() == RevisionScope::AdmittedNodes && !self.is_admitted(node))
     }
 
     /// Whether the rollout is frozen: no pod of the set may be replaced. This is so if there is neither a policy nor a
@@ -231,7 +234,7 @@ impl SetRollout {
             Some(Phase::Rolling | Phase::Complete) => !is_policy_paused,
             Some(_) => false,
             // The status of another revision allows nothing, except the return to the stable revision.
-            None => self.scope() == Scope::AllNodes,
+            None => self.scope() == RevisionScope::AllNodes,
         }
     }
 
@@ -252,8 +255,8 @@ pub fn verdict(revision: &Revision) -> Option<RevisionVerdict> {
 /// of names, because only clusters larger than the simulated ones have them.
 pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
     let names = status.admitted.iter().filter_map(|it| match &it.members {
-        Members::Names(names) => Some(names.iter().cloned()),
-        Members::UpTo { .. } => None,
+        AdmittedMembers::Names(names) => Some(names.iter().cloned()),
+        AdmittedMembers::UpTo { .. } => None,
     });
     names.flatten().collect()
 }

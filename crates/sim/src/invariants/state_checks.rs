@@ -1,7 +1,7 @@
 //! Checks of invariants with the prefix S, which hold after every step.
 
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Fact, Kind, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{Kind, Set, UpdateStrategy, WatchedObject};
 
 use super::InvariantChecks;
 use super::oracle::{self, ClusterView};
@@ -12,18 +12,18 @@ impl InvariantChecks {
     /// data of a revision never changes.
     pub(super) fn check_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         match (&commit.fact, commit.kind) {
-            (Some(Fact::Pod(pod)), _) => {
+            (Some(WatchedObject::Pod(pod)), _) => {
                 let set = server.sets.values().find(|it| pod.owner.as_ref() == Some(&it.uid)).cloned();
                 if let (Some(set), Some(node)) = (set, pod.target.clone()) {
                     self.check_one_pod_per_node(server, &set, &node, now);
                 }
                 self.check_owners(server, commit);
             }
-            (Some(Fact::Revision(revision)), _) => {
+            (Some(WatchedObject::Revision(revision)), _) => {
                 let before =
                     server.facts_between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
                 let changed = before.into_iter().flatten().any(|it| match it {
-                    Fact::Revision(it) => it.uid == revision.uid && it.data != revision.data,
+                    WatchedObject::Revision(it) => it.uid == revision.uid && it.data != revision.data,
                     _ => false,
                 });
                 if changed {
@@ -53,10 +53,13 @@ impl InvariantChecks {
         let has_too_many_pods = match set.rollout {
             UpdateStrategy::Surge(_) => {
                 let live: Vec<_> = here.iter().filter(|it| oracle::is_active_pod(it)).collect();
-                let same = live.iter().any(|a| live.iter().any(|b| a.uid != b.uid && a.hash() == b.hash()));
+                let same = live
+                    .iter()
+                    .any(|a| live.iter().any(|b| a.uid != b.uid && a.hash_label() == b.hash_label()));
                 let leaving = here.iter().filter(|it| it.deleting);
-                let has_too_many_terminating =
-                    leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
+                let has_too_many_terminating = leaving
+                    .clone()
+                    .any(|a| 2 < leaving.clone().filter(|b| a.hash_label() == b.hash_label()).count());
                 same || 2 < live.len() || has_too_many_terminating
             }
             UpdateStrategy::Drain(_) | UpdateStrategy::OnDelete => 1 < here.len(),
@@ -83,8 +86,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S4: a watch delivers each event once, in order and without gaps. `cursor` is the revision of the last
-    /// delivered event, and `revision` is the revision of the event that is delivered now.
+    /// Checks S4: a watch delivers events in order and without gaps. `cursor` is the revision of the last delivered
+    /// event, and `revision` is the revision of the event that is delivered now. Two injected faults are tolerated: a
+    /// repetition of the last event, and an event that is replaced by a later change of the same object.
     pub fn check_delivered_event(
         &mut self,
         server: &SimServer,

@@ -142,7 +142,7 @@ impl InvariantChecks {
         {
             let expected = name.starts_with(&format!("{}-", set.key.name));
             let named = server.revisions.values().any(|it| {
-                it.key.name == *name && it.hash().is_some_and(|hash| name.ends_with(hash.as_ref()))
+                it.key.name == *name && it.hash_label().is_some_and(|hash| name.ends_with(hash.as_ref()))
             });
             if !expected || !named {
                 self.report_violation("W15", || format!("revision {name} is not named after set and hash"));
@@ -204,7 +204,7 @@ impl InvariantChecks {
         let both_surge = matches!(set.rollout, UpdateStrategy::Surge(_));
         let has_too_many_pods = if both_surge {
             let live: Vec<_> = here.iter().filter(|it| oracle::is_active_pod(it)).collect();
-            1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
+            1 < live.len() || live.iter().any(|it| it.hash_label() == Some(hash))
         } else {
             !here.is_empty()
         };
@@ -228,7 +228,7 @@ impl InvariantChecks {
         };
         let is_up = |pod: &Pod| {
             let hashes = view.current_hashes(assigned(pod.target.as_ref()));
-            let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
+            let is_new = pod.hash_label().is_some_and(|it| hashes.contains(it));
             oracle::is_active_pod(pod)
                 && if is_new {
                     oracle::is_pod_available(&current, pod, clock)
@@ -357,8 +357,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a new pod that is not of the current revision. W3: it has the template of the stable revision. S5: its hash
-    /// label is that of the stable revision, which exists.
+    /// Checks a new pod that is not of the current revision. W3: it has the template of the stable revision. S5: its
+    /// hash label is that of the stable revision, which exists.
     fn check_new_stable_pod(
         &mut self,
         server: &SimServer,
@@ -383,7 +383,7 @@ impl InvariantChecks {
         let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
         let found = view.revisions_of(set).any(|it| {
-            it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::is_equivalent_revision(set, it)
+            it.hash_label().map(|it| it.as_ref()) == Some(hash) && oracle::is_equivalent_revision(set, it)
         });
         if !found {
             self.report_violation("S5", || {
@@ -396,7 +396,9 @@ impl InvariantChecks {
     }
 
     /// Checks a status write. W11: the status is written on the version from which it was computed, and keeps the
-    /// fields of other clients. S3: the counts are consistent. `of` is the set, and `body` is the request body.
+    /// fields of other clients. S3: the counts are consistent. W14: one reconcile writes the status at most twice. W15:
+    /// the collision count increases by at most one, and only after a collision. `of` is the set, and `body` is the
+    /// request body.
     fn check_status_write(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
@@ -547,7 +549,7 @@ fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<UpdateStrategy> = Vec::new();
     for fact in versions.into_iter().flatten() {
-        if let muster_engine::daemonset::facts::Fact::Set(it) = fact
+        if let muster_engine::daemonset::facts::WatchedObject::Set(it) = fact
             && it.uid == set.uid
             && !seen.contains(&it.rollout)
         {

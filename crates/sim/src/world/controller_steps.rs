@@ -48,7 +48,7 @@ impl World {
         for controller in controllers {
             let Some(process) = self.controllers.get_mut(&controller) else { continue };
             let process_number = process.process_number();
-            if let Some(step) = process.schedule_delivery_step(WatchSource::Commits(kind)) {
+            if let Some(step) = process.mark_delivery_scheduled(WatchSource::Commits(kind)) {
                 let delay = self.random_delay();
                 self.schedule_after(delay, SimTask::ControllerStep { controller, process_number, step });
             }
@@ -59,7 +59,7 @@ impl World {
     pub fn schedule_lease_delivery(&mut self) {
         let Some(process) = self.controllers.get_mut(&SimController::NodeLifecycle) else { return };
         let process_number = process.process_number();
-        if let Some(step) = process.schedule_delivery_step(WatchSource::Leases) {
+        if let Some(step) = process.mark_delivery_scheduled(WatchSource::Leases) {
             let delay = self.random_delay();
             self.schedule_after(
                 delay,

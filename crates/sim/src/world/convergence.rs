@@ -79,10 +79,11 @@ impl World {
             && !self.has_pending_writes()
     }
 
-    /// Whether the leader still has writes to make, or has a pending retry.
+    /// Whether the leader still has writes to make, or has a pending retry. Also true if no replica is the leader.
     fn has_pending_writes(&self) -> bool {
         let Some(leader) = self.replicas.iter().find(|it| it.is_leader) else { return true };
-        let (mut planner, clock) = (leader.controller.planner().from_scratch(), leader.local_time(self.now));
+        let (mut planner, clock) =
+            (leader.controller.planner().with_all_cells_dirty(), leader.local_time(self.now));
         let keys: Vec<ObjectKey> = planner.keys().cloned().collect();
         keys.iter().any(|key| {
             let plan = planner.reconcile(key, clock);

@@ -236,8 +236,8 @@ impl World {
         true
     }
 
-    /// Schedules the delivery of new commits to all watches, and checks invariants on these commits, on the store and
-    /// on the Lease.
+    /// Schedules the delivery of new commits to all watches and kubelets, and checks invariants on these commits, on
+    /// the store and on the Lease. Deletes the DaemonRollouts of deleted sets.
     pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.processed_commits).cloned() {
             self.processed_commits += 1;
@@ -250,11 +250,13 @@ impl World {
             self.schedule_delivery_to_controllers(commit.kind);
             match commit.kind {
                 // The garbage collector of the simulation does not watch DaemonRollouts.
-                Kind::Sets if commit.fact.is_none() => self.collect_rollout(&commit.key),
-                Kind::Rollouts if self.is_owner_gone(&commit.key) => self.collect_rollout(&commit.key),
+                Kind::Sets if commit.fact.is_none() => self.garbage_collect_rollout(&commit.key),
+                Kind::Rollouts if self.is_owner_gone(&commit.key) => {
+                    self.garbage_collect_rollout(&commit.key)
+                }
                 Kind::Pods => {
                     let fact = match &commit.fact {
-                        Some(muster_engine::daemonset::facts::Fact::Pod(pod)) => {
+                        Some(muster_engine::daemonset::facts::WatchedObject::Pod(pod)) => {
                             pod.target.clone().filter(|_| pod.bound)
                         }
                         _ => None,
@@ -336,8 +338,10 @@ impl World {
             })
     }
 
-    /// Formats the pods of each node as text for assertions, with one line per node.
-    pub fn pods_by_node(&self) -> String {
+    /// Returns the pods of each node as text, one line per node, such as `a  d@1 ready, e@2 starting`. A pod has the
+    /// name of its set, the number of its template and its state. A pod without a set has its own name in brackets, and
+    /// a node without pods has the text `-`. Pods without a target node are on the line `?`.
+    pub fn format_pods_by_node(&self) -> String {
         let mut lines: BTreeMap<Text, Vec<String>> =
             self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();
         for pod in self.server.pods.values() {

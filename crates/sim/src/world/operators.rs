@@ -15,8 +15,9 @@ use crate::user_action::UserAction;
 const RANDOM_POLICY_NAME: &str = "careful";
 
 impl World {
-    /// Adds a random RolloutPolicy that selects all sets of the default namespace.
-    pub fn add_random_policies(&mut self) {
+    /// Adds a random RolloutPolicy that selects all sets of the default namespace, and allows random actions of
+    /// operators.
+    pub fn add_random_policy(&mut self) {
         self.has_policies = true;
         let spec = self.random_policy();
         self.apply_policy(Kind::Policies, RANDOM_POLICY_NAME, spec);
@@ -183,7 +184,7 @@ impl World {
             object
                 .is_some_and(|it| it["data"]["spec"]["template"]["spec"]["containers"][0]["image"] == *image)
         });
-        let newest = of_image.max_by_key(|it| it.number).and_then(|it| it.hash().cloned());
+        let newest = of_image.max_by_key(|it| it.number).and_then(|it| it.hash_label().cloned());
         newest.unwrap_or_else(|| Text::from("none")).to_string()
     }
 
@@ -196,7 +197,7 @@ impl World {
     }
 
     /// Deletes the DaemonRollout of a deleted set, as the garbage collector would.
-    pub(super) fn collect_rollout(&mut self, set: &ObjectKey) {
+    pub(super) fn garbage_collect_rollout(&mut self, set: &ObjectKey) {
         let _ = self.server.delete(Kind::Rollouts, set, None, None, false, Actor::GarbageCollector);
     }
 }

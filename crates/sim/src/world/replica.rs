@@ -8,7 +8,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome};
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Fact, Kind, Set};
+use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
 use muster_engine::daemonset::progressive::phase::RevisionVerdict;
@@ -127,8 +127,8 @@ impl Replica {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// Whether the replica has no set to reconcile and no plan in execution. Always true for a replica that is not the
-    /// leader.
+    /// Whether the replica is not frozen, and has no set to reconcile and no plan in execution. Always true for a
+    /// replica that is not the leader.
     pub fn has_no_work(&self) -> bool {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
@@ -300,7 +300,7 @@ impl World {
                     continue;
                 }
                 replica.cursors.insert(kind, revision);
-                let keys = replica.controller.bookmark(kind.index(), revision);
+                let keys = replica.controller.apply_bookmark(kind.index(), revision);
                 replica.queue.extend(keys);
                 self.wake_worker(index);
             }
@@ -342,10 +342,10 @@ impl World {
             }
             _ => {}
         }
-        let Some(mut next) = self.next_event(index, kind) else { return };
+        let Some(mut next) = self.next_undelivered_commit(index, kind) else { return };
         if fault == Some(WatchFault::Coalesce) {
             while let Some(later) =
-                self.next_event_after(kind, next).filter(|it| self.is_same_object(next, *it))
+                self.next_commit_after(kind, next).filter(|it| self.is_same_object(next, *it))
             {
                 next = later;
             }
@@ -358,22 +358,21 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// Returns the next commit of a kind that was not delivered to a replica, as an index in the commit log. Returns
+    /// Returns the index in the commit log of the next commit of a kind that was not delivered to a replica. Returns
     /// `None` if all commits were delivered.
-    fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
+    fn next_undelivered_commit(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
-        self.next_event_after_revision(kind, cursor)
+        self.next_commit_after_revision(kind, cursor)
     }
 
     /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. `at` and the result are
-    /// positions in the commit log.
-    fn next_event_after(&self, kind: Kind, at: usize) -> Option<usize> {
-        self.next_event_after_revision(kind, self.server.log[at].revision)
+    /// indexes in the commit log.
+    fn next_commit_after(&self, kind: Kind, at: usize) -> Option<usize> {
+        self.next_commit_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// Returns the next commit of a kind after a revision, as an index in the commit log. Returns `None` if there is
-    /// none.
-    fn next_event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
+    /// Returns the index in the commit log of the next commit of a kind after a revision, or `None` if there is none.
+    fn next_commit_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
     }
@@ -384,11 +383,14 @@ impl World {
     }
 
     /// Passes a commit to the controller of the replica `index`, and enqueues the sets that the commit concerns. `at`
-    /// is the position of the commit in the commit log.
+    /// is the index of the commit in the commit log.
     fn apply_to_cache(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
-        let gone =
-            Fact::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
+        let gone = WatchedObject::Gone {
+            kind: commit.kind,
+            key: commit.key.clone(),
+            resource_version: commit.revision,
+        };
         self.checks.check_delivered_event(
             &self.server,
             index,
@@ -473,7 +475,8 @@ impl World {
         self.continue_execution(index, &key, calls);
     }
 
-    /// Sends the calls of a plan that may be sent now. If the plan has no calls left, ends its execution.
+    /// Sends the calls of a plan that may be sent now. If the plan has no calls left, ends its execution. If the
+    /// replica may no longer write, ends its process.
     fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<SetCall>) {
         for call in calls {
             let (now, process_number) = (self.now, self.replicas[index].process_number);
@@ -636,7 +639,7 @@ impl World {
         if let Response::Set(set) = &response {
             decided.rechecked = Some((set.uid.clone(), set.deleting));
         }
-        let done = replica.controller.done(&call, outcome, clock);
+        let done = replica.controller.apply_outcome(&call, outcome, clock);
         let is_executing = replica.controller.is_executing(&key);
         let calls = if is_executing { replica.controller.reconcile(&key, clock).calls } else { Vec::new() };
         self.count_events(&done.events);

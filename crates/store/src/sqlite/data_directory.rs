@@ -42,19 +42,18 @@ pub struct OpenedLog {
 }
 
 /// Detects that the database file or the cluster marker was removed or replaced while the server runs. Clones share the
-/// open files.
+/// open cluster marker.
 #[derive(Debug, Clone)]
-pub struct DataFileGuard(Arc<DataFileIdentity>);
+pub struct DataFileGuard(Arc<GuardedFiles>);
 
 /// The database file and cluster marker that a [`DataFileGuard`] checks.
 #[derive(Debug)]
-struct DataFileIdentity {
+struct GuardedFiles {
     /// Path of the database file.
     path: PathBuf,
     /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The guard does
     /// not open the file a second time, because closing that descriptor would release SQLite's locks.
     file: FileId,
-    /// The open cluster marker.
     marker: ClusterMarkerFile,
 }
 
@@ -62,7 +61,7 @@ impl DataFileGuard {
     /// Records the identity of the database file and opens the cluster marker.
     fn open(path: &Path, marker: &Path) -> io::Result<Self> {
         let file = FileId::from_metadata(&fs::metadata(path)?);
-        Ok(Self(Arc::new(DataFileIdentity {
+        Ok(Self(Arc::new(GuardedFiles {
             path: path.to_owned(),
             file,
             marker: ClusterMarkerFile::open(marker)?,
@@ -92,8 +91,9 @@ impl DataFileGuard {
 impl Sqlite {
     /// Opens the database at `path` in a data directory. `keys` encrypt and decrypt its Secrets.
     ///
-    /// Rule: a data directory that had a cluster is never treated as new. A database that is missing, empty, of another
-    /// cluster or behind its marker is rejected, and nothing is changed. A database without a marker is adopted.
+    /// Rule: a data directory that had a cluster is never treated as new, unless [`DataDirectory::new_cluster`] is set.
+    /// A database that is missing, empty, of another cluster or behind its marker is rejected, and nothing is changed.
+    /// A database without a marker is adopted.
     pub fn open_in_directory(
         path: &Path,
         directory: &DataDirectory,
@@ -267,15 +267,15 @@ pub(super) fn insert_cluster_uid(transaction: &Transaction<'_>, uid: &str) -> ru
     transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
 }
 
-/// Whether the file system is full: it has less than 64 KiB of free space.
+/// Whether the file system of `path` is full: it has less than 64 KiB of free space.
 fn is_disk_full(path: &Path) -> bool {
     let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
 /// Prepares the data directory for a new cluster: renames the files of an unusable database and removes its cluster
-/// marker. Does nothing if the existing database has no commits. Fails with [`LogError::HasCluster`] if it is usable
-/// and has commits.
+/// marker. Leaves a usable database without commits in place. Fails with [`LogError::HasCluster`] if the database is
+/// usable and has commits.
 fn move_unusable_database_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
     let existing = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
-/// Maximum size of the reserve. This is enough to delete several of the largest objects or thousands of small objects
-/// on a full disk, because a delete writes only a few pages to the write-ahead log. Only the deletion of an object with
-/// finalizers writes the object once more.
+/// Maximum size of the reserve in bytes. This is enough to delete several of the largest objects or thousands of small
+/// objects on a full disk, because a delete writes only a few pages to the write-ahead log. Only the deletion of an
+/// object with finalizers writes the object once more.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
 /// The reserve is at most the size of the file system divided by this number.
-const FILE_SYSTEM_DIVISOR: u64 = 16;
+const RESERVE_FILE_SYSTEM_DIVISOR: u64 = 16;
 
 /// Number of bytes by which the reserve is shortened in one step: the size of two of the largest objects.
 const RELEASE_STEP_BYTES: u64 = 3 << 20;
@@ -34,7 +34,6 @@ const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// the database file that are allocated before they are needed.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
-    /// The reserve file.
     file: File,
     /// Target size of the reserve file in bytes.
     bytes: u64,
@@ -56,22 +55,21 @@ impl DiskReserve {
         let file = muster_files::open_private_file(&reserve_path(database))?;
         let held = file.metadata()?.len();
         let found = fstatvfs(&file)?;
-        let bytes =
-            (found.f_blocks.saturating_mul(found.f_frsize) / FILE_SYSTEM_DIVISOR).min(RESERVE_BYTES_MAX);
+        let bytes = (found.f_blocks.saturating_mul(found.f_frsize) / RESERVE_FILE_SYSTEM_DIVISOR)
+            .min(RESERVE_BYTES_MAX);
         let database = OpenOptions::new().write(true).open(database)?;
         let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
         reserve.refill_reserve();
         Ok(reserve)
     }
 
-    /// Returns the target size of the reserve in bytes.
     pub(super) fn target_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the reserve has its target size. If it has not, first tries to refill it, at most once per
-    /// `REFILL_INTERVAL`.
-    pub(super) fn is_full_size(&mut self) -> bool {
+    /// Refills the reserve if it is smaller than its target size, with at most one attempt per `REFILL_INTERVAL`.
+    /// Returns whether the reserve has its target size.
+    pub(super) fn ensure_full_size(&mut self) -> bool {
         if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
             self.tried = Instant::now();
             self.refill_reserve();
@@ -79,7 +77,8 @@ impl DiskReserve {
         self.bytes <= self.held
     }
 
-    /// Shortens the reserve by `RELEASE_STEP_BYTES`. Returns `false` if the reserve is empty.
+    /// Shortens the reserve by `RELEASE_STEP_BYTES`. Returns `false` if the reserve is already empty or cannot be
+    /// shortened.
     pub(super) fn release_piece(&mut self) -> bool {
         if self.held == 0 {
             return false;
@@ -89,7 +88,8 @@ impl DiskReserve {
         self.file.set_len(self.held).is_ok()
     }
 
-    /// Allocates blocks for a database file of `bytes` bytes, without changing the length of the file.
+    /// Allocates blocks for a database file of `bytes` bytes, without changing the length of the file. Does nothing if
+    /// the file system does not support `fallocate`.
     pub(super) fn allocate_database(&mut self, bytes: u64) -> io::Result<()> {
         if bytes <= self.allocated {
             return Ok(());
@@ -116,7 +116,8 @@ impl DiskReserve {
         }
     }
 
-    /// Restores the target size of the reserve if twice the missing space is free on the disk.
+    /// Restores the target size of the reserve if twice the missing space is free on the disk. Ignores errors. If the
+    /// file system does not support `fallocate`, lowers the target size to the current size instead.
     fn refill_reserve(&mut self) {
         let missing = self.bytes.saturating_sub(self.held);
         let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
@@ -152,14 +153,14 @@ mod tests {
             return;
         }
         let len = || std::fs::metadata(dir.path().join("reserve")).unwrap().len();
-        assert!(reserve.is_full_size());
+        assert!(reserve.ensure_full_size());
         assert_eq!(len(), reserve.bytes);
-        assert!(reserve.release_piece() && !reserve.is_full_size());
+        assert!(reserve.release_piece() && !reserve.ensure_full_size());
         assert_eq!(len(), reserve.bytes.saturating_sub(RELEASE_STEP_BYTES));
         while reserve.release_piece() {}
         assert_eq!(len(), 0);
         reserve.tried -= REFILL_INTERVAL;
-        assert!(reserve.is_full_size());
+        assert!(reserve.ensure_full_size());
         assert_eq!(len(), reserve.bytes);
     }
 

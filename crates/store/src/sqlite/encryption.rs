@@ -1,10 +1,10 @@
 //! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they
 //! are read.
 //!
-//! Each value has its own key, which is derived from the key in the key file and a random salt of 96 bits. Its nonce is
-//! another 96 random bits. Two values therefore never share both key and nonce, however many values there are. The
-//! store key and the revision are authenticated data, so that a value cannot be moved to another store key or replaced
-//! by an older version.
+//! Each value has its own key, which is derived from the active key of the key file and a random salt of 96 bits. Its
+//! nonce is another 96 random bits. Two values therefore never share both key and nonce, however many values there are.
+//! The store key and the revision are authenticated data, so that a value cannot be moved to another store key or
+//! replaced by an older version.
 
 use std::fmt;
 use std::io;
@@ -24,11 +24,11 @@ const SECRETS_KEY_PREFIX: &str = "secrets/";
 /// Prefix of an encrypted value. A value that is not encrypted is JSON and begins with a brace.
 pub(super) const ENCRYPTED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
 
-/// Length of an AES-256 key.
+/// Length of an AES-256 key in bytes.
 const KEY_BYTES: usize = 32;
-/// Length of the random salt from which the key of a value is derived.
+/// Length in bytes of the random salt from which the key of a value is derived.
 const SALT_BYTES: usize = 12;
-/// Length of the AES-GCM nonce of a value.
+/// Length of the AES-GCM nonce of a value in bytes.
 const NONCE_BYTES: usize = 12;
 
 /// Maximum number of keys in a key file. Each rotation adds a key, and old keys are kept as long as a backup needs
@@ -71,7 +71,7 @@ pub enum KeyFileError {
     /// The file contains no keys, or too many.
     #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
     Count { path: PathBuf },
-    /// Users other than the owner may read the file.
+    /// The mode of the file gives users other than the owner access.
     #[error("other users may read {}: set its mode to 0600, and rotate the keys if someone may have read it", path.display())]
     Loose { path: PathBuf },
     #[error("the system has no random numbers")]
@@ -79,7 +79,7 @@ pub enum KeyFileError {
 }
 
 impl EncryptionKeys {
-    /// Reads a key file. Fails if users other than its owner may read the file.
+    /// Reads a key file. Fails if the mode of the file gives users other than its owner any access.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         use std::os::unix::fs::MetadataExt as _;
         let failed = |source| KeyFileError::Read { path: path.to_owned(), source };
@@ -113,7 +113,7 @@ impl EncryptionKeys {
 
     /// Generates a key and writes a key file with the new key first and the keys in `kept` after it. The previous
     /// content of the file is not read. Returns the keys of the new file.
-    pub fn add_key_to_file(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
+    pub fn write_file_with_new_key(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;
         let (secret, id) = random.split_at(KEY_BYTES);
@@ -233,7 +233,8 @@ fn authenticated_data(key: &str, revision: Revision) -> Aad<Vec<u8>> {
 }
 
 impl EncryptionKey {
-    /// Derives the encryption key of one value from its salt. Upstream: KMS v2 derives data keys in the same way.
+    /// Derives the encryption key of one value from this key and the salt of the value. Upstream: KMS v2 derives data
+    /// keys in the same way.
     fn derive_value_key(&self, salt: &[u8]) -> LessSafeKey {
         let derived = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),
@@ -253,7 +254,7 @@ mod tests {
     fn a_sealed_value_opens_under_its_own_name_and_revision_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("keys");
-        let keys = EncryptionKeys::add_key_to_file(None, &file).unwrap();
+        let keys = EncryptionKeys::write_file_with_new_key(None, &file).unwrap();
         let (key, value) = ("secrets/default/a", b"{\"data\":{}}");
         let encrypted = keys.encrypt(key, 7, value).unwrap().unwrap();
         assert!(is_encrypted(&encrypted) && !is_encrypted(value));
@@ -280,9 +281,9 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("keys");
-        let old = EncryptionKeys::add_key_to_file(None, &file).unwrap();
+        let old = EncryptionKeys::write_file_with_new_key(None, &file).unwrap();
         let encrypted = old.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
-        let new = EncryptionKeys::add_key_to_file(Some(&old), &file).unwrap();
+        let new = EncryptionKeys::write_file_with_new_key(Some(&old), &file).unwrap();
         assert_ne!(new.active_key_id(), old.active_key_id());
         assert_eq!(new.decrypt("secrets/a/b", 1, &encrypted), Ok(Some(b"x".to_vec())));
         let theirs = new.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();

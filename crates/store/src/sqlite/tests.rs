@@ -681,7 +681,7 @@ fn read_all(dir: &TestDir, keys: Option<&EncryptionKeys>) -> Result<Everything, 
 #[test]
 fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
     let dir = TestDir::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let keys = EncryptionKeys::write_file_with_new_key(None, &dir.file("keys")).unwrap();
     let told = with_secrets(&dir, Some(&keys));
     assert!(!is_found(&dir, "hunter", ""), "no Secret is in clear text");
     assert!(is_found(&dir, "in clear text", ""), "other objects are");
@@ -689,7 +689,7 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
 
     let refused = read_all(&dir, None).unwrap_err();
     assert_eq!(refused, LogError::NoKey { path: dir.file("a"), id: keys.active_key_id().to_owned() });
-    let others = EncryptionKeys::add_key_to_file(None, &dir.file("others")).unwrap();
+    let others = EncryptionKeys::write_file_with_new_key(None, &dir.file("others")).unwrap();
     assert_eq!(read_all(&dir, Some(&others)).unwrap_err(), refused);
 
     // A backup needs no key; a restore does.
@@ -707,7 +707,7 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
 #[test]
 fn a_sealed_secret_cannot_replace_another() {
     let dir = TestDir::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let keys = EncryptionKeys::write_file_with_new_key(None, &dir.file("keys")).unwrap();
     with_secrets(&dir, Some(&keys));
     let file = Connection::open(dir.file("a")).unwrap();
     let value = |at: i64| {
@@ -738,7 +738,7 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     assert!(is_found(&dir, "hunter", ""));
     let uid = |dir: &TestDir| Sqlite::open_existing(dir.file("a")).unwrap().cluster_uid().unwrap();
     let before = uid(&dir);
-    let first = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let first = EncryptionKeys::write_file_with_new_key(None, &dir.file("keys")).unwrap();
     let change = |read: Option<&EncryptionKeys>, write: Option<&EncryptionKeys>| {
         reencrypt_secrets(&dir.file("a"), &directory(&dir), read, write).unwrap()
     };
@@ -746,7 +746,7 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     assert!(!is_found(&dir, "hunter", ""), "no row, page or log has clear text");
     assert_eq!(read_all(&dir, Some(&first)).unwrap(), told);
 
-    let both = EncryptionKeys::add_key_to_file(Some(&first), &dir.file("keys")).unwrap();
+    let both = EncryptionKeys::write_file_with_new_key(Some(&first), &dir.file("keys")).unwrap();
     change(Some(&both), Some(&both));
     assert_eq!(read_all(&dir, Some(&both)).unwrap(), told);
     assert!(matches!(read_all(&dir, Some(&first)), Err(LogError::NoKey { .. })));
@@ -763,7 +763,7 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
 fn with_keys_secrets_in_clear_text_are_read_and_counted() {
     let dir = TestDir::new();
     let told = with_secrets(&dir, None);
-    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let keys = EncryptionKeys::write_file_with_new_key(None, &dir.file("keys")).unwrap();
     let opened = Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), Some(&keys)).unwrap();
     assert_eq!(opened.clear_secrets, 31, "30 writes, and the last value of a deleted Secret");
     assert_eq!(
@@ -778,7 +778,7 @@ fn with_keys_secrets_in_clear_text_are_read_and_counted() {
 #[test]
 fn a_secret_in_clear_text_is_counted_whatever_its_first_byte() {
     let dir = TestDir::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let keys = EncryptionKeys::write_file_with_new_key(None, &dir.file("keys")).unwrap();
     with_secrets(&dir, Some(&keys));
     let count =
         || Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), Some(&keys)).unwrap().clear_secrets;

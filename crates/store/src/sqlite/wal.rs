@@ -13,15 +13,15 @@ const WAL_MAGIC_LITTLE_ENDIAN: u32 = 0x377f_0682;
 /// Magic number in the header of a write-ahead log whose checksums are big-endian.
 const WAL_MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 
-/// Length of the header of the write-ahead log.
+/// Length of the header of the write-ahead log in bytes.
 const WAL_HEADER_BYTES: usize = 32;
-/// Length of the header of each frame. The content of one database page follows.
+/// Length of the header of each frame in bytes. The content of one database page follows.
 const FRAME_HEADER_BYTES: usize = 24;
 
 /// Largest page size of SQLite in bytes.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// Whether the write-ahead log contains synced transactions that can no longer be read.
+/// Whether the write-ahead log contains synced transactions that can no longer be read. A missing log is not damaged.
 ///
 /// A transaction begins only after the previous one is synced. If two or more transactions end at or after a frame with
 /// a wrong checksum, the first of them was synced, so the log is damaged. Damage to the last transaction cannot be
@@ -69,7 +69,8 @@ struct WalChecksum {
 }
 
 impl WalChecksum {
-    /// Starts the running checksum with the header. Returns `None` if the checksum in the header differs.
+    /// Starts the running checksum with the header. Returns `None` if the header has no known magic number, or if its
+    /// checksum is wrong.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
         let is_big = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,

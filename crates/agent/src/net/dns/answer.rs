@@ -93,7 +93,7 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
 
 /// Builds the SERVFAIL response that is sent if no upstream resolver responds. Returns `None` if the request cannot be
 /// parsed.
-pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn servfail_response(request: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_vec(request).ok()?;
     let mut response = new_response(&message);
     response.metadata.response_code = ResponseCode::ServFail;
@@ -101,8 +101,8 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl PartialResponse {
-    /// Adds the records of `rest`, the response of an upstream resolver, and encodes the response. If `rest` is `None`
-    /// because no resolver responded, the response is SERVFAIL.
+    /// Adds the records of `rest`, the response of an upstream resolver, and encodes the response. If no resolver
+    /// responded (`None`), or `rest` does not match the query, the response is SERVFAIL.
     pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, query } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
@@ -259,8 +259,8 @@ fn absolute_name(name: &str) -> Option<Name> {
     Some(name)
 }
 
-/// Encodes the response in at most `max` bytes. A larger response is truncated and has the TC bit set, so that
-/// clients retry over TCP.
+/// Encodes the response in at most `max` bytes. A larger response first loses its additional records. If it is still
+/// too large, it is truncated and has the TC bit set, so that clients retry over TCP.
 fn encode_with_limit(mut response: Message, max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();

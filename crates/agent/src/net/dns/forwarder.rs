@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::address_limits::AddressLimits;
 
-/// Maximum number of forwarded queries in flight. Further queries are refused.
+/// Maximum number of forwarded queries in flight. Further queries are not forwarded, and get the response SERVFAIL.
 const QUERIES_MAX: usize = 256;
 
 /// Maximum number of forwarded queries in flight from one client, so that one pod cannot exhaust [`QUERIES_MAX`].
@@ -60,8 +60,8 @@ impl Forwarder {
     }
 
     /// Forwards a request to one resolver after the other until a response is conclusive: not SERVFAIL, NOTIMP or
-    /// REFUSED. Returns this response, or else the last response. Returns `None` if no resolver responded or if too
-    /// many queries are in flight.
+    /// REFUSED. Returns the conclusive response, or else the last response. Returns `None` if no resolver responded or
+    /// if too many queries are in flight.
     pub(super) async fn forward(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _client_permit = self.queries_by_client.acquire(client)?;
         let _permit = self.queries.try_acquire().ok()?;

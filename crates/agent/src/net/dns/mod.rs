@@ -101,7 +101,7 @@ impl DnsServer {
             DnsAction::Respond(answer) => Some(answer),
             DnsAction::Forward => match self.forwarder.forward(client, request, is_udp).await {
                 Some(answer) => Some(answer),
-                None => answer::server_failure(request),
+                None => answer::servfail_response(request),
             },
             DnsAction::CompleteAlias(half) => {
                 let rest = self.forwarder.resolve(client, &half.query).await;

@@ -17,19 +17,18 @@ use crate::node::Node;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Name of the resource `ephemeral-storage`.
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// Minimum interval between two measurements of a pod's disk usage, as a multiple of the time that a measurement takes.
 /// With 100, measuring takes at most 1 % of a core for each pod.
 const INTERVAL_FACTOR_MIN: u32 = 100;
 
-/// Checks the disk usage of pods against their ephemeral storage limits. Has the time of each pod's next measurement,
-/// by pod UID.
+/// Checks the disk usage of pods against their ephemeral storage limits. The map has the time of each pod's next
+/// measurement, by pod UID.
 #[derive(Debug, Default)]
-pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
+pub(super) struct StorageLimitChecker(BTreeMap<String, Instant>);
 
-impl StorageLimitChecks {
+impl StorageLimitChecker {
     /// Measures the pods whose next measurement is due, and returns those that exceed a limit, each with the limit and
     /// the eviction message. Pods without limits are not measured. `every` is the minimum interval between two
     /// measurements of a pod.
@@ -99,8 +98,8 @@ fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     (storage != PodStorage::default()).then_some(storage)
 }
 
-/// Measures a pod's disk usage, and writes it to `storage`. The usage includes the pod's directory, its logs, and the
-/// writable layers of its containers.
+/// Measures a pod's disk usage, and writes it to `storage`. The usage of the pod includes its directory, its logs, and
+/// the writable layers of its containers. If only volumes of the pod have limits, only the volumes are measured.
 async fn measure_storage<R: Runtime>(
     node: &Node<R>,
     pod: &core::Pod,
@@ -109,7 +108,7 @@ async fn measure_storage<R: Runtime>(
     let (uid, name, namespace) =
         (pod.uid().unwrap_or_default(), pod.name_any(), pod.namespace().unwrap_or_default());
     for volume in &mut storage.volumes {
-        if let Some(dir) = node.volumes.empty_dir(&uid, &volume.name) {
+        if let Some(dir) = node.volumes.empty_dir_path(&uid, &volume.name) {
             volume.used = saturating_i64(stats::disk_usage(dir).await.0);
         }
     }

@@ -23,7 +23,7 @@ use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::static_pod;
 use tokio::time::{Instant, sleep};
 
-use super::ephemeral_storage::StorageLimitChecks;
+use super::ephemeral_storage::StorageLimitChecker;
 use super::measure::{self, FilesystemUsage};
 use super::stats::{ContainerStats, PodStats};
 use super::{log_rotation, node_reference};
@@ -32,8 +32,8 @@ use crate::node::{Node, cgroup};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Interval of image garbage collection.
-const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum interval of image garbage collection. The interval is shorter if six check intervals are shorter.
+const IMAGE_GC_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum time that the eviction manager waits for an evicted pod to terminate, before it evicts another pod.
 /// Upstream: `podCleanupTimeout`.
@@ -41,33 +41,36 @@ const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which the eviction manager checks whether an evicted pod has terminated.
 const POD_CLEANUP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the eviction manager and never returns. It does not need the API server.
+/// Runs the eviction manager and never returns. It needs the API server only for the first list of the node's pods,
+/// before which it evicts no pod.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     EvictionManager { node }.run().await;
 }
 
-/// Evicts pods, removes images and rotates logs of a node.
+/// Reports the pressure conditions of a node, evicts its pods, removes unused images and rotates logs.
 struct EvictionManager<'a, R> {
     node: &'a Node<R>,
 }
 
 impl<R: Runtime> EvictionManager<'_, R> {
-    /// Checks thresholds, images and logs at intervals of `EvictionAndGcConfig::check_interval`. Never returns.
+    /// Checks eviction thresholds, the limits of pods, and logs at intervals of `EvictionAndGcConfig::check_interval`,
+    /// and images at longer intervals. Never returns.
     async fn run(&self) {
         let config = &self.node.config.eviction_and_gc;
         let mut watcher =
             ThresholdMonitor::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
         let mut garbage = ImageGc::default();
-        let mut limit_checks = StorageLimitChecks::default();
+        let mut limit_checks = StorageLimitChecker::default();
         // The image filesystem is unknown until the runtime reports it.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
         loop {
-            if collected.is_none_or(|it| IMAGE_GC_INTERVAL.min(config.check_interval * 6) <= it.elapsed()) {
+            if collected.is_none_or(|it| IMAGE_GC_INTERVAL_MAX.min(config.check_interval * 6) <= it.elapsed())
+            {
                 collected = Some(Instant::now());
                 images = self.image_dir().await.or(images);
                 if let Some(images) = &images {
-                    self.collect_images(&mut garbage, ImageGcGoal::LowerDiskUsage(images)).await;
+                    self.remove_unused_images(&mut garbage, ImageGcGoal::LowerDiskUsage(images)).await;
                 }
             }
             if images.is_none() {
@@ -95,7 +98,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Measures all eviction signals. `images` is the directory of the image filesystem.
-    fn measure_signals(&self, images: Option<&Path>) -> eviction::Measures {
+    fn measure_signals(&self, images: Option<&Path>) -> eviction::SignalObservations {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
 
@@ -115,13 +118,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static and critical pods
-    /// are not evicted. Returns whether a pod was evicted.
-    async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
+    /// are not evicted. Waits for the evicted pods to terminate. Returns whether a pod was evicted.
+    async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecker) -> bool {
         let Some(pods) = self.active_pods() else { return false };
         let is_evictable = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
             it.metadata.deletion_timestamp.is_none()
-                && !static_pod::is_static(it.annotations())
+                && !static_pod::is_static_or_mirror(it.annotations())
                 && priority < SYSTEM_CRITICAL_PRIORITY
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| is_evictable(it)).collect();
@@ -160,7 +163,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             KubeEvent::warning("EvictionThresholdMet", message),
         );
         if resource.is_on_disk() {
-            self.collect_images(garbage, ImageGcGoal::RemoveAllUnused).await;
+            self.remove_unused_images(garbage, ImageGcGoal::RemoveAllUnused).await;
             let mut again = watcher.clone();
             if again.observe(&self.measure_signals(images), now()).1.is_none() {
                 tracing::info!(
@@ -195,7 +198,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
-        let grace = crossed.grace(own, self.node.config.eviction_and_gc.eviction_grace_max);
+        let grace = crossed.pod_grace_period(own, self.node.config.eviction_and_gc.eviction_grace_max);
         self.evict_pod(object, crossed.signal.name(), &message, grace, true);
         self.wait_until_terminated(&pod.uid).await;
     }
@@ -226,7 +229,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         });
     }
 
-    /// Waits until the pod with this UID has terminated, at most [`POD_CLEANUP_TIMEOUT`].
+    /// Waits until the pod with this UID has no ready sandbox, at most [`POD_CLEANUP_TIMEOUT`].
     async fn wait_until_terminated(&self, uid: &str) {
         let since = Instant::now();
         while since.elapsed() < POD_CLEANUP_TIMEOUT {
@@ -241,8 +244,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Removes unused images until the goal is reached.
-    async fn collect_images(&self, garbage: &mut ImageGc, goal: ImageGcGoal<'_>) {
+    /// Removes unused images until the goal is reached. Does nothing if the runtime does not respond.
+    async fn remove_unused_images(&self, garbage: &mut ImageGc, goal: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
         else {
@@ -282,7 +285,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             }
             ImageGcGoal::LowerDiskUsage(dir) => match FilesystemUsage::read(dir) {
                 Ok(FilesystemUsage { bytes, used: used_bytes, .. }) => {
-                    let disk = image_gc::Disk { bytes, used: used_bytes };
+                    let disk = image_gc::ImageFilesystem { bytes, used: used_bytes };
                     garbage.images_to_delete(&images, &used, disk, limits, at)
                 }
                 Err(_) => Vec::new(),
@@ -378,7 +381,7 @@ fn eviction_candidate(
     EvictionCandidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
-        is_static: static_pod::is_static(pod.annotations()),
+        is_static: static_pod::is_static_or_mirror(pod.annotations()),
         is_daemon: pod
             .owner_references()
             .iter()

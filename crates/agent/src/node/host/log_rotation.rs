@@ -16,8 +16,9 @@ use crate::runtime::{Runtime, label, v1};
 /// Format of the timestamp that is appended to the name of a rotated log.
 const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 
-/// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files per log. `dir` has one
-/// directory for each pod, and in it one directory for each container.
+/// Rotates the logs of running containers that are larger than `bytes_max`. Keeps at most `files_max` files per log,
+/// including the current file, but at least two. `dir` has one directory for each pod, and in it one directory for each
+/// container.
 pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
     let large =
@@ -63,8 +64,7 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
 #[derive(Debug, PartialEq, Eq)]
 struct ContainerLogFile {
     path: PathBuf,
-    /// UID of the pod.
-    uid: String,
+    pod_uid: String,
     /// Name of the container in the pod spec.
     container: String,
     /// Number of earlier instances of the container.
@@ -74,11 +74,11 @@ struct ContainerLogFile {
 /// Whether the container is running and writes to this log file.
 fn writes_log(container: &v1::Container, log: &ContainerLogFile) -> bool {
     container.state == v1::ContainerState::ContainerRunning as i32
-        && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
+        && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.pod_uid)
         && container.metadata.as_ref().is_some_and(|it| it.name == log.container && it.attempt == log.attempt)
 }
 
-/// Finds the logs below `dir` that are larger than `bytes_max`. Symbolic links are not followed.
+/// Finds the current logs below `dir` that are larger than `bytes_max`. Symbolic links are not followed.
 fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     let dirs = |dir: &Path| {
         let is_dir = |it: &fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
@@ -96,7 +96,7 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
                 if found.is_file() && bytes_max < found.len() {
                     large.push(ContainerLogFile {
                         path: log.path(),
-                        uid: uid.to_owned(),
+                        pod_uid: uid.to_owned(),
                         container: container.file_name().to_string_lossy().into_owned(),
                         attempt,
                     });
@@ -238,7 +238,7 @@ mod tests {
         fs::write(dir.path().join("a file"), "not ours").unwrap();
         symlink(log("default_a_uid-1"), dir.path().join("default_b_uid-2/main/1.log")).unwrap();
         assert_eq!(find_large_logs(dir.path(), 10), []);
-        let mut large: Vec<_> = find_large_logs(dir.path(), 5).into_iter().map(|it| it.uid).collect();
+        let mut large: Vec<_> = find_large_logs(dir.path(), 5).into_iter().map(|it| it.pod_uid).collect();
         large.sort();
         assert_eq!(large, ["uid-1", "uid-2"]);
     }

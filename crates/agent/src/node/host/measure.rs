@@ -7,12 +7,13 @@ use std::path::Path;
 
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
-use muster_engine::kubelet::eviction::{Measure, Measures, Signal};
+use muster_engine::kubelet::eviction::{Signal, SignalObservation, SignalObservations};
 use muster_engine::kubelet::node_status::NodeSystemInfo;
 
 use super::stats::InterfaceStats;
 
-/// Reads `nodeInfo` of the Node's status: properties of the machine that do not change while it runs.
+/// Reads `nodeInfo` of the Node's status: properties of the machine that do not change while it runs. The caller fills
+/// in the name and version of the runtime.
 pub(super) fn read_node_info() -> NodeSystemInfo {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -42,7 +43,7 @@ fn os_image(os_release: &str) -> String {
 }
 
 /// Returns the capacity of the node: CPU, memory, ephemeral storage, huge pages and pods. `root` is the node's root
-/// directory, whose filesystem is measured.
+/// directory, whose filesystem is measured. Memory or storage that cannot be measured is omitted.
 pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     let mut all = ResourceQuantities::from([
         ("cpu".to_owned(), Quantity::from_units(cpu_count())),
@@ -165,8 +166,8 @@ impl FilesystemUsage {
     }
 }
 
-/// Returns the maximum number of processes of the machine, and the current number. Returns `None` if they cannot be
-/// read.
+/// Returns the maximum number of processes and threads of the machine, and the current number. Returns `None` if the
+/// numbers cannot be read.
 pub(super) fn process_counts() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
@@ -200,8 +201,8 @@ pub(super) fn boot_time_s() -> Option<i64> {
 }
 
 /// Returns the counters of the network interfaces in the node's network namespace. The first element is the interface
-/// of the default route. The second element has all interfaces except loopback. Returns `None` if the counters cannot
-/// be read.
+/// of the default route, or the first interface if there is no default route. The second element has all interfaces
+/// except loopback. Returns `None` if the counters cannot be read, or if loopback is the only interface.
 pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -234,10 +235,13 @@ fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
 
 /// Measures all eviction signals, and omits those that cannot be read. `root` is the node's root directory, and
 /// `images` the directory of the image filesystem.
-pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> Measures {
-    let mut all = Measures::new();
+pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> SignalObservations {
+    let mut all = SignalObservations::new();
     if let Ok(memory) = MachineMemory::read() {
-        all.insert(Signal::MemoryAvailable, Measure { available: memory.available, capacity: memory.total });
+        all.insert(
+            Signal::MemoryAvailable,
+            SignalObservation { available: memory.available, capacity: memory.total },
+        );
     }
     let disks = [
         (Some(root), Signal::NodefsAvailable, Signal::NodefsInodesFree),
@@ -245,13 +249,13 @@ pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> Measures {
     ];
     for (path, bytes, inodes) in disks {
         let Some(Ok(disk)) = path.map(FilesystemUsage::read) else { continue };
-        all.insert(bytes, Measure { available: disk.available, capacity: disk.bytes });
+        all.insert(bytes, SignalObservation { available: disk.available, capacity: disk.bytes });
         if disk.inodes != 0 {
-            all.insert(inodes, Measure { available: disk.inodes_free, capacity: disk.inodes });
+            all.insert(inodes, SignalObservation { available: disk.inodes_free, capacity: disk.inodes });
         }
     }
     if let Some((max, running)) = process_counts() {
-        all.insert(Signal::PidAvailable, Measure { available: max - running, capacity: max });
+        all.insert(Signal::PidAvailable, SignalObservation { available: max - running, capacity: max });
     }
     all
 }

@@ -47,8 +47,9 @@ fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> Resourc
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let threshold =
-            Quantity::from_bytes(config.eviction_and_gc.eviction_thresholds.reserved(signal, capacity));
+        let threshold = Quantity::from_bytes(
+            config.eviction_and_gc.eviction_thresholds.reserved_amount(signal, capacity),
+        );
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(threshold);
     }

@@ -139,7 +139,7 @@ struct NodeStatusManager<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
     node: &'a Node<R>,
-    /// `nodeInfo` of the Node's status.
+    /// `nodeInfo` of the Node's status, without the name and version of the runtime.
     info: NodeSystemInfo,
     /// Capacity at the start of the agent. Later measurements are not used, because the reported size of a filesystem
     /// fluctuates.
@@ -162,7 +162,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             match self.try_register(&object).await {
                 Ok(own) => {
                     tracing::info!(node = self.node.config.name, "registered the node");
-                    self.update_node(own);
+                    self.store_node(own);
                     self.record_events(vec![KubeEvent::normal("Starting", "Starting kubelet.".to_owned())]);
                     self.record_events(events);
                     return;
@@ -178,7 +178,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Creates the Node, or updates an existing Node. `object` is the Node to create.
+    /// Creates the Node `object`. If the Node exists, only updates its default labels. Returns the Node on the API
+    /// server.
     async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
         let name = &self.node.config.name;
         let node: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
@@ -199,15 +200,13 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Watches the node's own Node object on the API server. Never returns.
+    /// Watches the node's own Node object on the API server, and stores it in [`NodeState`]. Never returns.
     async fn watch_own_node(&self) {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
         loop {
             match events.try_next().await {
-                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => {
-                    self.update_node(own)
-                }
+                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.store_node(own),
                 Ok(Some(watcher::Event::Delete(_))) => {
                     tracing::warn!(
                         node = self.node.config.name,
@@ -227,8 +226,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 
     /// Stores the Node object in [`NodeState`], unless it is older than the stored object. A watch event may arrive
-    /// after the response to a later write.
-    fn update_node(&self, own: core::Node) {
+    /// after the response to a later write. Records an Event if the Node was cordoned or uncordoned.
+    fn store_node(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
         let is_cordoned = |it: &core::Node| it.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or(false);
@@ -241,7 +240,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 cordon_event =
                     before.and_then(|before| node_status::schedulable_event(name, before, is_cordoned(&own)));
                 let facts = serde_json::to_vec(&own).ok();
-                let facts = facts.and_then(|it| scheduler::node(&it, &mut Interner::default()).ok());
+                let facts = facts.and_then(|it| scheduler::decode_node(&it, &mut Interner::default()).ok());
                 self.node.state.scheduler_node.send_replace(facts.map(Arc::new));
                 *it = Some(Arc::new(own));
             }
@@ -250,7 +249,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         self.record_events(cordon_event.into_iter().collect());
     }
 
-    /// Renews the lease periodically, while the Node exists.
+    /// Renews the Lease periodically while the Node exists. Never returns.
     async fn renew_lease_loop(&self) {
         let mut own = self.node.state.watch_node();
         let mut retry = FailureBackoff::default();
@@ -291,7 +290,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Reports the node's status immediately after a change, and otherwise periodically.
+    /// Reports the node's status immediately after a change, and otherwise periodically. Never returns.
     async fn report_loop(&self) {
         let mut own = self.node.state.watch_node();
         let mut pressures = self.node.state.watch_pressures();
@@ -307,7 +306,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             let current = own.borrow().clone();
             if let Some(current) = current {
                 let current = serde_json::to_value(&current.status).unwrap_or_default();
-                let (status, events) = node_status::status(&node, &current, now());
+                let (status, events) = node_status::status_patch(&node, &current, now());
                 let is_due = reported.is_none_or(|it| REPORT_INTERVAL <= it.elapsed());
                 if is_due || node_status::has_changed(&status, &current) {
                     let patch = Patch::Strategic(json!({"status": status}));
@@ -317,7 +316,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         Ok(own) => {
                             reported = Some(Instant::now());
                             retry = FailureBackoff::default();
-                            self.update_node(own);
+                            self.store_node(own);
                             self.record_events(events);
                         }
                         Err(error) => {
@@ -358,7 +357,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         .map(|it| format!("container runtime network not ready: {it}")),
                 );
                 handlers = status.handlers.unwrap_or_default();
-                images.refresh_images(&*self.node.runtime).await;
+                images.refresh(&*self.node.runtime).await;
             }
             Err(error) => {
                 tracing::debug!(node = config.name, %error, "the runtime does not respond");
@@ -404,20 +403,21 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 }
 
-/// Cached list of images, and cached name and version of the runtime.
+/// Cached list of the runtime's images, and cached name and version of the runtime.
 #[derive(Default)]
 struct ImageListCache {
     /// When the images were last listed, or `None` if they were never listed.
     listed: Option<Instant>,
     /// The images, in the form of the Node's status.
     all: Vec<ContainerImage>,
-    /// Name and version of the runtime, for example `containerd://1.6.20`.
+    /// Name and version of the runtime, for example `containerd://1.6.20`. Empty while they are unknown.
     runtime: String,
 }
 
 impl ImageListCache {
-    /// Lists the images if the list is older than [`IMAGE_LIST_INTERVAL`].
-    async fn refresh_images<R: Runtime>(&mut self, runtime: &R) {
+    /// Lists the images if the list is older than [`IMAGE_LIST_INTERVAL`], and reads the name and version of the
+    /// runtime if they are unknown.
+    async fn refresh<R: Runtime>(&mut self, runtime: &R) {
         if self.runtime.is_empty()
             && let Ok(version) = runtime.version().await
         {
@@ -487,7 +487,7 @@ mod tests {
         let path = dir.path().join("silent.sock");
         // It accepts connections and does not respond.
         let silent = tokio::net::UnixListener::bind(&path).unwrap();
-        let runtime = crate::runtime::Cri::connect(&path);
+        let runtime = crate::runtime::CriClient::connect_lazy(&path);
         let said = runtime_status(&runtime, Duration::from_millis(10)).await;
         drop(silent);
         assert_eq!(said, Err("no status within 0 s".to_owned()));

@@ -38,14 +38,14 @@ impl Default for ShutdownGrace {
 }
 
 impl ShutdownGrace {
-    /// Returns the maximum time until all pods are terminated.
+    /// Returns the maximum duration of [`terminate_pods`].
     pub fn total_max(self) -> Duration {
         self.pods + self.critical_pods + KILL_MARGIN * 2
     }
 }
 
-/// Terminates the node's pods, critical pods last, and runs their preStop hooks. Each pod gets its own grace period,
-/// limited by `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
+/// Begins the stop of the node, and terminates the node's pods, critical pods last, with their preStop hooks. Each pod
+/// gets its own grace period, limited by `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.state.begin_node_stop(how);
@@ -75,7 +75,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
         });
     }
     let until = Instant::now() + grace + KILL_MARGIN;
-    while !pods.iter().all(|it| is_terminated(&it.snapshot())) && Instant::now() < until {
+    while !pods.iter().all(|it| is_termination_complete(&it.snapshot())) && Instant::now() < until {
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -85,8 +85,8 @@ fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 
-/// Whether the pod has terminated, and its termination was reported.
-fn is_terminated(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
+/// Whether the pod has terminated, and its termination was reported or need not be because the pod is deleted.
+fn is_termination_complete(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
     let is_reported = status["reason"] == TERMINATED_REASON || status["phase"] == "Succeeded";
     *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())
 }

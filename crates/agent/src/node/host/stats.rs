@@ -28,7 +28,8 @@ const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
 /// Time between two CPU samples if no recent sample exists.
 const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of files that are counted in a directory tree. For a tree with more files, the result is too low.
+/// Maximum number of files and directories that are counted in a directory tree. For a larger tree, the result is too
+/// low.
 const FILES_COUNTED_MAX: usize = 100_000;
 
 /// Resource usage of the node and its pods. Upstream: `stats.Summary`.
@@ -237,7 +238,7 @@ impl<R: Runtime> StatsProvider<R> {
         Ok(summary)
     }
 
-    /// Measures a new summary. `before` are the CPU samples of the previous summary.
+    /// Measures a new summary. `before` has the CPU samples of the previous summary.
     async fn collect_summary(
         &self,
         before: HashMap<String, (i64, u64)>,
@@ -349,8 +350,8 @@ struct StatsCollector {
 
 impl StatsCollector {
     /// Records a new CPU sample, and returns the CPU stats. `at` is the time of the new sample, and `since` is the
-    /// start of the container, both in nanoseconds. The CPU rate is the average since the previous sample. If there is
-    /// no previous sample, it is the average since the start.
+    /// start of the container or sandbox, both in nanoseconds. The CPU rate is the average since the previous sample.
+    /// If there is no previous sample, it is the average since the start.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
@@ -365,7 +366,8 @@ impl StatsCollector {
         }
     }
 
-    /// Converts the memory usage from CRI. A missing value counts as zero.
+    /// Converts the memory usage from CRI. A missing value counts as zero, except that the available memory is then
+    /// `None`.
     fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
@@ -410,8 +412,8 @@ impl StatsCollector {
         }
     }
 
-    /// Returns the stats of a container. `logs` is the disk usage of its logs, `images` the image filesystem, and `own`
-    /// the filesystem of the node's root directory.
+    /// Returns the stats of a container. `started` is its creation time in nanoseconds, `logs` the disk usage of its
+    /// logs in bytes and inodes, `images` the image filesystem, and `own` the filesystem of the node's root directory.
     fn container_stats(
         &mut self,
         stats: v1::ContainerStats,
@@ -435,8 +437,9 @@ impl StatsCollector {
         }
     }
 
-    /// Returns the stats of a pod. `volumes` is the disk usage of the pod's directory, and `own` the filesystem of the
-    /// node's root directory.
+    /// Returns the stats of a pod. Without pod stats of the runtime (`linux`), CPU and memory are the sums over the
+    /// containers. `created` is the creation time of the sandbox in nanoseconds, `volumes` the disk usage of the pod's
+    /// directory in bytes and inodes, and `own` the filesystem of the node's root directory.
     #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
     fn pod_stats(
         &mut self,
@@ -508,7 +511,7 @@ pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
 
-/// Returns the disk usage of a directory tree in bytes and inodes. Blocks the thread.
+/// Returns the disk usage of a directory tree in bytes and inodes, as [`disk_usage`] does. Blocks the thread.
 fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(dir) = dir.canonicalize() else { return (0, 0) };

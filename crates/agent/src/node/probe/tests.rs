@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::*;
-use crate::runtime::Cri;
+use crate::runtime::CriClient;
 
 /// Responds to a probe depending on its path.
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -114,7 +114,7 @@ async fn a_container_is_asked() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap().port()
     };
-    let runtime = Cri::connect("/nowhere/runtime.sock".as_ref());
+    let runtime = CriClient::connect_lazy("/nowhere/runtime.sock".as_ref());
     let ports = json!([{"name": "web", "containerPort": http}]);
     let container: Container = serde_json::from_value(json!({"name": "c", "ports": ports})).unwrap();
     let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
@@ -189,7 +189,7 @@ async fn a_container_is_asked() {
 #[tokio::test]
 async fn a_hook_is_called() {
     let http = serve(Kind::Http).await;
-    let runtime = Cri::connect("/nowhere/runtime.sock".as_ref());
+    let runtime = CriClient::connect_lazy("/nowhere/runtime.sock".as_ref());
     let container: Container = serde_json::from_value(json!({"name": "c"})).unwrap();
     let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
     let hooks = [

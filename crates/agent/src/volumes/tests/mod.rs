@@ -22,15 +22,15 @@ use muster_api::resources::ResourceQuantities;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Volumes, mount_table};
+use super::{VolumeManager, mount_table};
 use crate::config::{Config, example};
-use crate::references::References;
+use crate::references::ReferenceClient;
 
 /// A node's directory, and an API server that knows these objects, by their paths.
 struct Bed {
     _dir: TempDir,
     root: PathBuf,
-    volumes: Volumes,
+    volumes: VolumeManager,
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     tokens: Arc<AtomicU32>,
 }
@@ -77,7 +77,7 @@ impl Bed {
             ..example()
         };
         fs::create_dir_all(config.root_dir.join("pods")).unwrap();
-        let volumes = Volumes::new(Arc::new(config), References::new(client));
+        let volumes = VolumeManager::new(Arc::new(config), ReferenceClient::new(client));
         Self { _dir: dir, root, volumes, objects, tokens }
     }
 

@@ -118,8 +118,8 @@ async fn files_of_every_kind() {
     assert_eq!(before, tree(&bed.pod_dir()));
     assert_eq!((link, 1), (fs::read_link(&data).unwrap(), bed.tokens.load(Ordering::Relaxed)));
 
-    bed.volumes.clean_up("u1").await.unwrap();
-    bed.volumes.clean_up("u1").await.unwrap();
+    bed.volumes.clean_up_pod("u1").await.unwrap();
+    bed.volumes.clean_up_pod("u1").await.unwrap();
     assert_eq!(tree(&bed.root.join("node")), "d755 0:0 pods");
 }
 
@@ -217,7 +217,7 @@ async fn what_cannot_change_is_settled() {
         named["name"] = "v".into();
         let pod = pod(json!({"containers": [{"name": "c"}], "volumes": [named]}));
         writeln!(told, "{what}: {}", bed.prepare(&pod).await).unwrap();
-        bed.volumes.clean_up("u1").await.unwrap();
+        bed.volumes.clean_up_pod("u1").await.unwrap();
     }
     check(
         &told,
@@ -291,7 +291,7 @@ async fn what_cannot_be_made_says_why() {
         writeln!(told, "{}", bed.prepare(&pod).await).unwrap();
     }
     for uid in ["..", "a/b", "../..", "", "/"] {
-        writeln!(told, "{uid:?}: {:?}", bed.volumes.clean_up(uid).await.map_err(|it| it.to_string()))
+        writeln!(told, "{uid:?}: {:?}", bed.volumes.clean_up_pod(uid).await.map_err(|it| it.to_string()))
             .unwrap();
     }
     check(

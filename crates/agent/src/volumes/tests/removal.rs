@@ -34,7 +34,7 @@ async fn what_is_left_is_deleted_and_nothing_beside_it() {
     }
     fs::write(dir.join(".deep-1"), "in the way").unwrap();
 
-    bed.volumes.clean_up("u1").await.unwrap();
+    bed.volumes.clean_up_pod("u1").await.unwrap();
     assert_eq!(tree(&bed.root.join("node")), "d755 0:0 pods");
     check(
         &tree(&outside),

@@ -60,9 +60,9 @@ pub struct DurationBounds {
     pub max: &'static str,
 }
 
-/// Bounds of a duration that may be zero.
-pub const ANY_DURATION: DurationBounds = DurationBounds { min: ("0s", true), max: "720h" };
-/// Bounds of a duration that must not be zero.
+/// Bounds of a duration that may be zero and is at most 30 days.
+pub const NON_NEGATIVE_DURATION: DurationBounds = DurationBounds { min: ("0s", true), max: "720h" };
+/// Bounds of a duration that must not be zero and is at most 30 days.
 pub const POSITIVE_DURATION: DurationBounds = DurationBounds { min: ("0s", false), max: "720h" };
 /// Bounds of `interval` of a check.
 pub const CHECK_INTERVAL_BOUNDS: DurationBounds = DurationBounds { min: ("5s", true), max: "1h" };
@@ -315,8 +315,8 @@ impl FieldValidator {
     }
 
     /// Checks that no item of the field `name` has the same key as an earlier item. `keys` are the keys of the items.
-    /// The path of an error is that of the item's field `key_field`, or that of the item itself if `key_field` is
-    /// `None`.
+    /// Empty keys are ignored. The path of an error is that of the item's field `key_field`, or that of the item itself
+    /// if `key_field` is `None`.
     fn check_unique<'a>(&mut self, name: &str, key_field: Option<&str>, keys: impl Iterator<Item = &'a str>) {
         let mut seen: Vec<&str> = Vec::new();
         for (index, key) in keys.enumerate() {

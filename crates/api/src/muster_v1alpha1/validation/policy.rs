@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use super::daemon_rollout::check_conditions;
 use super::{
-    ANY_DURATION, CHECK_INTERVAL_BOUNDS, CHECKS_MAX, DAEMON_SETS_MAX, FAILURE_PERCENT_MAX,
-    FAILURE_THRESHOLD_MAX, FAULTY_NODES_MAX, FieldValidator, InvalidField, InvalidFieldKind,
+    CHECK_INTERVAL_BOUNDS, CHECKS_MAX, DAEMON_SETS_MAX, FAILURE_PERCENT_MAX, FAILURE_THRESHOLD_MAX,
+    FAULTY_NODES_MAX, FieldValidator, InvalidField, InvalidFieldKind, NON_NEGATIVE_DURATION,
     POSITIVE_DURATION, QUERY_LENGTH_MAX, REASON_LENGTH_MAX, REASONS_MAX, RESTARTS_MAX, SELECTOR_ITEMS_MAX,
     SEQUENCE_MAX, STEPS_MAX, WEBHOOK_TIMEOUT_BOUNDS, WINDOWS_MAX,
 };
@@ -186,7 +186,7 @@ fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
             it.check_text_field("labelKey", &spread.label_key, names::qualified_name_errors)
         });
     }
-    out.check_duration("soak", &step.soak, &ANY_DURATION);
+    out.check_duration("soak", &step.soak, &NON_NEGATIVE_DURATION);
     out.check_choice("approval", step.approval.as_str(), ApprovalMode::VALUES);
     let Some(groups) = &step.groups else { return };
     out.in_field("groups", |it| {
@@ -210,7 +210,7 @@ fn check_groups(groups: &StepGroups, out: &mut FieldValidator) {
     out.check_unique("sequence", None, groups.sequence.iter().map(String::as_str));
     out.check_number("maxConcurrent", groups.max_concurrent, 1, i32::MAX);
     out.check_count_or_percent("maxUnavailable", &groups.max_unavailable);
-    out.check_duration("soak", &groups.soak, &ANY_DURATION);
+    out.check_duration("soak", &groups.soak, &NON_NEGATIVE_DURATION);
 }
 
 /// Checks `failures`: when a node is faulty, and how many faulty nodes fail a rollout.

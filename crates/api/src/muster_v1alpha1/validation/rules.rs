@@ -144,7 +144,7 @@ pub fn sequence() -> Value {
 }
 
 /// Returns the CEL rule that checks that exactly one type of check is set.
-pub fn check() -> Value {
+pub fn exactly_one_check_type() -> Value {
     json!([rule(
         "[has(self.prometheus), has(self.webhook), has(self.external)].exists_one(it, it)",
         "exactly one of `prometheus`, `webhook` and `external` must be set"

@@ -1,5 +1,5 @@
-//! Decodes the JSON of API objects into facts: the fields that rules of the DaemonSet controller read. All other fields
-//! are skipped.
+//! Decodes the JSON of API objects into facts: the fields that the rules of the DaemonSet controller read. Other fields
+//! are kept only as JSON text, where a write must send them back.
 
 use alloc::format;
 use alloc::string::String;
@@ -31,8 +31,8 @@ use serde_json::value::RawValue;
 
 use super::{
     Condition, ConditionStatus, ConditionType, GENERATION_ANNOTATION, IntOrPercent, InvalidField, Kind,
-    NamespaceLabels, Node, NodeRequirement, Phase, Pod, Ready, RequiredNodeAffinity, Revision, Selector, Set,
-    Status, StatusCounts, StoredVerdict, Template, Term, UpdateStrategy,
+    NamespaceLabels, Node, NodeRequirement, Phase, Pod, ReadyCondition, RequiredNodeAffinity, Revision,
+    Selector, Set, Status, StatusCounts, StoredVerdict, Template, Term, UpdateStrategy,
 };
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
@@ -42,9 +42,10 @@ use crate::daemonset::progressive::policy::Policy;
 use crate::daemonset::progressive::record::RolloutRecord;
 use crate::daemonset::template_equivalence;
 
-/// A decoded object of one of the kinds that the DaemonSet controller watches.
+/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read, or the
+/// key of an object that is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fact {
+pub enum WatchedObject {
     Set(Arc<Set>),
     Node(Arc<Node>),
     Pod(Arc<Pod>),
@@ -53,7 +54,7 @@ pub enum Fact {
     Policy(Arc<Policy>),
     Rollout(Arc<RolloutRecord>),
     Namespace(Arc<NamespaceLabels>),
-    /// The object was deleted, or no longer concerns any DaemonSet.
+    /// The object was deleted, or it concerns no DaemonSet, because an object of another kind controls it.
     Gone {
         kind: Kind,
         key: ObjectKey,
@@ -61,7 +62,7 @@ pub enum Fact {
     },
 }
 
-impl Fact {
+impl WatchedObject {
     /// Returns the kind of the object.
     pub fn kind(&self) -> Kind {
         match self {
@@ -76,7 +77,7 @@ impl Fact {
         }
     }
 
-    /// Returns the event that a watch would deliver for this state of the object.
+    /// Returns the event that a watch would deliver: `Deleted` for [`WatchedObject::Gone`], `Applied` for all others.
     pub fn into_event(self) -> Event<Self> {
         let kind = self.kind().index();
         match self {
@@ -86,7 +87,7 @@ impl Fact {
     }
 }
 
-impl controller::Fact for Fact {
+impl controller::Fact for WatchedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Set(it) => it.key.clone(),
@@ -119,49 +120,54 @@ impl controller::Fact for Fact {
 }
 
 /// Decodes one line of a watch: `{"type":…,"object":…}`.
-pub fn decode_watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<WatchEvent<Fact>, Malformed> {
+pub fn decode_watch_event(
+    kind: Kind,
+    line: &[u8],
+    shared: &mut Interner,
+) -> Result<WatchEvent<WatchedObject>, Malformed> {
     decode_watch_line(kind.plural(), line, |is_deleted, object| {
-        if is_deleted { decode_deleted(kind, object, shared) } else { decode_fact(kind, object, shared) }
+        if is_deleted { decode_deleted(kind, object, shared) } else { decode_object(kind, object, shared) }
     })
 }
 
 /// Decodes only the metadata of a deleted object, so that the deletion of an object with an invalid spec is decoded
 /// too.
-pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<WatchedObject, Malformed> {
     let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
-    Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
+    Ok(WatchedObject::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
-/// Decodes an object that was listed, added or modified. An object that concerns no DaemonSet becomes [`Fact::Gone`].
-pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
-    let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
+/// Decodes an object that was listed, added or modified. A pod or ControllerRevision that an object of another kind
+/// controls becomes [`WatchedObject::Gone`].
+pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<WatchedObject, Malformed> {
+    let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| WatchedObject::Gone {
         kind,
         key: meta.key(shared),
         resource_version: meta.resource_version(),
     };
     Ok(match kind {
-        Kind::Sets => Fact::Set(Arc::new(decode_set(object, shared)?)),
-        Kind::Nodes => Fact::Node(Arc::new(decode_node(object, shared)?)),
+        Kind::Sets => WatchedObject::Set(Arc::new(decode_set(object, shared)?)),
+        Kind::Nodes => WatchedObject::Node(Arc::new(decode_node(object, shared)?)),
         Kind::Pods => {
-            let pod: DaemonPod<'_> = from_slice(kind, object)?;
+            let pod: PodWithoutContainers<'_> = from_slice(kind, object)?;
             match controlling_daemonset(&pod.metadata, shared) {
-                Some(owner) => Fact::Pod(Arc::new(pod_fact(&pod, owner, shared))),
+                Some(owner) => WatchedObject::Pod(Arc::new(extract_pod(&pod, owner, shared))),
                 None => concerns_no_set(&pod.metadata, shared),
             }
         }
         Kind::Revisions => {
             let revision: ControllerRevision<'_> = from_slice(kind, object)?;
             match controlling_daemonset(&revision.metadata, shared) {
-                Some(owner) => Fact::Revision(Arc::new(revision_fact(revision, owner, shared))),
+                Some(owner) => WatchedObject::Revision(Arc::new(extract_revision(revision, owner, shared))),
                 None => concerns_no_set(&revision.metadata, shared),
             }
         }
-        Kind::Policies => Fact::Policy(Arc::new(decode_policy(object, shared)?)),
-        Kind::ClusterPolicies => Fact::Policy(Arc::new(decode_cluster_policy(object, shared)?)),
-        Kind::Rollouts => Fact::Rollout(Arc::new(decode_rollout(object, shared)?)),
+        Kind::Policies => WatchedObject::Policy(Arc::new(decode_policy(object, shared)?)),
+        Kind::ClusterPolicies => WatchedObject::Policy(Arc::new(decode_cluster_policy(object, shared)?)),
+        Kind::Rollouts => WatchedObject::Rollout(Arc::new(decode_rollout(object, shared)?)),
         Kind::Namespaces => {
             let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
-            Fact::Namespace(Arc::new(NamespaceLabels {
+            WatchedObject::Namespace(Arc::new(NamespaceLabels {
                 name: shared.intern_text(meta.name()),
                 resource_version: meta.resource_version(),
                 labels: meta.labels(shared),
@@ -170,7 +176,8 @@ pub fn decode_fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<F
     })
 }
 
-/// Decodes a DaemonSet. Invalid fields get a default and are reported in `Set::faults`.
+/// Decodes a DaemonSet. Invalid fields get a default and are reported in `Set::faults`. Returns an error if the JSON
+/// does not have the structure of a DaemonSet.
 pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     let DaemonSet { metadata, spec, status } = from_slice(Kind::Sets, json)?;
     let meta: ObjectMeta<'_> = from_slice(Kind::Sets, metadata.get().as_bytes())?;
@@ -182,7 +189,7 @@ pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> 
         uid: meta.uid(),
         resource_version: meta.resource_version(),
         generation: meta.generation(),
-        created: meta.created(),
+        created: meta.creation_time(),
         deleting: meta.is_deleting(),
         labels: meta.labels(shared),
         selector: decode_selector(spec.selector.as_ref()),
@@ -219,13 +226,12 @@ pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> 
 /// Default of `revisionHistoryLimit`. Upstream: `SetDefaults_DaemonSet`.
 const REVISION_HISTORY_LIMIT_DEFAULT: i64 = 10;
 
-/// Decodes a Node.
 pub fn decode_node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
-    Ok(node_fact(&from_slice(Kind::Nodes, json)?, shared))
+    Ok(extract_node(&from_slice(Kind::Nodes, json)?, shared))
 }
 
-/// Builds the fact of a decoded Node.
-pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node {
+/// Extracts the fields that rules read from a parsed Node.
+pub(crate) fn extract_node(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node {
     let taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     let taints = taints.map(|it| it.intern(shared)).collect();
     let ready = node.status.as_ref().and_then(|it| it.condition(NODE_READY));
@@ -233,10 +239,10 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
         name: shared.intern_text(node.metadata.name()),
         uid: node.metadata.uid(),
         resource_version: node.metadata.resource_version(),
-        created: node.metadata.created(),
+        created: node.metadata.creation_time(),
         labels: node.metadata.labels(shared),
         taints: shared.intern_taints(taints),
-        ready: Ready {
+        ready: ReadyCondition {
             status: ready.map_or(ConditionStatus::Unknown, NodeCondition::status),
             since: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
         },
@@ -245,14 +251,15 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
 
 /// Decodes a pod. `None` if an object of a kind other than DaemonSet controls the pod.
 pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
-    let pod: DaemonPod<'_> = from_slice(Kind::Pods, json)?;
-    Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
+    let pod: PodWithoutContainers<'_> = from_slice(Kind::Pods, json)?;
+    Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| extract_pod(&pod, owner, shared)))
 }
 
 /// Decodes a ControllerRevision. `None` if an object of a kind other than DaemonSet controls it.
 pub fn decode_revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
-    Ok(controlling_daemonset(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
+    Ok(controlling_daemonset(&revision.metadata, shared)
+        .map(|owner| extract_revision(revision, owner, shared)))
 }
 
 /// Parses JSON. The error names the kind of the object.
@@ -260,7 +267,7 @@ fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, M
     json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
-/// Returns `value`. If `value` is negative, returns `instead` and adds an entry to `faults`.
+/// Returns `value`. If `value` is negative, returns `instead` and reports the field in `faults`.
 fn non_negative_or_default(
     field: &'static str,
     value: i64,
@@ -283,10 +290,10 @@ fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     }
 }
 
-/// Decodes the update strategy. Adds the fields that cannot be parsed to `faults`.
+/// Decodes the update strategy. Reports invalid fields in `faults`.
 ///
 /// Rule: a non-zero `maxSurge` selects surge. Otherwise `maxUnavailable` nodes may be without an available pod, or one
-/// node if `maxUnavailable` is zero too. A strategy that cannot be parsed is treated as `OnDelete`.
+/// node if `maxUnavailable` is zero too. A strategy with an invalid field is treated as `OnDelete`.
 fn decode_update_strategy(
     strategy: &DaemonSetUpdateStrategy<'_>,
     faults: &mut Vec<InvalidField>,
@@ -356,7 +363,8 @@ pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPerce
     }
 }
 
-/// Decodes the pod template. Adds node affinity terms that cannot be parsed to `faults`.
+/// Decodes the pod template. Reports each node affinity term that cannot be parsed in `faults`. Returns an error if the
+/// JSON does not have the structure of a pod template.
 fn decode_template(
     raw: Option<&RawValue>,
     shared: &mut Interner,
@@ -436,7 +444,8 @@ fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result
     }
 }
 
-/// Decodes the status of a DaemonSet. Conditions of other writers are left out.
+/// Decodes the status of a DaemonSet. Conditions of types that this controller does not write are only in
+/// `Status::raw`.
 fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     let Some(text) = raw.map(RawValue::get) else { return Ok(Status::default()) };
     let parsed: Option<DaemonSetStatus<'_>> = from_slice(Kind::Sets, text.as_bytes())?;
@@ -468,16 +477,16 @@ fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     })
 }
 
-/// A pod without its container specs, which no rule of the DaemonSet controller reads.
-type DaemonPod<'a> = core_v1::Pod<'a, IgnoredAny>;
+/// A parsed pod whose container specs are skipped, because no rule of the DaemonSet controller reads them.
+type PodWithoutContainers<'a> = core_v1::Pod<'a, IgnoredAny>;
 
 /// Returns the value of the annotation [`GENERATION_ANNOTATION`]. `None` if it is absent or not a number.
 fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
     meta.annotation(GENERATION_ANNOTATION)?.parse().ok()
 }
 
-/// Returns the UID of the DaemonSet that controls an object. `Some(None)` if the object has no controller, `None` if an
-/// object of another kind controls it.
+/// Returns the UID of the DaemonSet that controls an object: `Some(Some(uid))`. Returns `Some(None)` if the object has
+/// no controller, and `None` if an object of another kind controls it.
 fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
@@ -501,8 +510,9 @@ fn pinned_node_name<'a>(affinity: &'a core_v1::Affinity<'_>) -> Option<&'a str> 
     })
 }
 
-/// Builds the fact of a decoded pod. `owner` is the UID of the DaemonSet that controls it.
-fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> Pod {
+/// Extracts the fields that rules read from a parsed pod. `owner` is the UID of the DaemonSet that controls the pod,
+/// `None` if the pod has no controller.
+fn extract_pod(pod: &PodWithoutContainers<'_>, owner: Option<Text>, shared: &mut Interner) -> Pod {
     let (meta, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
     let node_name = spec.and_then(|it| it.node_name.as_deref()).filter(|it| !it.is_empty());
     let target = node_name.or_else(|| pinned_node_name(spec?.affinity.as_ref()?));
@@ -510,7 +520,7 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     let condition = |type_: &str| conditions().find(|it| it.type_.as_deref() == Some(type_));
     let ready = condition(POD_READY);
     let transition = |it: &PodCondition<'_>| it.last_transition_time.as_deref().and_then(Time::parse);
-    let created = meta.created();
+    let created = meta.creation_time();
     let containers = || {
         status
             .into_iter()
@@ -548,10 +558,11 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     }
 }
 
-/// Returns why a pod does not start or why it failed. `None` if it has no problem.
+/// Returns why a pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has no
+/// problem.
 ///
 /// Rule: a pod has a problem if a container waits for a reason other than `ContainerCreating` or `PodInitializing`, if
-/// the pod cannot be scheduled, or if the pod failed.
+/// the pod failed, or if the pod cannot be scheduled. If several of these are true, the first of them is returned.
 fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
@@ -565,8 +576,13 @@ fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     stuck.or(failed).or_else(unschedulable)
 }
 
-/// Builds the fact of a decoded ControllerRevision. `owner` is the UID of the DaemonSet that controls it.
-fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: &mut Interner) -> Revision {
+/// Extracts the fields that rules read from a parsed ControllerRevision. `owner` is the UID of the DaemonSet that
+/// controls the revision, `None` if the revision has no controller.
+fn extract_revision(
+    revision: ControllerRevision<'_>,
+    owner: Option<Text>,
+    shared: &mut Interner,
+) -> Revision {
     let meta = revision.metadata;
     let data = revision.data.unwrap_or(Value::Null);
     Revision {
@@ -579,14 +595,14 @@ fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: 
         template_generation: template_generation(&meta),
         identity: template_equivalence::revision_identity(&data),
         data: muster_api::go_json::to_string(&data).into(),
-        created: meta.created(),
+        created: meta.creation_time(),
         deleting: meta.is_deleting(),
         verdict: stored_verdict(&meta).map(Arc::new),
     }
 }
 
-/// Returns the verdict in the annotations of a ControllerRevision. `None` if the annotation is absent or has an unknown
-/// value.
+/// Returns the verdict in the annotations of a ControllerRevision. `None` if the verdict annotation is absent or has an
+/// unknown value.
 ///
 /// Rule: a verdict without a readable time counts as older than every other verdict.
 fn stored_verdict(meta: &ObjectMeta<'_>) -> Option<StoredVerdict> {

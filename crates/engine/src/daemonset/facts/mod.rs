@@ -1,7 +1,7 @@
 //! Facts: the fields of API objects that rules read, decoded once. Rules read facts, never JSON.
 //!
-//! Invalid fields are handled when an object is decoded. Each field of a fact has either a valid value, or a default
-//! and an [`InvalidField`] that describes the problem.
+//! Invalid fields of a DaemonSet are handled when the object is decoded: the decoded field has a default, and an
+//! [`InvalidField`] describes the problem.
 
 /// Decodes the JSON of API objects into facts.
 pub(crate) mod decode;
@@ -24,7 +24,8 @@ use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 pub use muster_api::core_v1::{ConditionStatus, PodPhase as Phase};
 
 pub use decode::{
-    Fact, decode_deleted, decode_fact, decode_node, decode_pod, decode_revision, decode_set, decode_watched,
+    WatchedObject, decode_deleted, decode_node, decode_object, decode_pod, decode_revision, decode_set,
+    decode_watch_event,
 };
 pub use selector::Selector;
 
@@ -64,7 +65,7 @@ impl Kind {
         Self::Namespaces,
     ];
 
-    /// The kinds that the controller cannot work without.
+    /// The kinds without which the controller cannot make plans.
     pub const REQUIRED: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
     /// The kinds that only progressive rollouts need. The controller also works if the API server does not serve them,
@@ -102,12 +103,13 @@ impl Kind {
         }
     }
 
-    /// Returns the kind with this plural name in URL paths, such as `pods`.
+    /// Returns the kind whose resource has this plural name, such as `pods`. `None` if the controller does not watch
+    /// it.
     pub(crate) fn from_plural(plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.plural() == plural)
     }
 
-    /// Returns the API group. It is empty for the core group.
+    /// Returns the API group. The core group is the empty string.
     pub fn group(self) -> &'static str {
         match self {
             Self::Sets | Self::Revisions => "apps",
@@ -169,7 +171,7 @@ pub struct Set {
     pub metadata: Text,
     /// The DaemonSet's annotations (JSON), copied to revisions for `kubectl rollout history`.
     pub annotations: Text,
-    /// Invalid fields of the object, with the values that are used instead.
+    /// Invalid fields of the object, and what is used instead of their values.
     pub faults: Vec<InvalidField>,
 }
 
@@ -178,9 +180,10 @@ pub struct Set {
 pub struct Template {
     /// The template as received (JSON), so that unknown fields are kept.
     pub raw: Text,
-    /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would.
+    /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would encode
+    /// it.
     pub data: Text,
-    /// Hash of the normalized template, which equivalent templates share.
+    /// Hash of the normalized template. Equivalent templates have the same hash.
     pub identity: TemplateIdentity,
     pub labels: Labels,
     pub node_name: Option<Text>,
@@ -239,15 +242,15 @@ pub enum UpdateStrategy {
 pub enum IntOrPercent {
     /// A number of nodes.
     Count(u32),
-    /// A percentage of the eligible nodes.
+    /// A percentage of the eligible nodes, such as 25 for `25%`.
     Percent(u32),
 }
 
 impl IntOrPercent {
-    /// Returns the number of nodes, given the number of eligible nodes `desired`.
+    /// Returns the value as a number of nodes. `desired` is the number of eligible nodes, to which a percentage refers.
     ///
     /// Rule: a percentage in `maxUnavailable` or `maxSurge` refers to the eligible nodes and is rounded up.
-    pub fn of(self, desired: usize) -> usize {
+    pub fn scaled_value(self, desired: usize) -> usize {
         match self {
             Self::Count(count) => count as usize,
             Self::Percent(percent) => desired.saturating_mul(percent as usize).div_ceil(100),
@@ -260,7 +263,7 @@ impl IntOrPercent {
     }
 }
 
-/// An invalid field of an object: its path, and the problem with its value.
+/// An invalid field of a DaemonSet: its path, and the problem with its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InvalidField {
     /// Path of the field, such as `spec.minReadySeconds`.
@@ -313,10 +316,10 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
-    /// A progressive rollout is in progress. As in kstatus, the condition is present only while it is true.
+    /// A progressive rollout has not ended yet. As in kstatus, the condition is present only while it is true.
     Reconciling,
-    /// A progressive rollout waits for an action of an operator. As in kstatus, the condition is present only while it
-    /// is true.
+    /// A progressive rollout has ended without success: its phase is `Stopped` or `RolledBack`. As in kstatus, the
+    /// condition is present only while it is true.
     Stalled,
 }
 
@@ -325,8 +328,8 @@ impl ConditionType {
     pub const ALL: [Self; 5] =
         [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
 
-    /// The condition types that the status always contains.
-    pub const ALWAYS: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
+    /// The conditions that a status with conditions always contains, whether they are true or not.
+    pub const ALWAYS_PRESENT: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.
     pub fn as_str(self) -> &'static str {
@@ -368,12 +371,12 @@ pub struct Node {
     pub labels: Labels,
     pub taints: Arc<[Taint]>,
     /// The `Ready` condition.
-    pub ready: Ready,
+    pub ready: ReadyCondition,
 }
 
 impl Node {
-    /// Whether two versions of a node are equal in all fields that rules read. A heartbeat changes none of these
-    /// fields.
+    /// Whether two versions of a node with the same name are equal in all fields that rules read. A heartbeat changes
+    /// none of these fields.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -384,13 +387,14 @@ impl Node {
 
 /// The `Ready` condition of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ready {
+pub struct ReadyCondition {
+    /// `Unknown` if the node has no `Ready` condition.
     pub status: ConditionStatus,
-    /// The `lastTransitionTime`. `None` if the node never reported its status.
+    /// The `lastTransitionTime`. `None` if the node has no `Ready` condition, or if the time is missing or invalid.
     pub since: Option<Time>,
 }
 
-/// The fields of a pod that rules read. A DaemonSet controls the pod, or the pod has no controller.
+/// The fields of a pod that rules read. The controller of the pod is a DaemonSet, or the pod has no controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -400,7 +404,7 @@ pub struct Pod {
     pub owner: Option<Text>,
     pub labels: Labels,
     /// Name of the pod's node: `spec.nodeName`, or else the node that the required node affinity names by
-    /// `metadata.name`.
+    /// `metadata.name`. `None` if the pod has neither.
     pub target: Option<Text>,
     /// Whether `spec.nodeName` is set.
     pub bound: bool,
@@ -413,9 +417,9 @@ pub struct Pod {
     pub ready_since: Option<Time>,
     /// Time at which the pod lost readiness; `None` while it is Ready, and before it was Ready for the first time.
     pub not_ready_since: Option<Time>,
-    /// Time at which the most recently started running container was started. `None` if no container runs.
+    /// Start time of the running container that was started last. `None` if no container runs.
     pub last_started: Option<Time>,
-    /// The restart count of the container that restarted most often.
+    /// The highest restart count of the pod's containers.
     pub restarts: u32,
     /// Whether the pod is about to be terminated by a disruption such as an eviction (condition `DisruptionTarget`).
     pub is_disrupted: bool,
@@ -430,14 +434,14 @@ impl Pod {
         self.phase.is_terminal()
     }
 
-    /// Whether the pod is neither being deleted nor terminal.
+    /// Whether the pod has no `deletionTimestamp`, and has neither succeeded nor failed.
     pub fn is_live(&self) -> bool {
         !self.deleting && !self.is_terminal()
     }
 
-    /// Whether the pod is being deleted and is terminal. Such a pod exists only until its finalizers are removed or the
-    /// kubelet deletes it. It does not prevent a new pod on its node.
-    pub fn is_gone(&self) -> bool {
+    /// Whether the pod succeeded or failed, and has a `deletionTimestamp`. Such a pod exists only until its finalizers
+    /// are removed or the kubelet deletes it. It does not prevent a new pod on its node.
+    pub fn is_terminal_and_deleting(&self) -> bool {
         self.deleting && self.is_terminal()
     }
 
@@ -447,7 +451,7 @@ impl Pod {
     }
 
     /// Returns the value of the revision hash label. `None` if the pod has no such label.
-    pub fn hash(&self) -> Option<&Text> {
+    pub fn hash_label(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }
 }
@@ -463,17 +467,18 @@ pub struct Revision {
     pub labels: Labels,
     /// The `revision` number.
     pub number: i64,
-    /// The `data`: a patch that restores the template, encoded byte for byte as upstream's Go code would.
+    /// The `data`: a patch that restores the template, encoded byte for byte as upstream's Go code would encode it.
     pub data: Text,
     /// Hash of the normalized template. `None` if `data` is not a patch that replaces the whole template.
     pub identity: Option<TemplateIdentity>,
-    /// The value of the DaemonSet's template generation annotation when this revision was created.
+    /// The value of the DaemonSet's template generation annotation when this revision was created. `None` if the
+    /// revision has no such annotation.
     pub template_generation: Option<i64>,
     /// The `creationTimestamp`.
     pub created: Time,
     /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,
-    /// The verdict of a progressive rollout about the revision. `None` if the revision has no verdict.
+    /// The verdict about the revision that a progressive rollout stored. `None` if the revision has no verdict.
     pub verdict: Option<Arc<StoredVerdict>>,
 }
 
@@ -487,7 +492,7 @@ pub struct StoredVerdict {
     pub reason: Text,
 }
 
-/// Name and labels of a Namespace. ClusterRolloutPolicies select Namespaces by their labels.
+/// The fields of a Namespace that rules read. ClusterRolloutPolicies select Namespaces by their labels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamespaceLabels {
     pub name: Text,
@@ -496,9 +501,9 @@ pub struct NamespaceLabels {
 }
 
 impl Revision {
-    /// Returns the revision hash label of this revision and of its pods. `None` if the revision has no such label.
-    /// Upstream: a revision without that label gets its name as label.
-    pub fn hash(&self) -> Option<&Text> {
+    /// Returns the value of the revision hash label, which the pods of this revision have too. `None` if the revision
+    /// has no such label. Upstream: `constructHistory` sets a missing label to the name of the revision.
+    pub fn hash_label(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }
 }

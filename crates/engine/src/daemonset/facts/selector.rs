@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::text::Text;
 
-/// The label selector of a DaemonSet.
+/// The label selector (`spec.selector`) with which a DaemonSet selects its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selector {
     /// Requirements, all of which the labels of a pod must match.

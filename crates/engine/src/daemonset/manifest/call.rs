@@ -12,10 +12,10 @@ use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Binding, Owner, adopt_patch, controller_revision, daemon_pod, daemon_rollout, judge_patch,
-    label_revision_patch, relabel_patch, release_patch, renumber_patch,
+    Binding, Owner, adopt_patch, controller_revision, daemon_pod, daemon_rollout, label_revision_patch,
+    relabel_patch, release_patch, renumber_patch, verdict_patch,
 };
-use crate::controller::{Patch, Verb};
+use crate::controller::{PatchFormat, Verb};
 use crate::daemonset::execution::Call;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Pod, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, PodSource, RevisionWrite, RolloutWrite};
@@ -33,7 +33,6 @@ pub struct CallTarget {
     pub subresource: Option<&'static str>,
 }
 
-/// Returns the API verb of a call.
 pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
@@ -42,18 +41,17 @@ pub fn call_verb(call: &Call) -> Verb {
         | Call::EvictPod { .. }
         | Call::WriteRevision(RevisionWrite::Create { .. })
         | Call::WriteRollout(RolloutWrite::Create) => Verb::Create,
-        Call::Claim(_) => Verb::Patch(Patch::Strategic),
+        Call::Claim(_) => Verb::Patch(PatchFormat::Strategic),
         Call::RelabelPod { .. }
         | Call::WriteRevision(
             RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. } | RevisionWrite::Judge { .. },
-        ) => Verb::Patch(Patch::Merge),
+        ) => Verb::Patch(PatchFormat::Merge),
         Call::PutStatus { .. } | Call::WriteRollout(RolloutWrite::PutStatus { .. }) => Verb::Update,
-        Call::ApplyConditions { .. } => Verb::Patch(Patch::Apply),
+        Call::ApplyConditions { .. } => Verb::Patch(PatchFormat::Apply),
         Call::DeletePod { .. } | Call::DeleteRevision { .. } => Verb::Delete,
     }
 }
 
-/// Returns the API object that a call reads or writes.
 pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
@@ -92,11 +90,11 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
 /// Returns the URL path and query of a call. `None` for a list of pods if the DaemonSet's selector selects no pod.
 pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     let target = call_target(set, call);
-    let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
+    let mut path = target.kind.watch().resource.collection_path(Some(&set.key.namespace));
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
         path = format!("{path}/{part}");
     }
-    if call_verb(call) == Verb::Patch(Patch::Apply) {
+    if call_verb(call) == Verb::Patch(PatchFormat::Apply) {
         path = format!("{path}?fieldManager={ASSIST_FIELD_MANAGER}&force=true");
     }
     if call_verb(call) == Verb::List {
@@ -105,7 +103,7 @@ pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     Some(path)
 }
 
-/// Encodes the value of a query parameter (`application/x-www-form-urlencoded`).
+/// Percent-encodes the value of a query parameter (`application/x-www-form-urlencoded`).
 fn form_encode(value: &str) -> String {
     let mut text = String::new();
     for byte in value.bytes() {
@@ -150,7 +148,7 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
             label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
         }
         Call::WriteRevision(RevisionWrite::Judge { revision: it, verdict, reason, at }) => {
-            judge_patch(*verdict, reason, *at, &it.uid, &it.resource_version.to_string())
+            verdict_patch(*verdict, reason, *at, &it.uid, &it.resource_version.to_string())
         }
         Call::WriteRollout(RolloutWrite::Create) => daemon_rollout(owner),
         Call::WriteRollout(RolloutWrite::PutStatus { record, status, conditions }) => {
@@ -165,14 +163,14 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
             daemon_pod(owner, &template, node, hash, source.generation, binding)
         }
         Call::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
-        Call::EvictPod { pod, .. } => eviction(pod),
+        Call::EvictPod { pod, .. } => eviction_body(pod),
         Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
         Call::PutStatus { of, status } => status_body(of, status),
         Call::ApplyConditions { conditions } => applied_conditions_body(owner, conditions),
     })
 }
 
-/// The JSON of the pods of one revision that one plan creates. These pods differ only in the node name, so the text
+/// The JSON of the pods that one plan creates from one revision. These pods differ only in the node name, so the text
 /// before and after the node name is encoded once.
 #[derive(Debug)]
 pub struct EncodedPod {
@@ -184,7 +182,7 @@ pub struct EncodedPod {
 
 impl EncodedPod {
     /// Encodes the pod of a DaemonSet with a placeholder for the node name. `source` is the older revision that the pod
-    /// is created from, `None` for the template of the DaemonSet. Returns `None` if the template itself contains the
+    /// is created from, or `None` for the DaemonSet's own template. Returns `None` if the template itself contains the
     /// placeholder.
     pub fn new(set: &Set, hash: &Text, source: Option<&Arc<PodSource>>, binding: Binding) -> Option<Self> {
         const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
@@ -200,8 +198,8 @@ impl EncodedPod {
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// Returns the JSON of the pod for one node. `None` if JSON would have to escape the node name. A valid node name
-    /// needs no escape.
+    /// Returns the JSON of the pod for one node. `None` if the node name contains a character that is not allowed in
+    /// node names, which JSON might have to escape.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
@@ -279,11 +277,12 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
-/// Field manager of this controller's writes, except those of [`ASSIST_FIELD_MANAGER`]: the name in its user agent.
+/// Field manager of this controller's writes, except those with [`ASSIST_FIELD_MANAGER`]. The API server takes it from
+/// the user agent of the requests.
 pub const CONTROLLER_FIELD_MANAGER: &str = "muster-controller";
 
-/// Field manager of the DaemonSet conditions that the controller applies in assist mode, that is, beside upstream's
-/// controller.
+/// Field manager of the DaemonSet conditions that the controller applies in assist mode, where upstream's DaemonSet
+/// controller writes the rest of the status.
 pub const ASSIST_FIELD_MANAGER: &str = "muster-assist";
 
 /// Returns the body of a server-side apply request that writes conditions to the status of a DaemonSet.
@@ -315,7 +314,7 @@ fn applied_condition(condition: &Condition) -> Value {
     body
 }
 
-/// Returns the `conditions` to write. `before` are those of the stored status.
+/// Returns the `conditions` of the status to write. `before` is the value of `conditions` in the stored status.
 ///
 /// Rule: each condition of this controller that is already stored keeps its position in the list. The others are
 /// appended. Conditions of other writers are not changed.
@@ -340,7 +339,7 @@ fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     conditions
 }
 
-/// Returns the JSON of one condition. Unknown fields of `before`, the stored condition, are kept.
+/// Returns the JSON of one condition. Unknown fields of `before`, the stored condition of the same type, are kept.
 fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status) -> Value {
     let mut fields = before.and_then(Value::as_object).cloned().unwrap_or_default();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_string(), value));
@@ -367,7 +366,7 @@ fn delete_options(uid: &str, resource_version: u64) -> Value {
 /// Returns the body of a request that evicts a pod.
 ///
 /// Rule: an eviction has the same preconditions as a delete: the UID and resource version of the pod.
-fn eviction(pod: &Pod) -> Value {
+fn eviction_body(pod: &Pod) -> Value {
     json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -376,8 +375,8 @@ fn eviction(pod: &Pod) -> Value {
     })
 }
 
-/// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`. `None` if it selects
-/// no pod.
+/// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`, not percent-encoded.
+/// `None` if the selector selects no pod.
 pub fn label_selector_query(set: &Set) -> Option<String> {
     let Selector::AllOf(requirements) = &set.selector else { return None };
     let one = |it: &LabelRequirement| {

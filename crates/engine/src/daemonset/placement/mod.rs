@@ -19,7 +19,7 @@ use crate::daemonset::why::Why;
 
 pub use objections::{Objection, objections};
 
-/// Whether a pod of a template may be on a node.
+/// Whether a node should run a pod of a template. The reason is the first requirement that the node does not meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The node should run a pod.
@@ -33,8 +33,8 @@ pub enum Verdict {
 /// Decides whether a pod of a template may be on a node.
 ///
 /// Rule: the template's node name, node selector and required node affinity are checked first, then the node's taints.
-/// The strictest verdict wins. Ports and resources are not checked, because the scheduler checks them. So no pod is
-/// deleted because its node has too few resources.
+/// The first requirement that is not met decides the verdict. Ports and resources are not checked, because the
+/// scheduler checks them. So no pod is deleted because its node has too few resources.
 /// Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
     let asked = node_name::check_node_name(template, node)
@@ -45,7 +45,7 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
     }
 }
 
-/// Checks the node selector and the required node affinity. The error is the reason why the node does not match.
+/// Checks whether a node matches a node selector and a required node affinity. The error is the reason why it does not.
 pub(crate) fn check_selector_and_affinity(
     node_selector: &Labels,
     affinity: &RequiredNodeAffinity,

@@ -15,7 +15,7 @@ use crate::daemonset::facts::{Node, NodeRequirement, RequiredNodeAffinity, Templ
 pub struct Objection {
     /// The requirement as a message, which is the same for all nodes that do not meet it.
     pub requirement: String,
-    /// What the node has instead, as a message (`the node has no label disk`).
+    /// What the node has instead, as a message (`the node has no label disk`). `None` if there is nothing to add.
     pub node_value: Option<String>,
 }
 
@@ -52,7 +52,8 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// Returns one objection for each term of the required node affinity, or none if the node matches at least one term.
+/// Returns one objection for each term of the required node affinity, or an empty list if the node matches at least one
+/// term. If the required node affinity has no terms, returns one objection.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
@@ -79,7 +80,7 @@ fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// Returns the label key that a requirement is about. `None` if it is about the name of the node.
+/// Returns the key of the label that a requirement compares. `None` if the requirement compares the name of the node.
 fn requirement_label_key(requirement: &NodeRequirement) -> Option<&str> {
     match requirement {
         NodeRequirement::Label(it) => Some(&it.key),
@@ -87,7 +88,7 @@ fn requirement_label_key(requirement: &NodeRequirement) -> Option<&str> {
     }
 }
 
-/// Returns a message about the value of a label on a node.
+/// Returns a message about a label of a node: its value, or that the node does not have the label.
 fn label_text(node: &Node, key: &str) -> String {
     match node.labels.get(key) {
         Some(value) => format!("the node has {key}={value}"),

@@ -7,10 +7,10 @@ use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
-/// Returns the verdict that follows from a node's taints alone.
+/// Returns the verdict for a pod with these tolerations, judged only by the taints of the node.
 ///
-/// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods. Only `NoExecute` also evicts existing
-/// pods. `PreferNoSchedule` and unknown effects are ignored.
+/// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods. With `NoExecute`, existing pods are
+/// deleted too. `PreferNoSchedule` and unknown effects are ignored.
 pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
@@ -23,10 +23,10 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
     Verdict::Run
 }
 
-/// Whether a taint is `not-ready` or `unreachable`.
+/// Whether a taint is `node.kubernetes.io/not-ready` or `node.kubernetes.io/unreachable`.
 ///
 /// Rule: a rollout never keeps an old pod because of the taints `not-ready` and `unreachable`, and these taints never
 /// exempt a node from the budget. Otherwise nodes that a revision makes not ready would not count against the budget.
-pub(crate) fn is_node_ready_taint(taint: &Taint) -> bool {
+pub(crate) fn is_readiness_taint(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

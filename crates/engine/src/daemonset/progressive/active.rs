@@ -12,9 +12,9 @@ use muster_api::time::Time;
 use super::analysis::{self, NodeHealth};
 use super::counts::NodeProgress;
 use super::membership::{
-    Assigned, Candidate, MembershipScope, NodeAdmission, NodeIdentity, RolloutMembership,
+    AssignedRevision, Candidate, MembershipScope, NodeAdmission, NodeIdentity, RolloutMembership,
 };
-use super::phase::{JudgedRevision, RevisionVerdict, admits_nodes_after};
+use super::phase::{JudgedRevision, RevisionVerdict, admitted_if_created_after};
 use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
 use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord};
 use crate::daemonset::facts::decode::decode_revision_template;
@@ -32,11 +32,12 @@ pub(crate) struct ActiveRollout {
     pub(crate) policy: Option<Arc<Policy>>,
     /// The DaemonRollout. `None` if it does not exist yet.
     pub(crate) record: Option<Arc<RolloutRecord>>,
-    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
+    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists. While it exists, no
+    /// DaemonRollout can be created for this DaemonSet.
     pub(crate) has_stale_record: bool,
     /// The revision of the DaemonSet's template.
     pub(crate) current: JudgedRevision,
-    /// The stable revision. `None` if no revision has the verdict `Good`.
+    /// The stable revision. `None` if no existing revision with the verdict `Good` has a template that can be decoded.
     pub(crate) stable: Option<StableRevision>,
     /// All revisions of the DaemonSet.
     pub(crate) revisions: Vec<Arc<Revision>>,
@@ -44,25 +45,24 @@ pub(crate) struct ActiveRollout {
     good: BTreeSet<Text>,
     /// Decides which nodes are assigned the current revision.
     membership: RolloutMembership,
-    /// The step of the policy that the stored status names. `None` if it names none, if the policy no longer has that
-    /// step, or if all nodes are admitted at once.
+    /// The step of the policy that the stored status names. `None` if the status names no step, if the policy no longer
+    /// has that step, or if all nodes are admitted at once.
     pub(crate) step: Option<Step>,
-    /// Reason for which the rollout is frozen. `None` if it is not frozen. While a rollout is frozen, no pod is
-    /// replaced, and nothing is written for it.
+    /// Why the rollout is frozen. `None` if it is not frozen. While a rollout is frozen, it replaces no pods, and
+    /// neither its DaemonRollout nor a verdict is written.
     pub(crate) frozen: Option<FreezeReason>,
     /// Whether the controller runs in assist mode, in which upstream's controller creates the pods.
     pub(crate) is_assisting: bool,
 }
 
-/// Why the pods of a DaemonSet are left as they are, whatever its policy says.
+/// Why a rollout is frozen: it replaces no pods, whatever the policy of the DaemonSet says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FreezeReason {
     /// The API server forbids the controller to read policies or DaemonRollouts.
     KindsForbidden,
-    /// This version of the controller does not understand the DaemonRollout. The text is the reason.
+    /// This version of the controller cannot decode the DaemonRollout. The text is the error.
     UnreadableRecord(Text),
-    /// The current revision has the verdict `Bad`, and neither a policy nor a DaemonRollout exists that decides what to
-    /// do.
+    /// The current revision has the verdict `Bad`, and the DaemonSet has neither a policy nor a DaemonRollout.
     KnownBad,
     /// In assist mode, the update strategy is not `OnDelete`, so upstream's controller replaces the pods itself.
     NotOnDelete,
@@ -119,16 +119,17 @@ pub(crate) enum UpdateMode {
 /// The revision that a node is assigned, and how the rolling update treats the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeTarget<'a> {
-    pub(crate) assigned: Assigned,
+    pub(crate) assigned: AssignedRevision,
     pub(crate) revision: &'a TargetRevision,
     pub(crate) template: &'a Template,
     pub(crate) mode: UpdateMode,
 }
 
 impl ActiveRollout {
-    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. In assist
-    /// mode, `assisted` is the update strategy in the spec of the DaemonSet. Otherwise it is `None`. `stored` is the
-    /// DaemonRollout with the DaemonSet's name.
+    /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `owned` are
+    /// the revisions of the DaemonSet. `stored` is the DaemonRollout with the DaemonSet's name. `is_forbidden` is
+    /// whether the API server forbids the controller to read policies or DaemonRollouts. `assisted` is the update
+    /// strategy in the spec of the DaemonSet in assist mode, otherwise `None`.
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
@@ -177,7 +178,7 @@ impl ActiveRollout {
             stable_hash: stable.as_ref().map_or_else(|| Text::from(""), |it| it.target.hash.clone()),
             admitted: status.map(|it| it.admitted.clone()).unwrap_or_default(),
             steps: spec.steps.clone(),
-            admits_nodes_after: status.and_then(|it| admits_nodes_after(spec, it)),
+            admitted_if_created_after: status.and_then(|it| admitted_if_created_after(spec, it)),
         };
         let step = status.and_then(|it| it.step.as_ref()).filter(|it| *it.name != *ALL_STEPS);
         Some(Self {
@@ -195,8 +196,8 @@ impl ActiveRollout {
         })
     }
 
-    /// Replaces the DaemonRollout by a newer version, and uses its admitted nodes from now on. Revision, step and
-    /// [`MembershipScope`] must be unchanged.
+    /// Replaces the DaemonRollout by a newer version, and uses the admitted nodes of that version from now on. Current
+    /// revision, step and [`MembershipScope`] must be the same in both versions.
     pub(crate) fn replace_record(&mut self, record: Arc<RolloutRecord>) {
         let is_of_current =
             record.status.current.as_ref().is_some_and(|it| it.hash == self.current.reference.hash);
@@ -215,7 +216,7 @@ impl ActiveRollout {
     /// revision of the DaemonSet's template. `node` is `None` if the node was deleted.
     ///
     /// Rule: the template of the revision that a node is assigned decides whether the node runs a pod. In assist mode
-    /// it is always the newest template, because upstream's controller places the pods.
+    /// the newest template always decides, because upstream's controller places the pods.
     pub(crate) fn target<'a>(
         &'a self,
         set: &'a Set,
@@ -227,12 +228,17 @@ impl ActiveRollout {
         let mode = if is_held { UpdateMode::Hold } else { UpdateMode::Progressive };
         match &self.stable {
             Some(stable) if !is_admitted => NodeTarget {
-                assigned: Assigned::Stable,
+                assigned: AssignedRevision::Stable,
                 revision: &stable.target,
                 template: if self.is_assisting { &set.template } else { &stable.template },
                 mode,
             },
-            _ => NodeTarget { assigned: Assigned::Current, revision: current, template: &set.template, mode },
+            _ => NodeTarget {
+                assigned: AssignedRevision::Current,
+                revision: current,
+                template: &set.template,
+                mode,
+            },
         }
     }
 
@@ -253,14 +259,16 @@ impl ActiveRollout {
         next.is_admitted(node_identity(node))
     }
 
-    /// Returns the revision with this hash label. `None` if it was deleted.
+    /// Returns the revision with this hash label. If several revisions have it, those that are not being deleted come
+    /// first, then the one with the highest number. `None` if no revision has it.
     pub(crate) fn revision_with_hash(&self, hash: &str) -> Option<&Arc<Revision>> {
-        let with_hash = self.revisions.iter().filter(|it| it.hash().is_some_and(|it| **it == *hash));
+        let with_hash = self.revisions.iter().filter(|it| it.hash_label().is_some_and(|it| **it == *hash));
         with_hash.max_by_key(|it| (!it.deleting, it.number))
     }
 
-    /// Returns the state of one node in the rollout, and the time at which to compute it again even without an event.
-    /// `None` if the node was deleted.
+    /// Returns the state of one node in the rollout, and the time at which the state must be computed again even
+    /// without an event. `None` if the node was deleted. `pods` are the DaemonSet's pods on the node. `is_charged` is
+    /// whether the node counts against `maxUnavailable` or `maxSurge`.
     pub(crate) fn node_progress(
         &self,
         set: &Set,
@@ -271,7 +279,7 @@ impl ActiveRollout {
         now: Time,
     ) -> Option<(NodeProgress, Option<Time>)> {
         let node = node?;
-        let present = || pods.iter().filter(|it| !it.is_gone());
+        let present = || pods.iter().filter(|it| !it.is_terminal_and_deleting());
         let mut current_pods = present().filter(|it| current.is_up_to_date(it));
         let pod = current_pods.clone().find(|it| it.is_live()).or_else(|| current_pods.next());
         let is_available = pod.is_some_and(|it| check_availability(set, it, now).is_ok());
@@ -296,11 +304,12 @@ impl ActiveRollout {
             is_in_step: step.is_none_or(|it| it.selector.matches(&node.labels)),
             group: group.unwrap_or_else(|| Text::from("")),
             is_admitted: self.is_admitted(node),
-            has_unproven_pod: present().any(|it| it.hash().is_some_and(|it| !self.good.contains(it))),
+            has_unproven_pod: present().any(|it| it.hash_label().is_some_and(|it| !self.good.contains(it))),
             has_current_pod: pod.is_some(),
             is_available,
             is_soaked: is_past(soak_ends_at),
             is_group_soaked: is_past(group_soak_ends_at),
+            soak_ends_at: soak_ends_at.filter(|at| is_available && now < *at),
             is_charged,
             failure: health.failure,
             candidate: Candidate {
@@ -312,18 +321,18 @@ impl ActiveRollout {
         Some((progress, recheck_at))
     }
 
-    /// Returns the revision with the highest number among the revisions of these available pods. The current revision
-    /// is left out. `None` if the pods have no other revision.
+    /// Returns the revision with the highest number among the revisions of these available pods, except the current
+    /// revision. `None` if the pods have no other revision that still exists.
     pub(crate) fn newest_other_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
     ) -> Option<JudgedRevision> {
-        let hashes: BTreeSet<&Text> = available.filter_map(|it| it.hash()).collect();
+        let hashes: BTreeSet<&Text> = available.filter_map(|it| it.hash_label()).collect();
         let others = self.revisions.iter().filter(|it| {
-            it.hash().is_some_and(|it| hashes.contains(it) && *it != self.current.reference.hash)
+            it.hash_label().is_some_and(|it| hashes.contains(it) && *it != self.current.reference.hash)
         });
         let highest = others.max_by_key(|it| it.number)?;
-        Some(judged_revision(highest, highest.hash().cloned()?))
+        Some(judged_revision(highest, highest.hash_label().cloned()?))
     }
 }
 
@@ -350,7 +359,7 @@ pub(crate) fn judged_revision(revision: &Revision, hash: Text) -> JudgedRevision
 /// Returns the hash labels of the revisions with the verdict `Good`.
 fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
     let good = owned.iter().filter(|it| verdict_of(it) == Some(RevisionVerdict::Good));
-    good.filter_map(|it| it.hash().cloned()).collect()
+    good.filter_map(|it| it.hash_label().cloned()).collect()
 }
 
 /// Returns the stable revision: the one with the latest verdict `Good` whose template can be decoded. `None` if there
@@ -365,7 +374,7 @@ fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision>
     let shared = &mut Interner::default();
     good.into_iter().rev().find_map(|revision| {
         let template = decode_revision_template(revision, shared)?;
-        let hash = revision.hash()?.clone();
+        let hash = revision.hash_label()?.clone();
         Some(StableRevision {
             judged: judged_revision(revision, hash),
             target: TargetRevision::of_revision(set, revision, owned),

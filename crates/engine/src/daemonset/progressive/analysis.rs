@@ -15,12 +15,14 @@ use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
 pub struct NodeHealth {
     /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has not failed.
     pub failure: Option<Text>,
-    /// Time at which the node counts as failed unless its pod becomes available before. `None` if it has no such time.
+    /// Time at which the node counts as failed unless its pod becomes available before. `None` if the node has failed
+    /// already, or if `readyTimeout` does not run.
     pub fails_at: Option<Time>,
 }
 
-/// Reasons of failed pods that failed because of their node (a shortage of resources or a shutdown), not because of
-/// their revision.
+/// Values of `status.reason` of failed pods whose node caused the failure (by a shortage of resources or a shutdown),
+/// and not their revision.
+///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [
     "Evicted",
@@ -83,17 +85,17 @@ fn failed_because_of_node(pod: &Pod) -> bool {
     pod.phase == Phase::Failed && (NODE_CAUSED_FAILURES.contains(&reason) || reason.starts_with("OutOf"))
 }
 
-/// Whether the node is not Ready now, but was Ready at the time `at`.
+/// Whether the node is not Ready, and its condition `Ready` last changed after `at`.
 fn stopped_being_ready(node: &Node, at: Time) -> bool {
     node.ready.status != ConditionStatus::True && node.ready.since.is_some_and(|since| at < since)
 }
 
-/// Returns the reason why failures of a node are not counted (excused). `None` if they are counted. `old` is the pod
+/// Returns why the failures of a node are excused, that is, not counted. `None` if they are counted. `old` is the pod
 /// that the rollout is about to delete.
 ///
 /// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout deleted the old pod.
 /// The excuse is stored before the pod is deleted.
-pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
+pub fn excuse_reason(old: &Pod, node: Option<&Node>) -> Option<Text> {
     if node.is_some_and(|it| it.ready.status != ConditionStatus::True) {
         return Some("NodeNotReady".into());
     }
@@ -101,7 +103,7 @@ pub fn excuse(old: &Pod, node: Option<&Node>) -> Option<Text> {
 }
 
 /// Returns the time at which the soak of a node ends: from then on, its pod has been healthy for long enough. The time
-/// may be in the future. `None` while the pod is not Ready.
+/// may be in the past or in the future. `None` if the pod is not Ready, is terminal or is being deleted.
 ///
 /// Rule: the soak lasts for the longer of `minReadySeconds` and the soak time. It starts at the later of the time at
 /// which the pod became Ready and the last start of one of its containers. A restart or a loss of readiness starts it
@@ -112,8 +114,8 @@ pub fn soak_ends_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Ti
     Some(healthy_since + min_ready.max(soak))
 }
 
-/// Returns the earliest time at which the node counts as failed or its soak ends, if nothing else happens. `None` if
-/// there is no such time.
+/// Returns the earliest future time at which the node counts as failed or its soak ends, if nothing else happens.
+/// `None` if neither is pending.
 pub fn recheck_at(health: &NodeHealth, soak_ends_at: Option<Time>, now: Time) -> Option<Time> {
     earliest(health.fails_at, soak_ends_at.filter(|at| now < *at))
 }

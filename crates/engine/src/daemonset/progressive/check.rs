@@ -1,5 +1,5 @@
-//! Decides when the checks of a policy are measured, builds the measurement requests, and keeps the results. Decides
-//! which result of a check the status of the rollout has.
+//! Decides when the checks of a policy are measured, builds the measurement requests, and keeps the results. Computes
+//! the result of each check for the status of the rollout.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::decode::encode_status;
 use super::policy::{Check, Policy, PolicyKind};
 use super::record::{CheckReport, CheckResult, CheckStatus, Phase, RolloutStatus};
-use crate::controller::{Measured, Measurement, MeasurementRequest};
+use crate::controller::{Measurement, MeasurementRequest, MeasurementResult};
 use crate::daemonset::facts::{Pod, Set};
 
 /// Where the result of a check comes from.
@@ -33,28 +33,29 @@ pub enum CheckSource {
 /// 31 KiB.
 const PLACEHOLDER_NAMES_MAX: usize = 500;
 
-/// Results of the measured checks of one attempt to roll out a revision. They are only in memory: after a restart of
-/// the controller every check is measured again, and its consecutive failures are counted from zero.
+/// In-memory results of the measured checks of one attempt to roll out a revision. After a restart of the controller
+/// every check is measured again, and its consecutive failures are counted from zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CheckMemory {
     /// Hash of the revision that the results are about.
     revision: Text,
     /// Number of the attempt that the results are about.
     attempt: u32,
-    /// The last result of each check, by name of the check.
+    /// The last measurement of each check, by name of the check.
     records: BTreeMap<Text, CheckRecord>,
-    /// Start times of the measurements in flight, by name of the check. They may be about an earlier revision.
+    /// Start times of the measurements in flight, by name of the check. A measurement in flight may be about an earlier
+    /// revision or attempt.
     in_flight: BTreeMap<Text, Time>,
 }
 
 /// The last measurement of one check: when it started, its result, and the number of consecutive failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct CheckRecord {
-    /// The query or webhook that was measured. If the policy's check has changed since, it is measured again.
+    /// The query or webhook that was measured. If the policy has changed the check since, the check is measured again.
     source: CheckSource,
     /// Time at which the last measurement was started.
     started: Time,
-    /// The last result. `None` until the first measurement is done.
+    /// The last result. `None` until the first measurement has ended.
     last: Option<CheckStatus>,
     /// Number of consecutive failures. An inconclusive result does not change it.
     failures: u32,
@@ -62,13 +63,14 @@ struct CheckRecord {
 
 impl CheckMemory {
     /// Returns the records by name of the check. Empty if they belong to another revision or attempt than the given
-    /// ones.
+    /// revision and attempt.
     fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
         let is_same = self.revision == *revision && self.attempt == attempt;
         self.records.iter().filter(move |_| is_same)
     }
 
-    /// Returns the record of a check. `None` if the check was not measured in this attempt, or was changed since.
+    /// Returns the record of a check. `None` if no measurement of the check was started in this attempt, or if the
+    /// policy has changed the check since.
     fn record(&self, check: &Check, revision: &Text, attempt: u32) -> Option<&CheckRecord> {
         let (_, record) = self.records(revision, attempt).find(|(name, _)| **name == check.name)?;
         (record.source == check.source).then_some(record)
@@ -87,8 +89,9 @@ impl CheckMemory {
         (results, known.map(|(check, it)| (check.name.clone(), it.failures)).collect())
     }
 
-    /// Records that these measurements were started. `checks` are the checks of the policy.
-    pub(crate) fn start(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
+    /// Records that these measurements were started. Drops the results of an earlier revision or attempt. `checks` are
+    /// the checks of the policy.
+    pub(crate) fn record_started(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
         for it in measurements {
             let Some(check) = checks.iter().find(|check| check.name == it.check) else { continue };
             if (&self.revision, self.attempt) != (&it.revision, it.attempt) {
@@ -105,11 +108,16 @@ impl CheckMemory {
     }
 
     /// Records the result of a measurement, which is then no longer in flight. A result for another revision or attempt
-    /// is dropped.
+    /// is dropped, and so is the result of a measurement that is not recorded as in flight.
     ///
     /// Rule: a failure increments the consecutive failures of a check, a pass resets them, and an inconclusive result
     /// does not change them.
-    pub(crate) fn record_result(&mut self, measurement: &Measurement, measured: &Measured, now: Time) {
+    pub(crate) fn record_result(
+        &mut self,
+        measurement: &Measurement,
+        measured: &MeasurementResult,
+        now: Time,
+    ) {
         if self.in_flight.get(&measurement.check) != Some(&measurement.started) {
             return;
         }
@@ -119,9 +127,9 @@ impl CheckMemory {
         }
         let Some(record) = self.records.get_mut(&measurement.check) else { return };
         let result = match measured {
-            Measured::Pass => CheckResult::Pass,
-            Measured::Fail(_) => CheckResult::Fail,
-            Measured::Inconclusive(_) => CheckResult::Inconclusive,
+            MeasurementResult::Pass => CheckResult::Pass,
+            MeasurementResult::Fail(_) => CheckResult::Fail,
+            MeasurementResult::Inconclusive(_) => CheckResult::Inconclusive,
         };
         record.failures = match result {
             CheckResult::Pass => 0,
@@ -132,7 +140,8 @@ impl CheckMemory {
         record.last = Some(CheckStatus { name, result, at: now, message });
     }
 
-    /// Forgets the measurements in flight, because a panic may have lost them. A result that still arrives is dropped.
+    /// Forgets the measurements in flight, after a panic that may have lost them. A result that still arrives is
+    /// dropped.
     pub(crate) fn forget_in_flight(&mut self) {
         self.in_flight.clear();
     }
@@ -163,10 +172,11 @@ pub(crate) struct CheckStatusInput<'a> {
 }
 
 /// Returns the result of a check for the status of the rollout. Its time is the time since which the check has this
-/// result, so a measurement that repeats the stored result and message does not change the status.
+/// result. So a measurement that repeats the stored result and message does not change the status.
 ///
 /// Rule: a step passes only with a `Pass` of every check. A measured `Pass` holds for two intervals. After that, and
-/// after a restart of the controller, the check is inconclusive until it is measured again.
+/// after a restart of the controller, a check that passed is inconclusive until it is measured again. The checks of a
+/// step that has passed keep their results.
 pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
     let CheckStatusInput { check, stored, measured, report, is_step_passed, now } = *input;
     let is_recent = |it: &CheckStatus| now.since(it.at) <= check.interval.saturating_mul(2);
@@ -190,10 +200,10 @@ pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
 }
 
 /// Input of [`due_measurements`]: the DaemonSet, its policy, the stored status of the rollout, and the results so far.
-pub(crate) struct CheckInput<'a> {
+pub(crate) struct MeasurementInput<'a> {
     pub(crate) set: &'a Set,
     pub(crate) policy: &'a Policy,
-    /// The status that the DaemonRollout has in the API server.
+    /// The status of the DaemonRollout as stored in the API server.
     pub(crate) stored: &'a RolloutStatus,
     /// Hash of the DaemonSet's current revision.
     pub(crate) revision: &'a Text,
@@ -205,15 +215,15 @@ pub(crate) struct CheckInput<'a> {
     pub(crate) now: Time,
 }
 
-/// Returns the measurements to start now, and the time at which the next one is due. That time is `None` if no check
-/// waits for its next measurement.
+/// Returns the measurements to start now, and the time at which the next measurement is due. The time is `None` if no
+/// check waits for its next measurement.
 ///
 /// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting, even if it is paused. They are not
 /// measured before the current revision has a pod. A check is measured at once, and then `interval` after the start of
 /// its last measurement. For each DaemonSet, at most one measurement of a check is in flight. The checks of an invalid
 /// policy are not measured.
-pub(crate) fn due_measurements(input: &CheckInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
-    let CheckInput { policy, stored, revision, memory, now, .. } = *input;
+pub(crate) fn due_measurements(input: &MeasurementInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
+    let MeasurementInput { policy, stored, revision, memory, now, .. } = *input;
     let is_measured = matches!(stored.phase, Some(Phase::Rolling | Phase::Soaking | Phase::Waiting))
         && stored.current.as_ref().is_some_and(|it| it.hash == *revision)
         && policy.invalid.is_empty()
@@ -250,7 +260,7 @@ pub(crate) fn due_measurements(input: &CheckInput<'_>) -> (Vec<Arc<Measurement>>
 
 /// Returns the request that measures a check. `None` for an external check.
 fn measurement_request(
-    input: &CheckInput<'_>,
+    input: &MeasurementInput<'_>,
     check: &Check,
     placeholders: &Placeholders,
 ) -> Option<MeasurementRequest> {
@@ -283,7 +293,7 @@ struct Placeholders {
 }
 
 impl Placeholders {
-    fn new(input: &CheckInput<'_>) -> Self {
+    fn new(input: &MeasurementInput<'_>) -> Self {
         let pods = (input.pods)();
         let nodes: BTreeSet<&Text> = pods.iter().filter_map(|it| it.target.as_ref()).collect();
         let pods: BTreeSet<&Text> = pods.iter().map(|it| &it.key.name).collect();
@@ -303,8 +313,8 @@ impl Placeholders {
     }
 }
 
-/// Returns a regular expression that matches these names, at most [`PLACEHOLDER_NAMES_MAX`] of them. A name with
-/// characters that no pod or node name can have is left out, so that it cannot end the string literal in the query.
+/// Returns a regular expression that matches the first [`PLACEHOLDER_NAMES_MAX`] of these names. A name with characters
+/// that no pod or node name can have is left out, so that it cannot end the string literal in the query.
 fn alternation(names: BTreeSet<&Text>) -> String {
     let is_name = |it: &&&Text| {
         it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))

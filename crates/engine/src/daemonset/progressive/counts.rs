@@ -4,6 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use muster_api::text::Text;
+use muster_api::time::Time;
 
 use super::membership::{Candidate, GroupCandidates};
 use super::record::NodeCounts;
@@ -11,11 +12,12 @@ use super::record::NodeCounts;
 /// State of one node in a rollout, from which [`RolloutCounts`] are summed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeProgress {
-    /// Whether the node should run a pod of the current revision's template.
+    /// Whether the node should run a pod, according to the template of the current revision.
     pub is_eligible: bool,
-    /// Whether the selector of the current step matches the node.
+    /// Whether the selector of the current step matches the node. True if there is no current step.
     pub is_in_step: bool,
-    /// Group of the node in the current step. Empty if the step has no groups.
+    /// Group of the node in the current step: the value of the label in `groups` or `spread`. Empty if the step has
+    /// neither, or if the node does not have the label.
     pub group: Text,
     /// Whether the node is assigned the current revision.
     pub is_admitted: bool,
@@ -23,12 +25,16 @@ pub struct NodeProgress {
     pub has_unproven_pod: bool,
     /// Whether the node has a pod of the current revision.
     pub has_current_pod: bool,
-    /// Whether the node has an available pod.
+    /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
     /// Whether the pod of the current revision has been available for the soak time of the step.
     pub is_soaked: bool,
-    /// Whether the pod of the current revision has been available for the soak time of its group.
+    /// Whether the pod of the current revision has been available for the soak time of its group, or for that of the
+    /// step if the step has no groups.
     pub is_group_soaked: bool,
+    /// Time at which the pod of the current revision will have been available for the soak time of the step. `None` if
+    /// the pod is not available, or has soaked already.
+    pub soak_ends_at: Option<Time>,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
     /// Why the node counts as failed. `None` if it does not count as failed.
@@ -38,14 +44,14 @@ pub struct NodeProgress {
 }
 
 impl NodeProgress {
-    /// Whether the node is eligible and exposed. A node is exposed if it is admitted or has a pod of a revision without
-    /// the verdict `Good`. An eligible, exposed node counts against the target of a step.
+    /// Whether the node counts against the target of a step: it is eligible, and it is exposed. A node is exposed if it
+    /// is admitted or has a pod of a revision without the verdict `Good`.
     fn is_exposed(&self) -> bool {
         self.is_eligible && (self.is_admitted || self.has_unproven_pod)
     }
 }
 
-/// Counts and sets of nodes of one rollout, which the state machine reads. They are updated whenever a node changes.
+/// Counts and sets of the nodes of one rollout: input of the state machine. They are updated whenever a node changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutCounts {
     /// Counts of all eligible nodes.
@@ -58,35 +64,41 @@ pub struct RolloutCounts {
     pub groups: BTreeMap<Text, StepCounts>,
     /// Nodes of the current step that may be admitted, by group.
     pub candidates: BTreeMap<Text, GroupCandidates>,
-    /// Nodes with a pod of the current revision that count as failed, each with the reason.
+    /// Names of the nodes with a pod of the current revision that count as failed, each with the reason.
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes whose pod of the current revision has not been available for the soak time yet, by name.
-    /// Nodes without such a pod are included.
+    /// Admitted eligible nodes, by name, whose pod of the current revision has not been available for the soak time
+    /// yet. Nodes without a pod of the current revision are included.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
+    /// Number of admitted eligible nodes of the current step whose soak time ends at this time.
+    pub soak_ends: BTreeMap<Time, usize>,
 }
 
-/// An admitted node whose pod of the current revision has not been available for the soak time yet, or that has no such
-/// pod.
+/// An admitted node that has no pod of the current revision, or whose pod of the current revision has not been
+/// available for the soak time yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
-    /// Whether the selector of the current step matches the node.
+    /// Whether the selector of the current step matches the node. True if there is no current step.
     pub is_in_step: bool,
-    /// Group of the node in the current step. Empty if the step has no groups.
+    /// Group of the node in the current step: the value of the label in `groups` or `spread`. Empty if the step has
+    /// neither, or if the node does not have the label.
     pub group: Text,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
     /// Whether the pod of the current revision has been available for the soak time of the step.
     pub is_soaked: bool,
-    /// Whether the pod of the current revision has been available for the soak time of its group.
+    /// Whether the pod of the current revision has been available for the soak time of its group, or for that of the
+    /// step if the step has no groups.
     pub is_group_soaked: bool,
+    /// See [`NodeProgress::soak_ends_at`].
+    pub soak_ends_at: Option<Time>,
 }
 
 /// Numbers of eligible nodes of one step or group, by their state in the rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StepCounts {
-    /// Nodes that should run a pod.
+    /// Nodes that should run a pod, according to the template of the current revision.
     pub eligible: usize,
     /// Nodes that are admitted or have a pod of a revision without the verdict `Good`.
     pub exposed: usize,
@@ -94,14 +106,13 @@ pub struct StepCounts {
     pub admitted: usize,
     /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
-    /// Admitted nodes whose pod has been available for the soak time.
+    /// Admitted nodes whose pod of the current revision has been available for the soak time of the step or group.
     pub soaked: usize,
-    /// Nodes that count against the rollout budget.
+    /// Nodes that count against `maxUnavailable` or `maxSurge`.
     pub charged: usize,
 }
 
 impl RolloutCounts {
-    /// Adds a node to the counts.
     pub fn add(&mut self, node: &NodeProgress) {
         self.add_or_subtract(node, true);
     }
@@ -111,7 +122,7 @@ impl RolloutCounts {
         self.add_or_subtract(node, false);
     }
 
-    /// Adds a node to the counts if `adds`, and removes it otherwise.
+    /// Adds a node to the counts if `adds` is true, and removes it otherwise.
     fn add_or_subtract(&mut self, node: &NodeProgress, adds: bool) {
         let count = |total: &mut usize, is_counted: bool| {
             if is_counted {
@@ -129,7 +140,7 @@ impl RolloutCounts {
         count(&mut nodes.held, eligible && !node.is_admitted);
         count(&mut self.with_current_pod, node.has_current_pod);
         if node.has_current_pod {
-            set_member(&mut self.nodes_with_current_pod, &node.candidate.node, adds);
+            insert_or_remove(&mut self.nodes_with_current_pod, &node.candidate.node, adds);
             match &node.failure {
                 Some(reason) if adds => {
                     drop(self.failing.insert(node.candidate.node.clone(), reason.clone()))
@@ -146,6 +157,7 @@ impl RolloutCounts {
                 is_available,
                 is_soaked: node.is_soaked,
                 is_group_soaked: node.is_group_soaked,
+                soak_ends_at: node.soak_ends_at,
             };
             let name = &node.candidate.node;
             if adds {
@@ -156,6 +168,13 @@ impl RolloutCounts {
         }
         if !eligible || !node.is_in_step {
             return;
+        }
+        if let Some(at) = node.soak_ends_at.filter(|_| node.is_admitted) {
+            let ends = self.soak_ends.entry(at).or_default();
+            count(ends, true);
+            if *ends == 0 {
+                self.soak_ends.remove(&at);
+            }
         }
         let group = self.groups.entry(node.group.clone()).or_default();
         for (total, is_soaked) in [(&mut self.step, node.is_soaked), (&mut *group, node.is_group_soaked)] {
@@ -171,7 +190,7 @@ impl RolloutCounts {
         count(&mut candidates.exposed_count, node.is_exposed());
         if !node.is_admitted {
             let nodes = if node.has_unproven_pod { &mut candidates.exposed } else { &mut candidates.held };
-            set_member(nodes, &node.candidate, adds);
+            insert_or_remove(nodes, &node.candidate, adds);
         }
         if is_empty {
             self.groups.remove(&node.group);
@@ -180,8 +199,8 @@ impl RolloutCounts {
     }
 }
 
-/// Inserts an item into a set if `is_member`, and removes it otherwise.
-fn set_member<T: Ord + Clone>(set: &mut BTreeSet<T>, item: &T, is_member: bool) {
+/// Inserts an item into a set if `is_member` is true, and removes it otherwise.
+fn insert_or_remove<T: Ord + Clone>(set: &mut BTreeSet<T>, item: &T, is_member: bool) {
     if is_member {
         set.insert(item.clone());
     } else {

@@ -21,11 +21,11 @@ use muster_api::muster_v1alpha1::values::{
 use muster_api::muster_v1alpha1::{DAEMON_ROLLOUT, values};
 use muster_api::text::Text;
 
-use super::membership::{Members, NodeAdmission};
+use super::membership::{AdmittedMembers, NodeAdmission};
 use super::order::{NodeOrder, OrderKey};
 use super::policy::{
-    Approval, Check, CheckSource, FailureRules, Groups, NewNodes, OnDeadline, OnFailure, Policy, PolicyKind,
-    PolicySpec, ReplaceMethod, SetSelection, Step,
+    Approval, Check, CheckSource, FailureRules, NewNodeRevision, NodeGroups, OnDeadline, OnFailure, Policy,
+    PolicyKind, PolicySpec, ReplaceMethod, SetSelection, Step,
 };
 use super::record::{
     ApproveRequest, CheckReport, CheckResult, CheckStatus, FailureStatus, NodeCounts, NodeFailure,
@@ -36,12 +36,13 @@ use super::window::Window;
 use crate::controller::Malformed;
 use crate::daemonset::facts::IntOrPercent;
 
-/// Decodes a RolloutPolicy.
+/// Decodes a RolloutPolicy. If its spec cannot be decoded, the policy is invalid and selects all DaemonSets of its
+/// namespace. Fails only if the metadata cannot be decoded.
 pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
     let RolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
         Ok(policy) => policy,
         Err(error) => {
-            let selection = SetSelection::Selector(everything());
+            let selection = SetSelection::Selector(match_all_selector());
             return unreadable_policy(PolicyKind::RolloutPolicy, selection, object, &error, shared);
         }
     };
@@ -60,24 +61,30 @@ pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Mal
     ))
 }
 
-/// Decodes a ClusterRolloutPolicy.
+/// Decodes a ClusterRolloutPolicy. If its spec cannot be decoded, the policy is invalid and selects all DaemonSets of
+/// the cluster. Fails only if the metadata cannot be decoded.
 pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
     let kind = PolicyKind::ClusterRolloutPolicy;
     let ClusterRolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
         Ok(policy) => policy,
         Err(error) => {
-            let selection = SetSelection::Cluster { sets: everything(), namespaces: everything() };
+            let selection =
+                SetSelection::Cluster { sets: match_all_selector(), namespaces: match_all_selector() };
             return unreadable_policy(kind, selection, object, &error, shared);
         }
     };
     let selection = SetSelection::Cluster {
         sets: decode_selector(spec.selector.as_ref()),
-        namespaces: spec.namespace_selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
+        namespaces: spec
+            .namespace_selector
+            .as_ref()
+            .map_or(match_all_selector(), |it| decode_selector(Some(it))),
     };
     Ok(build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
 }
 
-/// Builds an invalid policy from an object whose spec cannot be decoded.
+/// Builds an invalid policy with this selection from an object whose spec cannot be decoded. `error` is the decoding
+/// error of the spec.
 ///
 /// Rule: a policy that cannot be decoded holds every DaemonSet that it might select: no node is admitted and no Ready
 /// pod is replaced. It might select all DaemonSets of its namespace, or of the cluster if it is a ClusterRolloutPolicy.
@@ -92,11 +99,12 @@ fn unreadable_policy(
     let PartialObjectMetadata { metadata, .. } =
         json::from_slice(object).map_err(|it| Malformed::new(plural, it))?;
     let invalid = Vec::from([format!("spec: {error}")]);
-    Ok(policy_of(kind, &metadata, selection, PolicySpec::default(), invalid, shared))
+    Ok(policy_from_parts(kind, &metadata, selection, PolicySpec::default(), invalid, shared))
 }
 
-/// Returns a policy with these parts. Key, versions and creation time are those of `metadata`.
-fn policy_of(
+/// Returns a policy with this kind, selection, spec and list of invalid fields. Its key, resource version, generation
+/// and creation time come from `metadata`.
+fn policy_from_parts(
     kind: PolicyKind,
     metadata: &ObjectMeta<'_>,
     selection: SetSelection,
@@ -109,14 +117,14 @@ fn policy_of(
         key: metadata.key(shared),
         resource_version: metadata.resource_version(),
         generation: metadata.generation(),
-        created: metadata.created(),
+        created: metadata.creation_time(),
         selection,
         spec,
         invalid,
     }
 }
 
-/// Builds the policy from its metadata, selection and settings. `invalid` are the fields that validation rejected.
+/// Builds a policy from its metadata, selection and settings. `invalid` are the fields that validation rejected.
 fn build_policy(
     kind: PolicyKind,
     metadata: &ObjectMeta<'_>,
@@ -127,8 +135,8 @@ fn build_policy(
 ) -> Policy {
     let mut invalid: Vec<String> =
         invalid.iter().map(|it| format!("{}: {}", it.path, it.message())).collect();
-    let spec = policy_spec(settings, &mut invalid);
-    policy_of(kind, metadata, selection, spec, invalid, shared)
+    let spec = decode_policy_spec(settings, &mut invalid);
+    policy_from_parts(kind, metadata, selection, spec, invalid, shared)
 }
 
 /// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`; validation has already added
@@ -136,7 +144,7 @@ fn build_policy(
 ///
 /// Rule: an invalid field gets a cautious default, with which no pod is replaced earlier than the policy intended.
 /// While a policy is invalid, its DaemonSets are held: no node is admitted and no Ready pod is replaced.
-fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
+fn decode_policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
     let mut windows = Vec::new();
     for (index, it) in settings.windows.iter().enumerate() {
         let days: Vec<Text> = it.days.iter().map(|it| it.as_str().into()).collect();
@@ -150,7 +158,7 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
     PolicySpec {
         paused: settings.paused,
         windows,
-        max_unavailable: int_or_percent(&settings.max_unavailable),
+        max_unavailable: decode_int_or_percent(&settings.max_unavailable),
         order: match settings.order.by {
             OrderBy::Name => NodeOrder::Name,
             OrderBy::Label => NodeOrder::Label(label_key.into()),
@@ -158,7 +166,7 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
         },
         steps: settings.steps.iter().map(decode_step).collect(),
         failures: FailureRules {
-            max_nodes: int_or_percent(&settings.failures.max_nodes),
+            max_nodes: decode_int_or_percent(&settings.failures.max_nodes),
             max_restarts: u32::try_from(settings.failures.max_restarts).unwrap_or(0),
             ready_timeout: settings.failures.ready_timeout.duration(),
             immediate_reasons: settings
@@ -181,8 +189,8 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
             DeadlineAction::Report | DeadlineAction::Unknown(_) => OnDeadline::Report,
         },
         new_nodes: match settings.new_nodes {
-            NewNodePolicy::Latest => NewNodes::Latest,
-            NewNodePolicy::Stable | NewNodePolicy::Unknown(_) => NewNodes::Stable,
+            NewNodePolicy::Latest => NewNodeRevision::Latest,
+            NewNodePolicy::Stable | NewNodePolicy::Unknown(_) => NewNodeRevision::Stable,
         },
         checks: settings.checks.iter().map(decode_check).collect(),
         replace_method: match settings.replace.method {
@@ -192,19 +200,18 @@ fn policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicyS
     }
 }
 
-/// Decodes one step of a policy.
 fn decode_step(step: &RolloutStep) -> Step {
-    let groups = |it: &api_policy::StepGroups| Groups {
+    let groups = |it: &api_policy::StepGroups| NodeGroups {
         label: it.label_key.as_str().into(),
         sequence: it.sequence.iter().map(|it| it.as_str().into()).collect(),
         max_concurrent: usize::try_from(it.max_concurrent).unwrap_or(1),
-        max_unavailable: int_or_percent(&it.max_unavailable),
+        max_unavailable: decode_int_or_percent(&it.max_unavailable),
         soak: it.soak.duration(),
     };
     Step {
         name: step.name.as_str().into(),
-        nodes: int_or_percent(&step.nodes),
-        selector: step.selector.as_ref().map_or(everything(), |it| decode_selector(Some(it))),
+        nodes: decode_int_or_percent(&step.nodes),
+        selector: step.selector.as_ref().map_or(match_all_selector(), |it| decode_selector(Some(it))),
         spread: step.spread.as_ref().map(|it| it.label_key.as_str().into()),
         soak: step.soak.duration(),
         approval: match step.approval {
@@ -217,7 +224,7 @@ fn decode_step(step: &RolloutStep) -> Step {
 
 impl Default for PolicySpec {
     fn default() -> Self {
-        policy_spec(&RolloutSettings::default(), &mut Vec::new())
+        decode_policy_spec(&RolloutSettings::default(), &mut Vec::new())
     }
 }
 
@@ -233,7 +240,6 @@ impl Default for Step {
     }
 }
 
-/// Decodes one check of a policy.
 fn decode_check(check: &RolloutCheck) -> Check {
     let source = match (&check.prometheus, &check.webhook) {
         (Some(prometheus), _) => CheckSource::Prometheus(prometheus.clone()),
@@ -249,7 +255,7 @@ fn decode_check(check: &RolloutCheck) -> Check {
 }
 
 /// Returns a selector that matches all objects.
-fn everything() -> Selector {
+fn match_all_selector() -> Selector {
     Selector::AllOf(Vec::new())
 }
 
@@ -258,8 +264,8 @@ fn decode_selector(selector: Option<&OwnedLabelSelector>) -> Selector {
     selector.and_then(|it| it.to_selector().ok()).unwrap_or_default()
 }
 
-/// Decodes a number or percentage of nodes. An invalid value becomes 0.
-fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
+/// Decodes a number or percentage of nodes. An invalid or negative value becomes 0.
+fn decode_int_or_percent(value: &CountOrPercent) -> IntOrPercent {
     match value {
         CountOrPercent::Count(count) => IntOrPercent::Count(u32::try_from(*count).unwrap_or(0)),
         CountOrPercent::Percent(percent) => IntOrPercent::Percent(u32::from(*percent)),
@@ -267,7 +273,8 @@ fn int_or_percent(value: &CountOrPercent) -> IntOrPercent {
     }
 }
 
-/// Decodes a DaemonRollout.
+/// Decodes a DaemonRollout. If its spec or status cannot be decoded, the record has only the metadata and the error.
+/// Fails only if the metadata cannot be decoded.
 ///
 /// Rule: a request that is invalid has no effect. A DaemonRollout that cannot be decoded, or whose status has a phase
 /// that this version of the controller does not know, is not changed, and no pod of its DaemonSet is replaced.
@@ -336,7 +343,6 @@ fn owner_uids(metadata: &ObjectMeta<'_>) -> Vec<Text> {
     sets.filter_map(|it| it.uid.as_deref().map(Text::from)).collect()
 }
 
-/// Decodes the status of a DaemonRollout.
 fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
     let count = |it: i32| usize::try_from(it).unwrap_or(0);
     let revision =
@@ -402,9 +408,9 @@ fn decode_phase(phase: &RolloutPhase) -> Phase {
 fn decode_admission(it: &api::AdmittedNodes) -> NodeAdmission {
     let members = match (&it.up_to, it.created_before) {
         (Some(key), Some(created_before)) => {
-            Members::UpTo { key: OrderKey::from_stored(key.as_str().into()), created_before }
+            AdmittedMembers::UpTo { key: OrderKey::from_stored(key.as_str().into()), created_before }
         }
-        _ => Members::Names(it.nodes.iter().map(|it| it.as_str().into()).collect()),
+        _ => AdmittedMembers::Names(it.nodes.iter().map(|it| it.as_str().into()).collect()),
     };
     let group = it.group.as_deref().unwrap_or_default();
     NodeAdmission { step: it.step.as_str().into(), group: group.into(), members }
@@ -424,7 +430,7 @@ fn decode_check_status(it: &api::CheckStatus) -> CheckStatus {
     }
 }
 
-/// Encodes the status of a DaemonRollout, with these conditions.
+/// Encodes the status of a DaemonRollout. `conditions` are the conditions of the encoded status.
 pub fn encode_status(
     status: &RolloutStatus,
     conditions: Vec<api::StatusCondition>,
@@ -469,7 +475,7 @@ pub fn encode_status(
             held: count(status.nodes.held),
         },
         failures: api::RolloutFailures {
-            counted: count(status.failures.counted()),
+            counted: count(status.failures.failed_count()),
             allowed: count(status.failures.allowed),
             nodes: status.failures.nodes.iter().map(failure).collect(),
             excused: status.failures.excused.iter().map(failure).collect(),
@@ -497,8 +503,8 @@ pub fn encode_status(
 /// Encodes one entry of `status.admitted`: which nodes a step has admitted.
 fn encode_admission(it: &NodeAdmission) -> api::AdmittedNodes {
     let (nodes, up_to, created_before) = match &it.members {
-        Members::Names(names) => (names.iter().map(|it| it.to_string()).collect(), None, None),
-        Members::UpTo { key, created_before } => {
+        AdmittedMembers::Names(names) => (names.iter().map(|it| it.to_string()).collect(), None, None),
+        AdmittedMembers::UpTo { key, created_before } => {
             (Vec::new(), Some(key.as_text().to_string()), Some(*created_before))
         }
     };

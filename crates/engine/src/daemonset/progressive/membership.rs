@@ -1,8 +1,8 @@
 //! Which nodes are admitted to a rollout, and which are admitted next.
 //!
-//! A [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller changes nothing. Up
-//! to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the order is stored instead. It
-//! admits all nodes up to that position that existed when the position was stored.
+//! Each [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller does not change
+//! which nodes are admitted. Up to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the
+//! order is stored instead. It admits all nodes up to that position that existed when the position was stored.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -21,18 +21,19 @@ use super::record::Phase;
 pub struct NodeAdmission {
     /// Name of the step.
     pub step: Text,
-    /// Value of the label that divides the step into groups; empty without groups.
+    /// Value of the label that divides the step into groups. Empty if the step has no groups, and for nodes without the
+    /// label.
     pub group: Text,
-    /// The admitted nodes.
-    pub members: Members,
+    pub members: AdmittedMembers,
 }
 
-/// The admitted nodes of a [`NodeAdmission`]: names, or all nodes up to a position in the order.
+/// The admitted nodes of a [`NodeAdmission`]: a list of names, or all nodes up to a position in the order of admission.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Members {
+pub enum AdmittedMembers {
     /// Nodes with these names.
     Names(BTreeSet<Text>),
-    /// All nodes of the group up to this position in the order of admission that were created before this time.
+    /// All nodes of the step and group that were created before `created_before` and whose position in the order of
+    /// admission is at most `key`.
     UpTo { key: OrderKey, created_before: Time },
 }
 
@@ -46,18 +47,15 @@ pub struct NodeIdentity<'a> {
 
 /// The revision that a node should run: the current or the stable one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Assigned {
-    /// The current revision.
+pub enum AssignedRevision {
     #[default]
     Current,
-    /// The stable revision.
     Stable,
 }
 
 /// Decides which nodes are assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutMembership {
-    /// Which nodes are assigned the current revision in the present phase: all, none, or the admitted ones.
     pub scope: MembershipScope,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -67,8 +65,9 @@ pub struct RolloutMembership {
     pub admitted: Vec<NodeAdmission>,
     /// The steps of the policy, to find the selector and group label of an admission by its step name.
     pub steps: Vec<Step>,
-    /// Nodes created after this time are admitted (`newNodes: Latest`).
-    pub admits_nodes_after: Option<Time>,
+    /// Time after which a node must have been created to be admitted without a step (`newNodes: Latest`). `None` if
+    /// nodes are admitted by steps only.
+    pub admitted_if_created_after: Option<Time>,
 }
 
 /// Which nodes are assigned the current revision: all, none, or the admitted ones.
@@ -101,32 +100,33 @@ impl MembershipScope {
 }
 
 impl RolloutMembership {
-    /// Returns the revision that a node is assigned.
+    /// Returns the revision that a node is assigned: the current one if the node is admitted, otherwise the stable one.
     ///
     /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. If a
     /// pod ends on a node that is not admitted, a pod of the stable revision replaces it. A node that joins the cluster
     /// gets the stable revision too, unless the policy has `newNodes: Latest`.
-    pub fn assigned(&self, node: NodeIdentity<'_>) -> Assigned {
-        if self.is_admitted(node) { Assigned::Current } else { Assigned::Stable }
+    pub fn assigned(&self, node: NodeIdentity<'_>) -> AssignedRevision {
+        if self.is_admitted(node) { AssignedRevision::Current } else { AssignedRevision::Stable }
     }
 
-    /// Whether a node is assigned the current revision.
+    /// Whether a node is assigned the current revision. In [`MembershipScope::AllNodes`] every node is, in
+    /// [`MembershipScope::NoNodes`] none.
     pub fn is_admitted(&self, node: NodeIdentity<'_>) -> bool {
         match self.scope {
             MembershipScope::AllNodes => true,
             MembershipScope::NoNodes => false,
             MembershipScope::Admitted => {
-                self.admits_nodes_after.is_some_and(|after| after < node.created)
+                self.admitted_if_created_after.is_some_and(|after| after < node.created)
                     || self.admitted.iter().any(|it| self.is_member(it, node))
             }
         }
     }
 
-    /// Whether an admission includes a node.
+    /// Whether this admission admits a node.
     fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
         match &admission.members {
-            Members::Names(names) => names.contains(node.name),
-            Members::UpTo { key, created_before } => {
+            AdmittedMembers::Names(names) => names.contains(node.name),
+            AdmittedMembers::UpTo { key, created_before } => {
                 let step = self.steps.iter().find(|it| it.name == admission.step);
                 // The policy may have dropped the step: what it admitted stays admitted.
                 let matches = step.is_none_or(|it| it.selector.matches(node.labels));
@@ -146,14 +146,12 @@ fn group_of<'a>(step: &Step, labels: &'a Labels) -> Option<&'a Text> {
     labels.get(step.group_label()?)
 }
 
-/// A node that may be admitted next. Candidates are sorted by their position in the order.
+/// A node with its position in the order of admission. Candidates are sorted by that position.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Candidate {
     /// Position of the node in the order in which nodes are admitted.
     pub key: OrderKey,
-    /// Name of the node.
     pub node: Text,
-    /// Creation time of the node.
     pub created: Time,
 }
 
@@ -161,22 +159,23 @@ pub struct Candidate {
 /// admitted or has a pod of a revision without the verdict `Good`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupCandidates {
-    /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because that
-    /// exposes no further node.
+    /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because their
+    /// admission exposes no further node.
     pub exposed: BTreeSet<Candidate>,
     /// Nodes that have no pod, or only pods of revisions with the verdict `Good`. Admitting one of them exposes it.
     pub held: BTreeSet<Candidate>,
-    /// Number of nodes of the group that are admitted or have a pod of a revision without the verdict `Good`.
+    /// Number of exposed nodes of the group, admitted or not.
     pub exposed_count: usize,
 }
 
-/// Minimum age of a node before it is admitted by its position in the order. The watch delivers a node within this time
-/// of its creation. So when a position is stored, the controller knows every node that the position admits.
+/// Minimum age of a node before it is admitted, unless the node is already exposed. The watch delivers a node within
+/// this time of its creation. So when a position in the order is stored, the controller knows every node that the
+/// position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits up to `free` more nodes in a step, in addition to nodes that are already exposed. Returns all admissions, or
-/// `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without the verdict
-/// `Good`.
+/// Admits all nodes of a step that are already exposed, and up to `free` other nodes. Returns `admitted` with the new
+/// admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without
+/// the verdict `Good`.
 ///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
 /// Nodes that are already exposed are admitted before others, and do not count against `free`.
@@ -227,11 +226,12 @@ pub fn admit(
     Some(next)
 }
 
-/// Returns the node names that were added to the admissions. `None` if the admissions changed in any other way.
+/// Returns the node names that the admissions `now` have in addition to those of `before`. `None` if the admissions
+/// differ in any other way.
 pub fn added_names(before: &[NodeAdmission], now: &[NodeAdmission]) -> Option<BTreeSet<Text>> {
     let names = |it: &NodeAdmission| match &it.members {
-        Members::Names(names) => Some(names.clone()),
-        Members::UpTo { .. } => None,
+        AdmittedMembers::Names(names) => Some(names.clone()),
+        AdmittedMembers::UpTo { .. } => None,
     };
     let mut added = BTreeSet::new();
     let mut before = before.iter();
@@ -254,8 +254,8 @@ pub fn added_names(before: &[NodeAdmission], now: &[NodeAdmission]) -> Option<BT
 /// Returns the number of node names that an admission stores. 0 if it stores a position in the order instead.
 fn listed_name_count(admission: &NodeAdmission) -> usize {
     match &admission.members {
-        Members::Names(names) => names.len(),
-        Members::UpTo { .. } => 0,
+        AdmittedMembers::Names(names) => names.len(),
+        AdmittedMembers::UpTo { .. } => 0,
     }
 }
 
@@ -267,7 +267,7 @@ fn add_names(
     names: impl Iterator<Item = Text>,
 ) {
     let listed = admitted.iter_mut().find_map(|it| match &mut it.members {
-        Members::Names(listed) if it.step == *step && it.group == *group => Some(listed),
+        AdmittedMembers::Names(listed) if it.step == *step && it.group == *group => Some(listed),
         _ => None,
     });
     match listed {
@@ -275,13 +275,13 @@ fn add_names(
         None => admitted.push(NodeAdmission {
             step: step.clone(),
             group: group.clone(),
-            members: Members::Names(names.collect()),
+            members: AdmittedMembers::Names(names.collect()),
         }),
     }
 }
 
-/// Sets the position up to which nodes of a step and group are admitted. It never moves back, so that admitted nodes
-/// stay admitted.
+/// Sets the position up to which nodes of a step and group are admitted. The position never moves back, so that
+/// admitted nodes stay admitted.
 fn add_position(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,
@@ -290,7 +290,7 @@ fn add_position(
     created_before: Time,
 ) {
     for it in admitted.iter_mut().filter(|it| it.step == *step && it.group == *group) {
-        if let Members::UpTo { key, created_before: before } = &mut it.members {
+        if let AdmittedMembers::UpTo { key, created_before: before } = &mut it.members {
             if *key < position {
                 *key = position;
             }
@@ -301,7 +301,7 @@ fn add_position(
     admitted.push(NodeAdmission {
         step: step.clone(),
         group: group.clone(),
-        members: Members::UpTo { key: position, created_before },
+        members: AdmittedMembers::UpTo { key: position, created_before },
     });
 }
 

@@ -1,5 +1,5 @@
-//! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when it
-//! is stopped or rolled back.
+//! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when a
+//! rollout is stopped or rolled back.
 //!
 //! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with
 //! the latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. The DaemonSet's

@@ -8,7 +8,8 @@ use muster_api::text::Text;
 
 use crate::hash_ordered_map::hash_pair;
 
-/// The order in which nodes are admitted to a rollout. Upstream has no order: it takes nodes as its cache returns them.
+/// The order in which nodes are admitted to a rollout. Upstream's rolling update has no order: it takes nodes as its
+/// cache returns them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NodeOrder {
     /// By a hash of the stable revision and the node name, which spreads each step over racks and zones.
@@ -16,13 +17,13 @@ pub enum NodeOrder {
     Hash,
     /// By the name of the node.
     Name,
-    /// By the value of this label. Numbers are compared as numbers and come before text; nodes without the label come
-    /// last.
+    /// By the value of the label with this key. Numbers are compared as numbers and come before text. Nodes without the
+    /// label come last. Nodes with the same value are ordered as by `Hash`.
     Label(Text),
 }
 
-/// The position of a node in the order of a rollout. It depends on the node and the stable revision alone, so the
-/// position of one node does not change when other nodes join or leave.
+/// The position of a node in the order in which nodes are admitted. It depends only on the node, the stable revision
+/// and the [`NodeOrder`], so it does not change when other nodes join or leave.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OrderKey(Text);
 
@@ -39,11 +40,11 @@ impl OrderKey {
 }
 
 impl NodeOrder {
-    /// Returns the position of a node in the order.
+    /// Returns the position of a node in the order. `name` and `labels` are those of the node.
     ///
     /// Rule: nodes are admitted by the hash of the stable revision and the node name, unless the policy orders them by
-    /// name or label. Every attempt from one stable revision takes the same nodes first, so that a corrected template
-    /// reaches the nodes of the failed attempt before it reaches others.
+    /// name or label. Every rollout that starts from the same stable revision admits the same nodes first, so that a
+    /// corrected template reaches the nodes of the failed rollout before it reaches others.
     pub fn key(&self, stable_hash: &str, name: &str, labels: &Labels) -> OrderKey {
         let hash = || format!("{:016x}", hash_pair(stable_hash, name));
         OrderKey(match self {
@@ -54,7 +55,7 @@ impl NodeOrder {
     }
 }
 
-/// Returns a text that sorts as the label value does: numbers by their value, then text, then a missing label.
+/// Returns a text that sorts label values in this order: numbers by their value, then other text, then a missing label.
 fn sortable_value(value: Option<&Text>) -> String {
     match value {
         Some(value) => match value.parse::<u64>() {

@@ -1,8 +1,8 @@
-//! The state machine of a rollout: from the stored status and the counts to the next status, the verdict of a revision
-//! and the events.
+//! The state machine of a rollout: computes the next status, the verdict of a revision and the events from the stored
+//! status and the counts of nodes.
 //!
 //! The next status is written before any write that relies on it: cells are computed from the stored status, and a
-//! controller makes no plan before it has seen its own writes.
+//! controller makes no plan until the watch has delivered its own writes.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,23 +15,24 @@ use muster_api::time::{Time, earliest};
 
 use super::check::{CheckStatusInput, check_status};
 use super::counts::{RolloutCounts, UnsoakedNode};
-use super::membership::{self, GroupCandidates, Members};
+use super::membership::{self, AdmittedMembers, GroupCandidates};
 use super::policy::{
-    Approval, Check, CheckSource, Groups, LISTED_NODES_MAX, NewNodes, OnDeadline, OnFailure, Policy,
-    PolicySpec, Step,
+    Approval, Check, CheckSource, LISTED_NODES_MAX, NewNodeRevision, NodeGroups, OnDeadline, OnFailure,
+    Policy, PolicySpec, Step,
 };
 use super::record::{
     ALL_STEPS, CheckResult, CheckStatus, FailureStatus, NodeFailure, OperatorRequests, Phase,
     PolicyReference, RevisionReference, RolloutStatus, StepStatus,
 };
-use super::window::{WINDOW_RECHECK_MAX, WindowState, window_state};
+use super::window::{WINDOW_RECHECK_INTERVAL_MAX, WindowState, window_state};
 use crate::controller::KubeEvent;
 
-/// The verdict about a revision, stored as an annotation of its ControllerRevision. It outlives the policy, the
-/// DaemonRollout and the controller.
+/// The verdict about a revision, stored as an annotation of its ControllerRevision. The annotation outlives the policy,
+/// the DaemonRollout and the controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RevisionVerdict {
-    /// The revision ran on all eligible nodes and passed every step.
+    /// The revision passed every step and runs on all eligible nodes, or it was already running before any revision had
+    /// a verdict.
     Good,
     /// The revision failed or was aborted. It is not rolled out again without a retry.
     Bad,
@@ -73,7 +74,7 @@ pub struct JudgedRevision {
 /// Input of [`next_status`]: the stored status, the policy, the revisions, and what was observed on the nodes.
 #[derive(Debug)]
 pub struct PhaseInput<'a> {
-    /// The status that the DaemonRollout has in the API server.
+    /// The status of the DaemonRollout as stored in the API server.
     pub stored: &'a RolloutStatus,
     /// Generation of the DaemonRollout.
     pub generation: i64,
@@ -85,28 +86,31 @@ pub struct PhaseInput<'a> {
     pub current: &'a JudgedRevision,
     /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict.
     pub stable: Option<&'a JudgedRevision>,
-    /// The revision with the highest number, other than `current`, that has available pods. It becomes stable if no
-    /// revision has a verdict yet.
+    /// The revision with the highest number, other than `current`, that has available pods. It becomes the stable
+    /// revision if there is none yet. `None` if there is no such revision, or if it is not needed, because there is a
+    /// stable revision, `current` has a verdict, or `current` runs on all nodes.
     pub running: Option<&'a JudgedRevision>,
-    /// The revision that was current when `stored` was written. `None` if its ControllerRevision was deleted.
+    /// The revision that was current when `stored` was written. `None` if it is still current, or if its
+    /// ControllerRevision was deleted.
     pub superseded: Option<&'a JudgedRevision>,
     /// Counts of nodes by their state in the rollout.
     pub counts: &'a RolloutCounts,
     /// Whether every eligible node has an available pod of the current revision, and no outdated pod is left.
     pub is_rolled_out: bool,
-    /// Whether every eligible node has an available pod of the stable revision, and no other pod is left.
+    /// Whether a rollback has ended: every eligible node has an available pod of the stable revision, and no other pod
+    /// is left. Only meaningful during a rollback.
     pub is_rolled_back: bool,
     /// Latest results of the checks that the controller itself measures (not `external` ones).
     pub check_results: &'a [CheckStatus],
     /// Number of consecutive failures of each check, by name of the check.
     pub check_failures: &'a BTreeMap<Text, u32>,
-    /// Nodes whose failures are not counted, each with the reason. The status must store them before the rollout
-    /// deletes the old pods of these nodes.
+    /// Names of nodes whose failures are not counted (excused), each with the reason. The status must store them before
+    /// the rollout deletes the old pods of these nodes.
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
-    /// Whether the rollout replaces no pods by itself: the update strategy is `OnDelete`, and no policy governs the
-    /// DaemonSet.
+    /// Whether the rollout waits until users delete the outdated pods: the update strategy is `OnDelete`, and no policy
+    /// governs the DaemonSet.
     pub waits_for_deletes: bool,
     pub now: Time,
 }
@@ -118,24 +122,25 @@ pub struct RevisionVerdictWrite {
     pub revision: Text,
     /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
     pub verdict: Option<RevisionVerdict>,
-    /// Why the revision gets the verdict, in CamelCase: one of the `REASON_` constants. If the controller restarts
-    /// after it wrote a `Bad` verdict and before it stored the phase, it derives the phase from this reason.
+    /// Why the revision gets the verdict, or why the verdict is removed: one of the `REASON_` constants. If the
+    /// controller restarts after it wrote a `Bad` verdict and before it stored the phase, it derives the phase from
+    /// this reason.
     pub reason: &'static str,
 }
 
-/// Verdict reason: the revision was running before any revision had a verdict, so it counts as good.
+/// Reason of the verdict `Good`: the revision was already running before any revision had a verdict.
 const REASON_ADOPTED: &str = "Adopted";
-/// Verdict reason: the revision passed every step.
+/// Reason of the verdict `Good`: the revision passed every step.
 const REASON_PASSED: &str = "Passed";
-/// Verdict reason: another revision became current first.
+/// Reason of the verdict `Superseded`: another revision became current before the revision had passed.
 const REASON_SUPERSEDED: &str = "Superseded";
 /// Reason for removing a verdict: an operator asked for a retry.
 const REASON_RETRIED: &str = "Retried";
-/// Verdict reason: too many nodes failed, or a check failed.
+/// Reason of the verdict `Bad`: too many nodes failed, or a check failed.
 const REASON_FAILED: &str = "Failed";
-/// Verdict reason: an operator aborted the rollout.
+/// Reason of the verdict `Bad`: an operator aborted the rollout.
 const REASON_ABORTED: &str = "Aborted";
-/// Verdict reason: the rollout made no progress within `progressDeadline`.
+/// Reason of the verdict `Bad`: the rollout made no progress within `progressDeadline`.
 const REASON_DEADLINE: &str = "DeadlineExceeded";
 
 /// Output of [`next_status`]: what to write, and whether the rollout may replace pods now.
@@ -147,9 +152,9 @@ pub struct PhaseOutcome {
     pub verdict: Option<RevisionVerdictWrite>,
     /// Kubernetes Events to record.
     pub events: Vec<KubeEvent>,
-    /// Whether the rollout may replace pods that are Ready.
+    /// Whether the rollout may replace outdated pods now.
     pub may_replace: bool,
-    /// Time at which to compute the status again even without an event.
+    /// Time at which the status must be computed again even without an event. `None` if there is no such time.
     pub wake_at: Option<Time>,
 }
 
@@ -181,8 +186,8 @@ impl PausedBy {
 /// Computes the next status of a rollout, the verdict to write, and the events.
 ///
 /// Rule: the transitions of the state machine are tried in this order, and the first one that applies decides: a new
-/// current revision, a deleted policy, a retry, an abort, a failure, a missed deadline, the end of a rollback, and the
-/// progress of the current step.
+/// current revision, a retry, the end of a rollback, an abort, a failure, a deleted policy, the progress of the current
+/// step, and a missed deadline.
 pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
     let default_spec = PolicySpec::default();
     let spec = input.policy.map_or(&default_spec, |it| &it.spec);
@@ -206,7 +211,7 @@ pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
         paused_by: paused_by(input, spec, windows),
     };
     if !spec.windows.is_empty() {
-        let recheck = input.now + WINDOW_RECHECK_MAX;
+        let recheck = input.now + WINDOW_RECHECK_INTERVAL_MAX;
         machine.wake_at = earliest(windows.changes_at, Some(recheck));
     }
     machine.run();
@@ -247,7 +252,8 @@ struct PhaseMachine<'a> {
 }
 
 impl PhaseMachine<'_> {
-    /// Applies the first transition that fits: a new current revision, a retry, or the transition of the stored phase.
+    /// Adds new failures to the status, and applies the first transition that fits: a new current revision, a retry, or
+    /// the transition of the stored phase.
     fn run(&mut self) {
         let current = &self.input.current.reference;
         if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
@@ -265,15 +271,16 @@ impl PhaseMachine<'_> {
         match self.status.phase {
             None => self.start(),
             Some(Phase::Complete) => self.stay_complete(),
-            Some(Phase::RollingBack | Phase::RolledBack) => self.roll_back(),
-            Some(Phase::Stopped) => self.stay_stopped(),
+            Some(Phase::RollingBack | Phase::RolledBack) => self.advance_rollback(),
+            Some(Phase::Stopped) => self.try_leave_stopped(),
             Some(Phase::Rolling | Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete) => {
                 self.advance()
             }
         }
     }
 
-    /// Starts the rollout of the current revision.
+    /// Starts the rollout of the current revision. If a verdict about another revision, or about a revision that
+    /// already runs, must be written first, only sets that verdict: the rollout then starts in a later plan.
     ///
     /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision gets the
     /// verdict `Superseded` if it has no verdict. A revision that already has the verdict `Good` goes to all nodes in
@@ -328,12 +335,12 @@ impl PhaseMachine<'_> {
             }
             Some(RevisionVerdict::Good) if input.is_rolled_out => self.enter(Phase::Complete, String::new()),
             Some(RevisionVerdict::Good) => {
-                self.record_start();
+                self.add_start_event();
                 self.enter_all_steps();
                 self.enter(Phase::Rolling, String::new());
             }
             Some(RevisionVerdict::Superseded) | None => {
-                self.record_start();
+                self.add_start_event();
                 let is_first_installation = input.stable.is_none();
                 self.start_step(if is_first_installation { self.spec.steps.len() - 1 } else { 0 });
                 self.enter(Phase::Rolling, String::new());
@@ -342,13 +349,12 @@ impl PhaseMachine<'_> {
     }
 
     /// Adds the event `RolloutStarted`.
-    fn record_start(&mut self) {
+    fn add_start_event(&mut self) {
         let number = self.input.current.reference.number;
         self.events.push(KubeEvent::normal("RolloutStarted", format!("Revision {number} is rolled out")));
     }
 
-    /// Sets the verdict that is to be written for the revision with this hash. A `verdict` of `None` removes the stored
-    /// verdict.
+    /// Sets the verdict to write for the revision with this hash. A `verdict` of `None` removes the stored verdict.
     fn judge(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
         self.verdict = Some(RevisionVerdictWrite { revision: revision.clone(), verdict, reason });
     }
@@ -369,7 +375,7 @@ impl PhaseMachine<'_> {
         self.events.push(KubeEvent::normal("StepStarted", text));
     }
 
-    /// Sets the phase and its message.
+    /// Sets the phase and its message. Clears `passes_at` of the step in every phase but `Soaking`.
     fn enter(&mut self, phase: Phase, message: String) {
         self.status.phase = Some(phase);
         self.status.message = message.into();
@@ -386,7 +392,8 @@ impl PhaseMachine<'_> {
         self.enter(Phase::Stopped, message);
     }
 
-    /// Starts the attempt with this number to roll out the current revision.
+    /// Starts the attempt with this number to roll out the current revision. If the revision has a verdict, only
+    /// removes the verdict: the attempt then starts in a later plan.
     ///
     /// Rule: a retry removes the `Bad` verdict and the failures of the last attempt, and starts at the first step.
     fn retry(&mut self, attempt: u32) {
@@ -406,8 +413,8 @@ impl PhaseMachine<'_> {
     }
 
     /// Adds failed nodes, and nodes whose failures are excused (not counted), to the status. Sets the number of
-    /// tolerated failures. A node is counted once in an attempt. Before the start, after the end and in a rollback, no
-    /// node is added.
+    /// tolerated failures. A node is counted once in an attempt. Does nothing before the start, after the rollout is
+    /// complete, and in a rollback.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
         let is_analysed = !matches!(
@@ -440,15 +447,15 @@ impl PhaseMachine<'_> {
         failures.allowed = self.spec.failures.allowed(input.counts.with_current_pod + gone);
     }
 
-    /// Keeps the phase `Complete`.
+    /// Keeps the phase `Complete`, and clears the message.
     fn stay_complete(&mut self) {
         self.enter(Phase::Complete, String::new());
     }
 
-    /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, it is rolled back. If an
-    /// operator approved all steps, or if the deleted policy exists again, the rollout continues, unless its revision
-    /// has the verdict `Bad`.
-    fn stay_stopped(&mut self) {
+    /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, the revision fails and the
+    /// rollout is rolled back if possible. If an operator approved all steps, or if a policy selects the DaemonSet
+    /// again, the rollout continues, unless its revision has the verdict `Bad`.
+    fn try_leave_stopped(&mut self) {
         // Without a stable revision an abort changes nothing but the verdict.
         let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
         if self.is_abort_requested() && (!is_bad || self.input.stable.is_some()) {
@@ -462,12 +469,12 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Whether the operator requested to abort the current revision.
+    /// Whether an operator requested to abort the rollout of the current revision.
     fn is_abort_requested(&self) -> bool {
         self.input.requests.abort.as_ref() == Some(&self.input.current.reference.hash)
     }
 
-    /// Whether the operator approved this step of the current revision, or all its steps.
+    /// Whether an operator approved this step of the current revision, or all its steps.
     fn is_approved(&self, step: &str) -> bool {
         let approve = self.input.requests.approve.as_ref();
         approve.is_some_and(|it| {
@@ -475,12 +482,12 @@ impl PhaseMachine<'_> {
         })
     }
 
-    /// Ends a rollback if all nodes have returned to the stable revision, or stops it if a rollback is impossible.
-    /// Otherwise the rollback continues.
+    /// Ends a rollback if all nodes have returned to the stable revision. Stops the rollback in assist mode, or if
+    /// there is no stable revision. Otherwise the rollback continues.
     ///
     /// Rule: in a rollback all nodes are assigned the stable revision. The rollback ends when all of them have an
     /// available pod of that revision. Pods of the stable revision are not analysed.
-    fn roll_back(&mut self) {
+    fn advance_rollback(&mut self) {
         if self.input.is_assisting {
             let why = String::from(&*self.status.message);
             return self.stop_without_rollback(&why);
@@ -493,10 +500,10 @@ impl PhaseMachine<'_> {
                 let text = String::from("All nodes have the stable revision again");
                 self.events.push(KubeEvent::normal("RolledBack", text));
             }
-            let message = String::from(without_waiting(&self.status.message));
+            let message = String::from(strip_waits_for_deletes(&self.status.message));
             self.enter(Phase::RolledBack, message);
         } else {
-            let message = without_waiting(&self.status.message);
+            let message = strip_waits_for_deletes(&self.status.message);
             let message = match self.input.waits_for_deletes {
                 true => format!("{message}; {WAITS_FOR_DELETES_MESSAGE}"),
                 false => String::from(message),
@@ -505,7 +512,8 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Marks the current revision as bad, and rolls back or stops.
+    /// Sets the verdict `Bad` for the current revision, and starts a rollback or stops the rollout. `reason` is the
+    /// reason of the verdict, and `why` the status message.
     ///
     /// Rule: a failed revision gets the verdict `Bad`. If an operator aborted it, its nodes return to the stable
     /// revision. Otherwise `onFailure` and `onDeadline` decide whether they return. With `onFailure: Auto` they return
@@ -543,8 +551,8 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Stops a rollout that would be rolled back if the controller did not run in assist mode. `why` is the start
-    /// of the status message.
+    /// Stops a rollout that would be rolled back if the controller did not run in assist mode. `why` is the start of
+    /// the status message.
     ///
     /// Rule: in assist mode there is no rollback. Upstream's controller creates every pod from the current template, so
     /// a deleted pod would get the failed revision again. The rollout stops, and every node keeps its pod until the
@@ -561,15 +569,17 @@ impl PhaseMachine<'_> {
     fn release_nodes_without_revision(&mut self) {
         let with_revision = &self.input.counts.nodes_with_current_pod;
         for admission in &mut self.status.admitted {
-            if let Members::Names(names) = &mut admission.members {
+            if let AdmittedMembers::Names(names) = &mut admission.members {
                 names.retain(|it| with_revision.contains(it));
             }
         }
-        self.status.admitted.retain(|it| !matches!(&it.members, Members::Names(names) if names.is_empty()));
+        self.status
+            .admitted
+            .retain(|it| !matches!(&it.members, AdmittedMembers::Names(names) if names.is_empty()));
     }
 
-    /// Advances a rollout that is not stopped, complete or rolled back. Checks for an abort, a failure and a deleted
-    /// policy, then advances the current step and checks the deadline.
+    /// Advances a rollout that goes forward. An abort, a failure or a deleted policy ends it. Otherwise advances the
+    /// current step and checks the deadline.
     fn advance(&mut self) {
         if self.is_abort_requested() {
             return self.fail(REASON_ABORTED, ABORTED_MESSAGE.into());
@@ -602,9 +612,9 @@ impl PhaseMachine<'_> {
     /// `is_counted` selects.
     ///
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
-    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not soaked
-    /// yet.
-    fn count_tolerated(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
+    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not
+    /// soaked yet.
+    fn count_tolerated_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
 
@@ -614,14 +624,14 @@ impl PhaseMachine<'_> {
     /// failures of a measured check reach its `failureThreshold`, or when a failure of an external check is reported.
     fn failure_message(&self) -> Option<String> {
         let failures = &self.status.failures;
-        if failures.allowed < failures.counted() {
+        if failures.allowed < failures.failed_count() {
             let first = failures.nodes.last();
             let example = first.map_or(String::new(), |it| format!(" ({}: {})", it.reason, it.node));
             let number = self.input.current.reference.number;
-            let exposed = self.input.counts.with_current_pod.max(failures.counted());
+            let exposed = self.input.counts.with_current_pod.max(failures.failed_count());
             return Some(format!(
                 "revision {number} failed on {} of {exposed} nodes{example}",
-                failures.counted()
+                failures.failed_count()
             ));
         }
         let last = |check: &Check| self.status.checks.iter().find(|it| it.name == check.name);
@@ -637,8 +647,8 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} failed{why}", &*check.name))
     }
 
-    /// Sets the check results in the status: reported results for external checks, measured results for the others.
-    /// Adds an event for a check that begins to fail.
+    /// Sets the check results in the status: reported results for external checks, measured results for other checks.
+    /// Adds an event for each check that begins to fail.
     fn update_checks(&mut self) {
         let (input, stored) = (self.input, &self.status.checks);
         let hash = &input.current.reference.hash;
@@ -666,14 +676,14 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Returns the index of the current step, and starts that step if it is not the stored one. `None` if all nodes are
+    /// Returns the index of the current step. Starts that step if the status is not in it yet. `None` if all nodes are
     /// admitted at once.
     ///
     /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
-    /// target is at least the number of exposed nodes. A node is exposed if it is admitted or has a pod of a revision
-    /// without the verdict `Good`. All nodes are admitted at once only while the revision has the verdict `Good`, or
-    /// while an operator approves all steps.
-    fn find_step(&mut self) -> Option<usize> {
+    /// target is at least the number of exposed nodes, or with the last step. A node is exposed if it is admitted or
+    /// has a pod of a revision without the verdict `Good`. All nodes are admitted at once only while the revision has
+    /// the verdict `Good`, or while an operator approves all steps.
+    fn find_or_start_step(&mut self) -> Option<usize> {
         let steps = &self.spec.steps;
         let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
         let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
@@ -699,9 +709,9 @@ impl PhaseMachine<'_> {
     }
 
     /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked, its checks
-    /// have passed, and it is approved.
+    /// have passed, it is approved if necessary, and the rollout is not paused.
     fn advance_step(&mut self) {
-        let Some(index) = self.find_step() else {
+        let Some(index) = self.find_or_start_step() else {
             return self.roll_to_all_nodes();
         };
         let Some(step) = self.spec.steps.get(index) else { return };
@@ -716,8 +726,8 @@ impl PhaseMachine<'_> {
             return self.enter(Phase::Rolling, String::new());
         }
         self.admit(step, target.saturating_sub(counts.exposed));
-        let failed_unavailable = self.count_tolerated(|it| it.is_in_step && !it.is_available);
-        let failed_unsoaked = self.count_tolerated(|it| it.is_in_step && !it.is_soaked);
+        let failed_unavailable = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_available);
+        let failed_unsoaked = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked);
         // Without an available node there is no evidence that the revision works, however many failures are tolerated.
         let is_updated =
             counts.admitted <= counts.available + failed_unavailable && (target == 0 || 0 < counts.available);
@@ -728,7 +738,12 @@ impl PhaseMachine<'_> {
         }
         if counts.soaked + failed_unsoaked < target {
             let text = format!("{} of {target} nodes of step {:?} have soaked", counts.soaked, &*step.name);
-            return self.enter(Phase::Soaking, text);
+            self.enter(Phase::Soaking, text);
+            let passes_at = self.soak_ends_at();
+            if let Some(status) = self.status.step.as_mut() {
+                status.passes_at = passes_at;
+            }
+            return;
         }
         // A step that has passed stays passed: its checks are no longer measured.
         let is_passed = self.status.phase == Some(Phase::PartiallyComplete);
@@ -749,13 +764,23 @@ impl PhaseMachine<'_> {
         self.pass_step(index);
     }
 
+    /// Returns the time at which all nodes of the step have soaked, if their pods stay available. Failed nodes, for
+    /// which the step does not wait, are left out. `None` if no node soaks.
+    fn soak_ends_at(&self) -> Option<Time> {
+        let counts = self.input.counts;
+        let is_failed_until = |at: Time| {
+            self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked && it.soak_ends_at == Some(at))
+        };
+        counts.soak_ends.iter().rev().find(|(at, nodes)| is_failed_until(**at) < **nodes).map(|(at, _)| *at)
+    }
+
     /// Returns the status message about the first check that has not passed. `None` if all checks have passed.
     fn unpassed_check_message(&self) -> Option<String> {
         let missing = self.status.checks.iter().find(|it| it.result != CheckResult::Pass)?;
         Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
     }
 
-    /// Admits every eligible node.
+    /// Admits every eligible node, and completes the rollout when all of them are updated and every check has passed.
     ///
     /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
     /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
@@ -767,7 +792,7 @@ impl PhaseMachine<'_> {
             return self.enter(Phase::PartiallyComplete, "no node is eligible".into());
         }
         // Nodes that only the stable revision selects keep its pods until the rollout is complete.
-        let failed = self.count_tolerated(|it| !it.is_available);
+        let failed = self.count_tolerated_nodes(|it| !it.is_available);
         if counts.admitted == counts.eligible
             && 0 < counts.available
             && counts.eligible <= counts.available + failed
@@ -782,7 +807,7 @@ impl PhaseMachine<'_> {
         self.enter(Phase::Rolling, text);
     }
 
-    /// Sets the status to the step `*` ([`ALL_STEPS`]), which admits every node.
+    /// Makes `*` ([`ALL_STEPS`]) the current step in the status. This step admits every node.
     fn enter_all_steps(&mut self) {
         self.status.step = Some(StepStatus {
             name: ALL_STEPS.into(),
@@ -793,14 +818,15 @@ impl PhaseMachine<'_> {
         });
     }
 
-    /// Admits all eligible nodes that are not admitted yet.
+    /// Admits all eligible nodes that are not admitted yet, unless the rollout is paused.
     fn admit_all(&mut self) {
         let step = Step { name: ALL_STEPS.into(), ..Step::default() };
         let free = self.input.counts.nodes.held;
         self.admit(&step, free);
     }
 
-    /// Admits up to `free` more nodes to the new revision in this step, unless the rollout is paused.
+    /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. Does nothing while the
+    /// rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
@@ -816,7 +842,8 @@ impl PhaseMachine<'_> {
         };
         let candidates = match &step.groups {
             Some(groups) => {
-                open = open_groups(groups, self.input.counts, candidates, &self.status.failures);
+                open =
+                    candidates_of_open_groups(groups, self.input.counts, candidates, &self.status.failures);
                 &open
             }
             None => candidates,
@@ -830,7 +857,8 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Ends the step with this index: starts the next one, or ends the rollout after the last one.
+    /// Ends the step with this index, and starts the next step. After the last step, completes the rollout if all nodes
+    /// are admitted and updated. Otherwise the rollout stays in the last step.
     fn pass_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let text = format!("Step {:?} has passed", &*step.name);
@@ -845,7 +873,8 @@ impl PhaseMachine<'_> {
         }
         let nodes = &self.input.counts.nodes;
         let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
-        if is_for_all_nodes && nodes.available + self.count_tolerated(|it| !it.is_available) < nodes.eligible
+        if is_for_all_nodes
+            && nodes.available + self.count_tolerated_nodes(|it| !it.is_available) < nodes.eligible
         {
             self.events.truncate(events_before);
             let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);
@@ -858,7 +887,8 @@ impl PhaseMachine<'_> {
         self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
     }
 
-    /// Ends a successful rollout: writes the verdict `Good`, and once that is stored, enters `Complete`.
+    /// Ends a successful rollout: sets the verdict `Good` and, in a later plan after the verdict is stored, enters
+    /// `Complete`.
     ///
     /// Rule: a revision is good when the last step has passed on all eligible nodes, and there is at least one eligible
     /// node.
@@ -911,7 +941,8 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Sets in the status whether the rollout is paused, decides whether it may replace pods, and returns the output.
+    /// Sets in the status whether the rollout is paused, decides whether it may replace pods, and returns the output of
+    /// [`next_status`].
     fn finish(mut self) -> PhaseOutcome {
         // A verdict is written before the status that follows from it, and seen before pods are replaced.
         let is_judged = self.verdict.is_some();
@@ -958,7 +989,7 @@ impl PhaseMachine<'_> {
 pub(crate) const REASON_CANNOT_ROLL_BACK: &str = "CannotRollBack";
 /// End of the status message of a rollout that stopped because assist mode cannot roll back.
 const CANNOT_ROLL_BACK_MESSAGE: &str = "assist mode cannot roll back: revert the template";
-/// End of the status message of a rollout that replaces no pods by itself.
+/// End of the status message of a rollout that waits until users delete the outdated pods.
 const WAITS_FOR_DELETES_MESSAGE: &str =
     "with the update strategy OnDelete a node is updated when its pod is deleted";
 /// Status message of a rollout that an operator aborted.
@@ -966,22 +997,21 @@ const ABORTED_MESSAGE: &str = "aborted by an operator";
 /// Status message of a rollout that stopped because no policy governs the DaemonSet any more.
 const POLICY_DELETED_MESSAGE: &str = "the policy was deleted or no longer selects the DaemonSet";
 
-/// Returns the status message without the end that says that the rollout waits until users delete pods.
-fn without_waiting(message: &str) -> &str {
+/// Returns a status message without [`WAITS_FOR_DELETES_MESSAGE`] at its end.
+fn strip_waits_for_deletes(message: &str) -> &str {
     message.strip_suffix(WAITS_FOR_DELETES_MESSAGE).map_or(message, |it| it.trim_end_matches("; "))
 }
 
 /// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
 fn step_target(step: &Step, eligible: usize) -> usize {
-    step.nodes.of(eligible).min(eligible)
+    step.nodes.scaled_value(eligible).min(eligible)
 }
 
 /// Returns the candidates of a step in assist mode, with at most `limit` candidates that are already exposed, that is,
 /// have a pod of a revision without the verdict `Good`.
 ///
-/// Rule: in assist mode a node can get the current revision without being admitted. Such nodes are admitted before
-/// others, but only until the step has reached its target. The other exposed nodes stay unassigned until a
-/// later step.
+/// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
+/// before others, but only until the step has reached its target. The rest of them stay unassigned until a later step.
 fn limit_exposed(
     candidates: &BTreeMap<Text, GroupCandidates>,
     mut limit: usize,
@@ -995,29 +1025,31 @@ fn limit_exposed(
 }
 
 /// Whether a rollout has stopped because assist mode cannot roll back.
-pub(crate) fn is_rollback_impossible(status: &RolloutStatus) -> bool {
+pub(crate) fn is_stopped_without_rollback(status: &RolloutStatus) -> bool {
     status.phase == Some(Phase::Stopped) && status.message.ends_with(CANNOT_ROLL_BACK_MESSAGE)
 }
 
-/// The state of a group whose update is not finished. Groups in the first state are finished first.
+/// The state of a group whose update is not finished. The order of the variants is the order in which groups are
+/// updated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupState {
     /// Admitted nodes of the group have not soaked yet.
     Updating,
-    /// All admitted nodes have soaked, and other nodes have joined the group since.
+    /// All admitted nodes of the group have soaked, but other nodes are not admitted, for example because they joined
+    /// later.
     Joined,
     /// No node of the group is admitted.
     NotStarted,
 }
 
-/// Returns the candidates of the groups from which nodes may be admitted now.
+/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted now.
 ///
 /// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have soaked. Groups with admitted nodes that have not soaked come first, then groups that a
-/// node has joined since, then groups that have not started. Within these, groups start in the order of `sequence`, then
-/// by name.
-fn open_groups(
-    groups: &Groups,
+/// all but the failed nodes have soaked. Groups with admitted nodes that have not soaked come first, then groups of
+/// which only some nodes are admitted, then groups that have not started. Groups in the same state are updated in the
+/// order of `sequence`, then by name.
+fn candidates_of_open_groups(
+    groups: &NodeGroups,
     counts: &RolloutCounts,
     candidates: &BTreeMap<Text, GroupCandidates>,
     failures: &FailureStatus,
@@ -1054,14 +1086,14 @@ fn count_failed(
 }
 
 /// Returns the time after which a node must have been created to get the current revision at once. `None` with
-/// `newNodes: Stable`, where no new node gets it at once.
+/// `newNodes: Stable` and in a rollout that failed: then no new node gets the current revision at once.
 ///
 /// Rule: a node is new if it was created after the attempt started. The creation time of the revision does not suffice:
-/// if an earlier template is applied again, or a revision is retried, nodes that joined since are not new. A revision
-/// that failed is given to no new node.
-pub fn admits_nodes_after(spec: &PolicySpec, status: &RolloutStatus) -> Option<Time> {
+/// if an earlier template is applied again, or a revision is retried, nodes that joined since the revision was created
+/// are not new. New nodes do not get a revision that failed.
+pub fn admitted_if_created_after(spec: &PolicySpec, status: &RolloutStatus) -> Option<Time> {
     let is_failed = status.phase.is_some_and(Phase::is_failed);
-    status.attempt_started.filter(|_| spec.new_nodes == NewNodes::Latest && !is_failed)
+    status.attempt_started.filter(|_| spec.new_nodes == NewNodeRevision::Latest && !is_failed)
 }
 
 #[cfg(test)]

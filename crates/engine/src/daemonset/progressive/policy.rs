@@ -77,8 +77,8 @@ pub struct PolicySpec {
     pub paused: bool,
     /// The times at which rollouts may advance. If empty, they may always advance.
     pub windows: Vec<Window>,
-    /// Number of nodes that may be unavailable during a rollout. It applies only to DaemonSets with `OnDelete` that
-    /// have no `maxUnavailable` themselves.
+    /// Number of nodes that may be unavailable during a rollout. It applies only to DaemonSets that have the update
+    /// strategy `OnDelete` and no `maxUnavailable` of their own.
     pub max_unavailable: IntOrPercent,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -88,15 +88,14 @@ pub struct PolicySpec {
     pub failures: FailureRules,
     /// What the rollout does when its revision has failed.
     pub on_failure: OnFailure,
-    /// How long a rollout may make no progress.
+    /// How long a rollout may make no progress before it has missed its deadline.
     pub progress_deadline: Duration,
     /// What the rollout does when it has made no progress for `progress_deadline`.
     pub on_deadline: OnDeadline,
     /// Which revision a node gets if it joins the cluster during a rollout.
-    pub new_nodes: NewNodes,
+    pub new_nodes: NewNodeRevision,
     /// Checks that must pass before a step passes.
     pub checks: Vec<Check>,
-    /// How the rollout removes an outdated pod.
     pub replace_method: ReplaceMethod,
 }
 
@@ -109,20 +108,20 @@ pub struct Step {
     pub nodes: IntOrPercent,
     /// Selects the nodes that may get the new revision in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// Key of a node label, such as that of the zone. The step selects its nodes evenly over the values of this label.
-    /// `None` if they are not spread.
+    /// Key of a node label, such as that of the zone. The step admits nodes evenly over the values of this label.
+    /// `None` if nodes are not spread.
     pub spread: Option<Text>,
-    /// How long every node of the step must have been available before the step passes.
+    /// How long every admitted node of the step must have been available before the step passes.
     pub soak: Duration,
     /// Whether an operator must approve the end of the step.
     pub approval: Approval,
-    /// Groups of nodes that are updated one after the other. `None` if all nodes of the step are updated together.
-    pub groups: Option<Groups>,
+    /// Groups of nodes that are updated one after the other. `None` if the step is not divided into such groups.
+    pub groups: Option<NodeGroups>,
 }
 
 impl Step {
-    /// Returns the label that divides the nodes of this step into groups: that of `groups` or, if the step has no
-    /// `groups`, that of `spread`. `None` if the step has neither.
+    /// Returns the key of the label that divides the nodes of this step into groups: the label of `groups` or, if the
+    /// step has no `groups`, the label of `spread`. `None` if the step has neither.
     pub fn group_label(&self) -> Option<&Text> {
         self.groups.as_ref().map(|it| &it.label).or(self.spread.as_ref())
     }
@@ -137,10 +136,10 @@ pub enum Approval {
     Manual,
 }
 
-/// Groups of nodes, such as zones, that are updated one after the other.
+/// Groups of nodes, such as zones, that are updated one after the other, or up to `max_concurrent` at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Groups {
-    /// The label whose value is the group of a node.
+pub struct NodeGroups {
+    /// Key of the node label whose value is the group of the node.
     pub label: Text,
     /// Groups to update first, in this order. Other groups follow by name.
     pub sequence: Vec<Text>,
@@ -148,13 +147,13 @@ pub struct Groups {
     pub max_concurrent: usize,
     /// How many nodes of one group may be unavailable at a time. The limit of the whole DaemonSet applies too.
     pub max_unavailable: IntOrPercent,
-    /// How long every node of a group must have been available before the next group starts.
+    /// How long every admitted node of a group must have been available before the next group starts.
     pub soak: Duration,
 }
 
-impl Groups {
-    /// Returns the sort key of a group: groups of `sequence` first, then the others by name, and nodes without the
-    /// label last.
+impl NodeGroups {
+    /// Returns the sort key of a group: groups of `sequence` first, then the others by name. The group with the empty
+    /// name, which has the nodes without the label, is last.
     pub fn rank<'a>(&self, group: &'a str) -> (usize, bool, &'a str) {
         let at = self.sequence.iter().position(|it| **it == *group).unwrap_or(self.sequence.len());
         (at, group.is_empty(), group)
@@ -167,7 +166,7 @@ pub struct FailureRules {
     /// How many of the nodes that have had the new revision may fail before the revision counts as failed. A percentage
     /// is rounded down.
     pub max_nodes: IntOrPercent,
-    /// How often a container of the new pod may restart before its node counts as failed.
+    /// How often a container of the new pod may restart. With one more restart, its node counts as failed.
     pub max_restarts: u32,
     /// How long a new pod may be unavailable before its node counts as failed.
     pub ready_timeout: Duration,
@@ -198,7 +197,7 @@ pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 /// What the rollout does when its revision has failed (`onFailure`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
-    /// Roll back in every step but the last. In the last step stop, because most nodes then have the new revision.
+    /// Roll back in every step but the last. In the last step stop, because most nodes have the new revision by then.
     Auto,
     /// Return all nodes to the stable revision.
     Rollback,
@@ -219,7 +218,7 @@ pub enum OnDeadline {
 
 /// Which revision a node gets if it joins the cluster during a rollout (`newNodes`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NewNodes {
+pub enum NewNodeRevision {
     /// The stable revision.
     Stable,
     /// The current revision.
@@ -241,9 +240,10 @@ pub struct Check {
     pub name: Text,
     /// Where the result of the check comes from: Prometheus, a webhook, or a report of another component.
     pub source: CheckSource,
-    /// How often the check is measured.
+    /// Time between the starts of two measurements of the check. Not used for external checks.
     pub interval: Duration,
-    /// Number of consecutive failures after which the revision has failed.
+    /// Number of consecutive failed measurements after which the revision has failed. Not used for external checks,
+    /// whose first reported failure fails the revision.
     pub failure_threshold: u32,
 }
 
@@ -290,7 +290,8 @@ impl Policy {
     }
 }
 
-/// Returns the policy that governs a DaemonSet, and the other policies that select it, which have no effect on it.
+/// Returns the policy that governs a DaemonSet, and the other policies that select the DaemonSet. The others have no
+/// effect on the DaemonSet.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
     set: SelectableSet<'_>,

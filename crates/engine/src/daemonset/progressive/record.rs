@@ -12,12 +12,12 @@ use muster_api::time::Time;
 use super::membership::NodeAdmission;
 use super::policy::PolicyKind;
 
-/// The fields of a DaemonRollout that rules read. It has the name and namespace of its DaemonSet.
+/// The fields of a DaemonRollout that rules read. A DaemonRollout has the name and namespace of its DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
     pub key: ObjectKey,
     pub uid: Text,
-    /// UIDs of the DaemonSets in its owner references.
+    /// UIDs of the DaemonSets in the owner references of the DaemonRollout.
     pub owners: Vec<Text>,
     pub resource_version: u64,
     pub generation: i64,
@@ -35,9 +35,9 @@ pub struct RolloutRecord {
 impl RolloutRecord {
     /// Whether the DaemonRollout is about the DaemonSet with this UID.
     ///
-    /// Rule: a DaemonRollout that only a DaemonSet with another UID owns is left from a deleted DaemonSet of the same name.
-    /// It counts as not there: it is neither read nor written, and the garbage collector deletes it. Until then no
-    /// other DaemonRollout of this name can be created.
+    /// Rule: a DaemonRollout belongs to the DaemonSet if its owner references name no DaemonSet, or this one. Otherwise
+    /// it is left from a deleted DaemonSet of the same name: it is neither read nor written, and the garbage collector
+    /// deletes it. Until then no other DaemonRollout of this name can be created.
     pub fn belongs_to(&self, set_uid: &Text) -> bool {
         self.owners.is_empty() || self.owners.contains(set_uid)
     }
@@ -51,11 +51,11 @@ pub struct OperatorRequests {
     pub paused: bool,
     /// The approval of a step, after which the next step may start. `None` if no operator has approved a step.
     pub approve: Option<ApproveRequest>,
-    /// Hash of the revision to abort and roll back.
+    /// Hash of the revision whose rollout is to be aborted. `None` if no operator has requested an abort.
     pub abort: Option<Text>,
-    /// The request to start a new attempt of a revision. `None` if no operator has requested one.
+    /// The request to start a new attempt to roll out a revision. `None` if no operator has requested one.
     pub retry: Option<RetryRequest>,
-    /// Results of external checks.
+    /// Reported results of external checks, about any revision.
     pub check_reports: Vec<CheckReport>,
 }
 
@@ -71,12 +71,13 @@ pub struct ApproveRequest {
 /// The step name `*`, which stands for all steps.
 pub const ALL_STEPS: &str = "*";
 
-/// A request to start a new attempt of a revision, from the first step.
+/// A request to start a new attempt to roll out a revision, from the first step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetryRequest {
     /// Hash of the revision to retry.
     pub revision: Text,
-    /// Number of the attempt. The request has an effect only if this number is higher than that of the last attempt.
+    /// Number of the new attempt. The request has an effect only if this number is higher than that of the last
+    /// attempt.
     pub attempt: u32,
 }
 
@@ -95,9 +96,7 @@ pub struct CheckReport {
 /// the revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckResult {
-    /// The check passed.
     Pass,
-    /// The check failed.
     Fail,
     /// The check has no result yet, or no recent one.
     Inconclusive,
@@ -107,38 +106,41 @@ pub enum CheckResult {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutStatus {
     pub observed_generation: i64,
-    /// The policy that governs the rollout. `None` if no policy does.
+    /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub policy: Option<PolicyReference>,
     /// The phase of the rollout. `None` until the controller has written the status for the first time.
     pub phase: Option<Phase>,
-    /// Whether the rollout is paused: by an operator, by the policy, or because no maintenance window is open.
+    /// Whether the rollout is paused: by an operator, by the policy, because the policy is invalid, or because no
+    /// maintenance window is open.
     pub paused: bool,
     /// Why the rollout is in its phase, or why it is paused.
     pub message: Text,
-    /// The revision of the DaemonSet's template, which is being rolled out.
+    /// The revision of the DaemonSet's template, which is being rolled out. `None` until the controller has written the
+    /// status.
     pub current: Option<RevisionReference>,
-    /// The revision with the latest `Good` verdict.
+    /// The stable revision: the one with the latest verdict `Good`. `None` if there is none.
     pub stable: Option<RevisionReference>,
     /// Number of the current attempt, counted from one.
     pub attempt: u32,
     /// Time at which the current attempt started.
     pub attempt_started: Option<Time>,
-    /// The step that the rollout is in.
+    /// The step that the rollout is in. `None` if no step has started.
     pub step: Option<StepStatus>,
     /// The nodes that are admitted to the current revision.
     pub admitted: Vec<NodeAdmission>,
     /// Counts of nodes by their state in the rollout.
     pub nodes: NodeCounts,
-    /// The failed nodes of this attempt.
+    /// The failed nodes and the excused nodes of this attempt.
     pub failures: FailureStatus,
     /// The last result of each check.
     pub checks: Vec<CheckStatus>,
-    /// The last time at which the number of updated nodes or of available nodes increased.
+    /// Time from which `progressDeadline` is measured: the last time at which the number of updated or of available
+    /// nodes increased, a step started, or the rollout became able to advance again.
     pub last_progress: Option<Time>,
 }
 
-/// Formats the phase, the step and the counts of nodes, such as `Rolling canary 1/1, 1 admitted, 2 held`. `1/1` are the
-/// available nodes and the target of the step.
+/// Formats the phase, the step and the counts of nodes, such as `Rolling canary 1/1, 1 admitted, 2 held`. `1/1` is the
+/// number of nodes with an available pod of the current revision, and the target of the step.
 impl fmt::Display for RolloutStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.phase.map_or("-", Phase::as_str))?;
@@ -150,7 +152,7 @@ impl fmt::Display for RolloutStatus {
         }
         write!(f, ", {} admitted, {} held", self.nodes.admitted, self.nodes.held)?;
         if !self.failures.nodes.is_empty() {
-            write!(f, ", {} failed", self.failures.counted())?;
+            write!(f, ", {} failed", self.failures.failed_count())?;
         }
         if !self.message.is_empty() {
             write!(f, ": {}", self.message)?;
@@ -159,7 +161,7 @@ impl fmt::Display for RolloutStatus {
     }
 }
 
-/// Kind, name and generation of the policy that governs the rollout.
+/// Kind, name and generation of the policy that governs a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyReference {
     pub kind: PolicyKind,
@@ -167,10 +169,10 @@ pub struct PolicyReference {
     pub generation: i64,
 }
 
-/// Refers to a revision by its hash label and number.
+/// The hash label and number of a revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionReference {
-    /// The revision hash label.
+    /// Value of the label `controller-revision-hash`.
     pub hash: Text,
     /// The `revision` number of the ControllerRevision.
     pub number: i64,
@@ -191,8 +193,8 @@ pub enum Phase {
     /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
     /// The current revision does not have the verdict `Good` yet.
     PartiallyComplete,
-    /// The rollout has stopped: the current revision failed or made no progress, or the policy was deleted. Nodes keep
-    /// their revision.
+    /// The rollout has stopped: the current revision failed, has the verdict `Bad` already or made no progress, or the
+    /// policy was deleted. Nodes keep their revision.
     Stopped,
     /// The current revision has failed, and all nodes are being returned to the stable revision.
     RollingBack,
@@ -243,20 +245,21 @@ impl Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepStatus {
     pub name: Text,
-    /// Index of the step in the policy.
+    /// Index of the step in the policy, from zero.
     pub index: usize,
     /// Number of nodes that may have the current revision in this step.
     pub target: usize,
     /// Time at which the step started.
     pub started: Time,
-    /// Time at which the step passes if no node fails until then. `None` unless the step soaks.
+    /// Time at which the step passes if no node fails until then. This controller never sets it: it only keeps a stored
+    /// time while the step soaks.
     pub passes_at: Option<Time>,
 }
 
 /// Numbers of eligible nodes by their state in a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeCounts {
-    /// Nodes that should run a pod.
+    /// Nodes that should run a pod, according to the template of the current revision.
     pub eligible: usize,
     /// Nodes that are assigned the current revision.
     pub admitted: usize,
@@ -264,16 +267,16 @@ pub struct NodeCounts {
     pub updated: usize,
     /// Nodes with an available pod of the current revision.
     pub available: usize,
-    /// Nodes whose pod of the current revision has been available for the soak time.
+    /// Nodes whose pod of the current revision has been available for the soak time of the current step.
     pub soaked: usize,
     /// Nodes that have a pod of a revision without the verdict `Good`, although the rollout has not admitted them to
     /// the current revision.
     pub unassigned: usize,
-    /// Nodes that are not admitted, so that they are assigned the stable revision.
+    /// Nodes that are not admitted. They are assigned the stable revision.
     pub held: usize,
 }
 
-/// The failed nodes of an attempt. A node stays listed after its pod or the node itself is gone.
+/// The failed nodes and the excused nodes of an attempt. A node stays listed after its pod or the node itself is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailureStatus {
     /// Number of failed nodes that is tolerated.
@@ -283,13 +286,13 @@ pub struct FailureStatus {
     /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout deleted the
     /// old pod.
     pub excused: Vec<NodeFailure>,
-    /// Number of excused nodes, including those that are not listed.
+    /// Number of excused nodes: the length of `excused`, which lists all of them.
     pub excused_count: usize,
 }
 
 impl FailureStatus {
     /// Returns the number of nodes that count as failed: the length of `nodes`, which lists all of them.
-    pub fn counted(&self) -> usize {
+    pub fn failed_count(&self) -> usize {
         self.nodes.len()
     }
 

@@ -1,4 +1,4 @@
-//! Maintenance windows: the times of the week at which nodes are admitted.
+//! Maintenance windows: the times of the week at which a rollout advances.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +27,8 @@ pub struct Window {
 pub struct WindowState {
     /// Whether at least one window is open, or the policy has no windows.
     pub is_open: bool,
-    /// Time at which `is_open` may change. `None` if the policy has no windows.
+    /// Time at which `is_open` may change. `None` if the policy has no window that opens or closes within the next
+    /// week.
     pub changes_at: Option<Time>,
 }
 
@@ -76,8 +77,8 @@ fn parse_weekday(text: &str) -> Result<Weekday, String> {
 
 /// Returns whether any window of a policy is open at `now`, and when that may change.
 ///
-/// Rule: a rollout admits nodes to the new revision only while a window is open, or always if the policy has no
-/// windows. A window that ends at or before its start ends on the next day. A local time that the switch to daylight
+/// Rule: a rollout advances (admits nodes and replaces pods) only while a window is open, or always if the policy has
+/// no windows. A window whose end is not after its start ends on the next day. A local time that the switch to daylight
 /// saving time skips is moved forward by the length of the switch.
 pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     if windows.is_empty() {
@@ -95,8 +96,8 @@ pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     WindowState { is_open, changes_at }
 }
 
-/// Returns start and end of each period in which a window is open, for all periods that start between yesterday and a
-/// week from now.
+/// Returns the start and end of each period in which a window is open, for all periods that start between yesterday and
+/// a week from now.
 fn occurrences_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
     let Ok(timestamp) = Timestamp::from_microsecond(now.as_micros()) else { return Vec::new() };
     let today = timestamp.to_zoned(window.time_zone.clone()).date();
@@ -104,7 +105,7 @@ fn occurrences_around(window: &Window, now: Time) -> Vec<(Time, Time)> {
 }
 
 /// Maximum time between two evaluations of the windows, so that a clock that was set forward is noticed.
-pub const WINDOW_RECHECK_MAX: Duration = Duration::from_secs(600);
+pub const WINDOW_RECHECK_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use crate::controller::CallError;
-use crate::controller::Measured;
+use crate::controller::MeasurementResult;
 use crate::controller::test_cluster::TestCluster;
 use crate::daemonset::DaemonSetController;
 use crate::daemonset::facts::Kind;
@@ -995,7 +995,7 @@ fn measurements(log: &str) -> usize {
 #[test]
 fn a_failing_check_stops_the_rollout_at_the_canary() {
     let mut fleet = Fleet::new(8, &checked_canary());
-    fleet.cluster.measured.insert("errors".into(), Measured::fail("5 errors per second"));
+    fleet.cluster.measured.insert("errors".into(), MeasurementResult::fail("5 errors per second"));
     fleet.apply_image("v2");
     let log = fleet.run(30);
     assert_eq!(measurements(&log), 2, "{log}");
@@ -1025,7 +1025,7 @@ fn a_check_without_data_holds_the_rollout_until_it_passes() {
         (10, 10),
         "a repeated result is not written: {log}"
     );
-    fleet.cluster.measured.insert("errors".into(), Measured::Pass);
+    fleet.cluster.measured.insert("errors".into(), MeasurementResult::Pass);
     fleet.run(120);
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 4"));
     assert_eq!(fleet.run(600), "", "a complete rollout measures and writes nothing");
@@ -1034,7 +1034,7 @@ fn a_check_without_data_holds_the_rollout_until_it_passes() {
 #[test]
 fn a_restart_forgets_the_consecutive_failures_and_a_retry_does_too() {
     let mut fleet = Fleet::new(4, &checked_canary());
-    fleet.cluster.measured.insert("errors".into(), Measured::fail("errors"));
+    fleet.cluster.measured.insert("errors".into(), MeasurementResult::fail("errors"));
     fleet.apply_image("v2");
     fleet.run(30);
     fleet.cluster.restart(controller());
@@ -1043,7 +1043,7 @@ fn a_restart_forgets_the_consecutive_failures_and_a_retry_does_too() {
     assert_eq!((measurements(&log), fleet.phase().as_str()), (2, "Soaking"), "{log}");
     fleet.run(60);
     assert_eq!(fleet.phase(), "RolledBack");
-    fleet.cluster.measured.insert("errors".into(), Measured::Pass);
+    fleet.cluster.measured.insert("errors".into(), MeasurementResult::Pass);
     let revision = fleet.rollout()["status"]["current"]["revision"].clone();
     fleet.patch_rollout(&json!({"retry": {"revision": revision, "attempt": 2}}));
     fleet.run(200);
@@ -1055,7 +1055,7 @@ fn a_partially_complete_rollout_is_not_measured_and_stays_passed() {
     let mut spec = checked_canary();
     spec["steps"] = json!([{"name": "canary", "nodes": 1, "soak": "10s"}]);
     let mut fleet = Fleet::new(4, &spec);
-    fleet.cluster.measured.insert("errors".into(), Measured::Pass);
+    fleet.cluster.measured.insert("errors".into(), MeasurementResult::Pass);
     fleet.apply_image("v2");
     fleet.run(60);
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("PartiallyComplete", "v1: 3, v2: 1"));

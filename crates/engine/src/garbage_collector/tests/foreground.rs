@@ -94,7 +94,7 @@ fn foreground_deletion_is_confirmed_by_a_read_before_dependents_are_deleted() {
     let pod = Text::from("web-1");
     let read = cluster.collector.reconcile(&pod, cluster.now).calls.remove(0);
     let (outcome, _) = cluster.make(&read);
-    cluster.queue.extend(cluster.collector.done(&read, outcome, cluster.now));
+    cluster.queue.extend(cluster.collector.apply_outcome(&read, outcome, cluster.now));
     cluster.apply(shown);
     cluster.run();
     expect![[r#"

@@ -28,11 +28,14 @@ fn an_object_that_has_changed_is_not_deleted() {
     cluster.server.insert("web".into(), object(&["DaemonSet", "web"], 10));
     let reconcile = cluster.collector.reconcile(&"p".into(), cluster.now);
     let [Call::Read(_)] = &reconcile.calls[..] else { panic!("{reconcile:?}") };
-    let keys =
-        cluster.collector.done(&reconcile.calls[0], CallOutcome::Refused(CallError::NotFound), cluster.now);
+    let keys = cluster.collector.apply_outcome(
+        &reconcile.calls[0],
+        CallOutcome::Refused(CallError::NotFound),
+        cluster.now,
+    );
     let reconcile = keys.iter().map(|it| cluster.collector.reconcile(it, cluster.now)).next().unwrap();
     assert_eq!(cluster.make(&reconcile.calls[0]), (CallOutcome::Refused(CallError::Conflict), None));
-    cluster.queue.extend(cluster.collector.done(
+    cluster.queue.extend(cluster.collector.apply_outcome(
         &reconcile.calls[0],
         CallOutcome::Refused(CallError::Conflict),
         cluster.now,

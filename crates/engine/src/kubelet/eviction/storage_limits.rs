@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 
-/// The ephemeral storage that a pod uses, compared with its limits.
+/// The ephemeral storage that a pod uses, and the limits of its volumes, of the pod and of its containers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PodStorage {
     /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
     /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the sum of the limits of the
-    /// containers. `None` unless each container has a limit.
+    /// containers. `None` if a container has no limit.
     pub pod: Option<StorageUsage>,
     /// Usage and limit of each container that has a limit. The usage is that of its writable layer and logs.
     pub containers: Vec<StorageUsage>,
@@ -30,13 +30,12 @@ pub struct StorageUsage {
 }
 
 impl StorageUsage {
-    /// Whether the usage exceeds the limit.
-    fn is_over(&self) -> bool {
+    fn exceeds_limit(&self) -> bool {
         self.limit < Quantity::from_bytes(self.used)
     }
 }
 
-/// The kind of ephemeral storage limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit`,
+/// The kinds of ephemeral storage limits that a pod can exceed. Upstream: `signalEmptyDirFsLimit`,
 /// `signalEphemeralPodFsLimit`, `signalEphemeralContainerFsLimit`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StorageLimit {
@@ -59,22 +58,22 @@ impl StorageLimit {
     }
 }
 
-/// Returns the first ephemeral storage limit that a pod exceeds, and the message of its eviction. `None` if it exceeds
-/// none.
+/// Returns the first ephemeral storage limit that a pod exceeds, and the message of its eviction. Volumes are checked
+/// first, then the pod, then the containers. `None` if the pod exceeds no limit.
 ///
 /// Rule: a pod that exceeds the ephemeral storage limit of an `emptyDir` volume, of the pod or of a container is
 /// evicted. Daemon pods and critical pods are evicted too. Upstream: `localStorageEviction`.
 pub fn exceeded_limit(storage: &PodStorage) -> Option<(StorageLimit, String)> {
-    if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.is_over()) {
+    if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.exceeds_limit()) {
         let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". ");
         return Some((StorageLimit::Volume, message));
     }
-    if let Some(StorageUsage { limit, .. }) = storage.pod.as_ref().filter(|it| it.is_over()) {
+    if let Some(StorageUsage { limit, .. }) = storage.pod.as_ref().filter(|it| it.exceeds_limit()) {
         let message =
             format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ");
         return Some((StorageLimit::Pod, message));
     }
-    let StorageUsage { name, limit, .. } = storage.containers.iter().find(|it| it.is_over())?;
+    let StorageUsage { name, limit, .. } = storage.containers.iter().find(|it| it.exceeds_limit())?;
     let message = format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". ");
     Some((StorageLimit::Container, message))
 }

@@ -6,10 +6,10 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-fn measures(of: &[(Signal, i64, i64)]) -> Measures {
+fn measures(of: &[(Signal, i64, i64)]) -> SignalObservations {
     of.iter()
         .map(|(signal, available, capacity)| {
-            (*signal, Measure { available: *available, capacity: *capacity })
+            (*signal, SignalObservation { available: *available, capacity: *capacity })
         })
         .collect()
 }
@@ -17,7 +17,7 @@ fn measures(of: &[(Signal, i64, i64)]) -> Measures {
 #[test]
 fn hard_thresholds_override_the_defaults() {
     let check = |text: &str, expected: Expect| {
-        let report = match Thresholds::default().with_hard(text) {
+        let report = match Thresholds::default().with_hard_thresholds(text) {
             Ok(read) => read
                 .hard
                 .iter()
@@ -114,7 +114,7 @@ fn soft_thresholds_need_grace_periods() {
     let minute = Duration::from_secs(60);
     let check = |text: &str, graces: &[&str], expected: Expect| {
         let graces: Vec<_> = graces.iter().map(|it| (String::from(*it), minute)).collect();
-        let report = match Thresholds::default().with_soft(text, &graces) {
+        let report = match Thresholds::default().with_soft_thresholds(text, &graces) {
             Ok(read) => format!("{:?}", read.soft),
             Err(error) => error,
         };
@@ -148,7 +148,7 @@ fn soft_thresholds_need_grace_periods() {
             r#""ram" is not an eviction signal: use one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available"#
         ]],
     );
-    let report = Thresholds::default().with_reclaim("memory.available").unwrap_err();
+    let report = Thresholds::default().with_minimum_reclaim("memory.available").unwrap_err();
     expect![[r#""memory.available" is not a threshold: write it as memory.available=100Mi"#]]
         .assert_eq(&report);
 }
@@ -157,8 +157,8 @@ fn soft_thresholds_need_grace_periods() {
 fn a_soft_threshold_evicts_after_its_grace_period() {
     let grace = [(String::from("memory.available"), Duration::from_secs(60))];
     let thresholds = Thresholds::default()
-        .with_soft("memory.available<30%", &grace)
-        .and_then(|it| it.with_reclaim("memory.available=10%"))
+        .with_soft_thresholds("memory.available<30%", &grace)
+        .and_then(|it| it.with_minimum_reclaim("memory.available=10%"))
         .unwrap();
     let mut monitor = ThresholdMonitor::new(thresholds, Duration::from_secs(10));
     let mut report = String::new();
@@ -205,7 +205,7 @@ fn the_grace_period_of_an_evicted_pod() {
     let grace = |is_soft, own, longest| {
         let shortage =
             CrossedThreshold { signal: Signal::MemoryAvailable, threshold: 1, available: 0, is_soft };
-        shortage.grace(Duration::from_secs(own), Duration::from_secs(longest)).as_secs()
+        shortage.pod_grace_period(Duration::from_secs(own), Duration::from_secs(longest)).as_secs()
     };
     assert_eq!(
         [grace(false, 30, 60), grace(true, 30, 60), grace(true, 30, 10), grace(true, 0, 0)],

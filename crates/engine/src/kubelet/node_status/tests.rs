@@ -174,7 +174,7 @@ fn the_initial_node() {
 fn only_changes_of_the_status_are_written() {
     let now = Time::from_secs(1_000_000_000);
     let later = now + Duration::from_secs(10);
-    let (first, _) = status(&node(), &Value::Null, now);
+    let (first, _) = status_patch(&node(), &Value::Null, now);
     let mut current = first.clone();
     // The stored status also has fields of others.
     current["conditions"]
@@ -185,7 +185,7 @@ fn only_changes_of_the_status_are_written() {
     current.as_object_mut().unwrap().remove("runtimeHandlers");
     let mut report = String::new();
     let mut check = |what: &str, node: &Node, current: &Value| {
-        let (status, events) = status(node, current, later);
+        let (status, events) = status_patch(node, current, later);
         report += &format!("{what}: {}\n{}", has_changed(&status, current), event_lines(&events));
         status
     };

@@ -30,15 +30,16 @@ pub enum Admission {
     AfterOthers(Vec<Text>),
 }
 
-/// A pod that is checked for admission, or that was admitted: the fields that admission depends on. Upstream:
+/// The fields of a pod that admission depends on. The pod is to be admitted, or was admitted before. Upstream:
 /// `PodAdmitAttributes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdmissionCandidate {
     /// The fields of the pod that the scheduler's checks need.
     pod: scheduler::Pod,
-    /// Whether the pod was admitted on this node before, for example by an earlier agent process.
+    /// Whether the pod was admitted on this node before, for example by an earlier agent process: its status has a
+    /// `startTime`.
     pub was_admitted: bool,
-    /// Whether the pod is a static pod.
+    /// Whether the pod is a static pod or a mirror pod.
     is_static: bool,
     /// Whether the pod's `spec.os` is Linux or absent.
     is_on_linux: bool,
@@ -46,7 +47,7 @@ pub struct AdmissionCandidate {
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
-    /// QoS class of the pod, which decides the order of preemption.
+    /// QoS class of the pod, which decides the order of preemption. Burstable if the status has none.
     qos: QosClass,
 }
 
@@ -57,16 +58,16 @@ impl AdmissionCandidate {
     /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         let malformed = |it| Malformed::new("pods", it);
-        let wire = Wire::deserialize(object).map_err(malformed)?;
+        let wire = WirePod::deserialize(object).map_err(malformed)?;
         let annotations = wire.metadata.annotations.unwrap_or_default();
         let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
         let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
         let forbidden_sysctl =
-            sysctls.filter_map(|it| forbidden_sysctl(&it.name, *host_network, *host_ipc)).next();
+            sysctls.filter_map(|it| sysctl_error(&it.name, *host_network, *host_ipc)).next();
         Ok(Self {
-            pod: scheduler::pod_from_value(object, &mut Interner::default()).map_err(malformed)?,
+            pod: scheduler::decode_pod_value(object, &mut Interner::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
-            is_static: static_pod::is_static(&annotations),
+            is_static: static_pod::is_static_or_mirror(&annotations),
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
             forbidden_sysctl,
@@ -74,7 +75,6 @@ impl AdmissionCandidate {
         })
     }
 
-    /// Returns the UID of the pod.
     pub fn uid(&self) -> &Text {
         &self.pod.uid
     }
@@ -95,16 +95,17 @@ impl AdmissionCandidate {
         }
     }
 
-    /// Whether this pod may preempt the other pod.
+    /// Whether this pod may preempt the other pod. Only called for a critical pod.
     ///
-    /// Rule: a critical pod may preempt a pod that is not critical or has a lower priority. Upstream: `Preemptable`.
+    /// Rule: a critical pod may preempt a pod that is not critical, and a pod of lower priority. Upstream:
+    /// `Preemptable`.
     fn outranks(&self, other: &Self) -> bool {
         (self.is_critical() && !other.is_critical()) || other.pod.priority < self.pod.priority
     }
 }
 
-/// Decides whether a pod is admitted on a node. `others` are the admitted pods that have not terminated. `runtimes` are
-/// the runtime classes of the node.
+/// Decides whether a pod is admitted on a node. `others` are the other pods on the node that are admitted and have not
+/// terminated. `runtimes` are the names of the RuntimeClasses that the node supports.
 ///
 /// Rule: a pod is admitted if all of these conditions are met. The node matches the pod's OS, node selector, node
 /// affinity, `nodeName` and runtime class. The pod sets no forbidden sysctl. The pod's host ports are free. The pod
@@ -117,7 +118,7 @@ pub fn admit(
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
 ) -> Admission {
-    if let Some(rejected) = check_predicates(node, others, candidate, runtimes) {
+    if let Some(rejected) = failed_predicate(node, others, candidate, runtimes) {
         return Admission::Rejected(rejected);
     }
     let insufficient = insufficient_resources(node, others, candidate);
@@ -142,8 +143,8 @@ pub fn admit(
     }
 }
 
-/// Returns the [`PodTermination`] of a pod that is terminated to make room for a critical pod.
-pub fn preempted() -> PodTermination {
+/// Returns the [`PodTermination`] of a pod that is preempted for a critical pod.
+pub fn preemption() -> PodTermination {
     PodTermination {
         reason: "Preempting".into(),
         message: "Preempted in order to admit critical pod".into(),
@@ -153,7 +154,7 @@ pub fn preempted() -> PodTermination {
     }
 }
 
-/// Returns the [`PodTermination`] of a pod that is not admitted.
+/// Returns the [`PodTermination`] of a pod that is rejected at admission.
 pub fn rejection(reason: Text, message: &str) -> PodTermination {
     PodTermination {
         reason,
@@ -184,7 +185,7 @@ const SAFE_SYSCTLS: [&str; 12] = [
 ///
 /// Rule: a pod may set only safe sysctls, and no sysctl of a Linux namespace that the pod shares with the node.
 /// Upstream: `SafeSysctlAllowlist`.
-fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<String> {
+fn sysctl_error(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<String> {
     let name = match name.find(['.', '/']) {
         // With slashes as separators, a dot is part of a name.
         Some(at) if name[at..].starts_with('/') => name
@@ -207,7 +208,7 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
 
 /// Checks the requirements that preemption cannot satisfy: OS, runtime class, sysctls, node affinity, node name, taints
 /// and host ports. Returns the rejection of the pod, or `None` if all are satisfied.
-fn check_predicates(
+fn failed_predicate(
     node: &Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
@@ -285,7 +286,8 @@ impl InsufficientResource {
     }
 }
 
-/// Returns the resources of which the node has too little to run the pod in addition to the other pods.
+/// Returns the resources of which the node has too little to run the pod in addition to the other pods. Empty if the
+/// resources suffice.
 fn insufficient_resources(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -342,7 +344,7 @@ fn choose_victims(
 /// The amount of each resource that the node lacks for the pod.
 type MissingAmounts = BTreeMap<Text, i64>;
 
-/// Returns the amounts that are still missing when the pods `gone` are removed.
+/// Returns the amounts that are still missing if the pods `gone` are removed. Resources that then suffice are left out.
 fn missing_without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
         let freed = gone.iter().map(|it| it.requested_amount(resource)).fold(0_i64, i64::saturating_add);
@@ -388,9 +390,9 @@ fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u1
     squares.sum()
 }
 
-/// The JSON of a pod, with the fields that only admission reads. The `Wire…` types below are its parts.
+/// A pod as sent in JSON, with the fields that only admission reads. The other `Wire…` types are parts of it.
 #[derive(Deserialize)]
-struct Wire {
+struct WirePod {
     #[serde(default)]
     metadata: WireMetadata,
     #[serde(default)]
@@ -415,13 +417,13 @@ struct WireSpec {
     host_network: bool,
     #[serde(rename = "hostIPC")]
     host_ipc: bool,
-    security_context: Option<WireSecurity>,
+    security_context: Option<WireSecurityContext>,
 }
 
 /// The `securityContext` of a pod.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct WireSecurity {
+struct WireSecurityContext {
     sysctls: Option<Vec<WireSysctl>>,
 }
 

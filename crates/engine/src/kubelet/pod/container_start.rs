@@ -11,20 +11,22 @@ use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 
-/// What the kubelet remembers about the starts of one container of the spec: its restarts, its image and its backoffs.
-/// The history is kept when the container is restarted as a new instance.
+/// What the kubelet remembers about the starts of one container of the spec, over all its instances: its attempts, its
+/// image and its backoffs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
-    /// Reason and message of the state `waiting` in the container's status.
+    /// Reason and message of the state `waiting` in the container's status. `None` if the last start succeeded, or if
+    /// nothing delays the start.
     pub waiting: Option<(Text, Text)>,
-    /// The highest attempt number of an instance so far.
+    /// The highest attempt number of an instance that this process has observed in the runtime. `None` if it has
+    /// observed none.
     pub attempt: Option<u32>,
     /// Whether the container was stopped because its image changed.
     pub is_replaced: bool,
-    /// Backoff of the restarts of a container that terminates again and again (`CrashLoopBackOff`).
+    /// Backoff of the restarts of a container that has exited (`CrashLoopBackOff`). `None` before the first restart.
     crash: Option<ContainerBackoff>,
-    /// Container ID of the last terminated instance for which the crash backoff has passed, so that the container may
-    /// start now.
+    /// Container ID of the terminated instance after which the container may start now, because the crash backoff has
+    /// passed.
     backed_off_for: Option<Text>,
     /// Whether the image is on the node.
     image: ImageState,
@@ -32,27 +34,28 @@ pub(super) struct StartHistory {
     absent_at: Option<Time>,
     /// Backoff of failed image pulls (`ImagePullBackOff`).
     pull: Option<ContainerBackoff>,
-    /// Start time of the last pull.
+    /// Time at which the last pull began.
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull.
     pull_failed: Option<(Time, Text)>,
-    /// Backoff after a failed start or image check, and the time of the next attempt.
+    /// After a failed start or image check: the current delay, and the time of the next attempt. `None` if the last
+    /// start succeeded.
     retry: Option<(Duration, Time)>,
 }
 
 /// Whether the image of a container is on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImageState {
-    /// The agent has not checked yet whether the image is on the node.
+    /// The image is to be checked or pulled before the next start.
     #[default]
     Unknown,
     Absent,
     Present,
 }
 
-/// Backoff after the first failed start of a container. The backoff doubles with each failure.
+/// Backoff after the first failed start or image check of a container. It doubles with each further failure.
 const START_BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum backoff after a failed start of a container.
+/// Maximum backoff after a failed start or image check of a container.
 const START_BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Interval at which the agent checks whether an image that could not be pulled is now on the node.
@@ -63,10 +66,11 @@ const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
 impl Pod {
     /// Issues the next action to start a container in this sandbox: check for the image, pull the image, or start the
-    /// container.
+    /// container. Issues none during a backoff, before the pod is prepared, and while another action of the container
+    /// is in flight.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
-        let is_busy = |it: &Action| it.container() == Some(name) && !matches!(it, Action::Probe { .. });
+        let is_busy = |it: &Action| it.container_name() == Some(name) && !matches!(it, Action::Probe { .. });
         if self.is_in_flight(is_busy) || self.is_in_crash_backoff(name, now) || !self.is_prepared {
             return;
         }
@@ -111,7 +115,8 @@ impl Pod {
         }
     }
 
-    /// Whether the restart of a terminated container must wait until its crash backoff has passed.
+    /// Whether the restart of a terminated container must wait for its crash backoff. If so, sets the waiting reason
+    /// `CrashLoopBackOff`. If not, computes the backoff of the next restart.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
@@ -125,7 +130,7 @@ impl Pod {
             return false;
         }
         // After a restart of the agent, a container with restarts is not restarted at once.
-        let crash = history.crash.or_else(|| (0 < attempt).then(|| ContainerBackoff::first(started)));
+        let crash = history.crash.or_else(|| (0 < attempt).then(|| ContainerBackoff::initial(started)));
         if let Some(crash) = crash.filter(|it| !it.is_stale(finished) && now < finished + it.delay) {
             let delay = format_seconds(crash.delay);
             let message = format!("back-off {delay} restarting failed container={name} pod={title}");
@@ -144,8 +149,8 @@ impl Pod {
         false
     }
 
-    /// Issues the pull of a container's image. During the backoff of a failed pull, sets the reason `ImagePullBackOff`
-    /// instead.
+    /// Issues the pull of a container's image. During the backoff of a failed pull, sets the waiting reason
+    /// `ImagePullBackOff` instead.
     fn pull(&mut self, container: &ContainerSpec, now: Time) {
         let (name, image) = (container.name.clone(), container.image.clone());
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -170,8 +175,8 @@ impl Pod {
     }
 
     /// Applies the outcome of [`Action::FindImage`].
-    pub(super) fn find_image_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
-        let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
+    pub(super) fn apply_find_image_outcome(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
+        let image = self.object.spec.find_container(name).map(|it| it.image.clone()).unwrap_or_default();
         let history = self.start_histories.entry(name.clone()).or_default();
         match outcome {
             ActionOutcome::Present => {
@@ -197,8 +202,8 @@ impl Pod {
     }
 
     /// Applies the outcome of [`Action::Pull`].
-    pub(super) fn pull_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
-        let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
+    pub(super) fn apply_pull_outcome(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
+        let image = self.object.spec.find_container(name).map(|it| it.image.clone()).unwrap_or_default();
         let history = self.start_histories.entry(name.clone()).or_default();
         if let ActionOutcome::Failed { reason, message } = outcome {
             history.pull = Some(ContainerBackoff::next(history.pull, now, now));
@@ -221,8 +226,8 @@ impl Pod {
     }
 
     /// Applies the outcome of [`Action::Start`].
-    pub(super) fn start_done(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
-        let has_hook = self.object.spec.find(name).is_some_and(|it| it.has_post_start);
+    pub(super) fn apply_start_outcome(&mut self, name: &Text, outcome: ActionOutcome, now: Time) {
+        let has_hook = self.object.spec.find_container(name).is_some_and(|it| it.has_post_start);
         let history = self.start_histories.entry(name.clone()).or_default();
         history.image = ImageState::Unknown;
         match outcome {
@@ -246,7 +251,7 @@ impl Pod {
         }
     }
 
-    /// Schedules the next attempt to start a container after a backoff.
+    /// Sets the backoff after a failed start or image check of a container, and requests a sync at its end.
     fn retry_start(&mut self, name: &Text, now: Time) {
         let history = self.start_histories.entry(name.clone()).or_default();
         let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
@@ -262,8 +267,9 @@ impl Pod {
 
     /// Returns the attempt number of the next instance of a container.
     ///
-    /// Rule: restarts are counted over all instances in the runtime. If the runtime has no instance, the count
-    /// continues from the reported restart count.
+    /// Rule: attempts are counted over all instances in the runtime. If the runtime has no instance, the count
+    /// continues from the highest attempt number that this process has observed, or else from the reported restart
+    /// count.
     fn next_attempt(&self, name: &str) -> u32 {
         let in_runtime = self.newest_container(name).map(|it| it.attempt + 1);
         let tracked = self.start_histories.get(name).and_then(|it| it.attempt).map(|it| it + 1);
@@ -275,7 +281,8 @@ impl Pod {
 }
 
 impl StartHistory {
-    /// Forgets the state of the image and the backoff of its pulls, because the image of the container has changed.
+    /// Forgets the state of the image and the backoffs of its pulls and starts, because the image of the container has
+    /// changed.
     ///
     /// Rule: the backoff of a pull belongs to its image. Another image is pulled at once. Upstream: `backOffKey` in
     /// `EnsureImageExists`.
@@ -287,8 +294,8 @@ impl StartHistory {
         self.retry = None;
     }
 
-    /// Whether the history can be built again from the runtime state. False while it holds a waiting reason, a backoff
-    /// or another value that only this process knows.
+    /// Whether the history can be built again from the runtime state. False if it holds a waiting reason, a backoff
+    /// (also one that has passed) or another value that only this process knows.
     pub(super) fn can_be_rebuilt(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
@@ -300,12 +307,12 @@ impl StartHistory {
     }
 
     /// Returns the time of the next check whether an image that could not be pulled is now on the node. `None` if no
-    /// pull has failed, or if no check has found the image to be absent.
+    /// pull of this image has failed, or if no check has found the image to be absent.
     fn next_image_check_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + IMAGE_CHECK_INTERVAL)
     }
 
-    /// Sets reason and message of the state `waiting`. Returns whether the reason changed.
+    /// Sets reason and message of the state `waiting`. Returns whether the reason differs from the previous one.
     fn set_waiting(&mut self, reason: &str, message: impl Into<Text>) -> bool {
         let is_new = self.waiting.as_ref().is_none_or(|(before, _)| **before != *reason);
         self.waiting = Some((reason.into(), message.into()));

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
-//! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::done`]). It passes in the state of the pod in the
-//! runtime ([`Pod::update_runtime_state`]) at first, after each completed action, and whenever that state may have
-//! changed. [`Pod::sync`] returns actions, which the agent executes concurrently. No essential state is only in memory:
-//! a `Pod` that is built again from the API object and the runtime state continues where the previous `Pod` was, except
-//! for the exact state of its backoffs.
+//! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::apply_outcome`]). It also passes in the state of the
+//! pod in the runtime ([`Pod::update_runtime_state`]): once at the start, after each action that changed the runtime,
+//! and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes concurrently. No
+//! essential state is only in memory: after a restart of the agent, a new `Pod` is built from the API object and the
+//! runtime state, and continues where the previous `Pod` was. Only the exact state of the backoffs is lost.
 
 /// Decides whether the node admits a pod.
 pub mod admission;
@@ -45,7 +45,7 @@ use serde_json::Value;
 use self::backoff::ActionBackoffs;
 use self::container_start::StartHistory;
 use self::running_container::RunningContainer;
-pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolicy, Role, Spec};
+pub use self::spec::{ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec};
 use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
 
@@ -61,8 +61,8 @@ pub struct Host {
 /// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// The value of [`Pod::change_count`] before the runtime was read. If actions have changed the runtime since, this
-    /// state is outdated and is not used.
+    /// The value of [`Pod::change_count`] before the runtime was read. If an action that changed the runtime has
+    /// completed since then, this state is outdated and is not used.
     pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
@@ -73,11 +73,10 @@ pub struct RuntimeState {
 pub struct Sandbox {
     /// Sandbox ID in the runtime.
     pub id: Text,
-    /// Number of the sandbox, counted from 0 for each pod.
+    /// Attempt number: the first sandbox of the pod has 0, each further sandbox the next number.
     pub attempt: u32,
     /// Whether the runtime reports the sandbox as ready (`SANDBOX_READY`).
     pub is_ready: bool,
-    /// Time at which the sandbox was created.
     pub created: Time,
     /// IP addresses of the sandbox. Empty for a host-network pod.
     pub addresses: Vec<Text>,
@@ -93,10 +92,10 @@ pub struct Container {
     pub sandbox: Text,
     /// Name of the container in the pod's spec.
     pub name: Text,
-    /// Number of the instance, counted from 0 for each container of the spec.
+    /// Attempt number: the first instance of a container of the spec has 0, each restart the next number.
     pub attempt: u32,
-    /// Hash of the container's spec when the container was started, from [`Action::Start`]. If the hash of the current
-    /// spec differs, the spec has changed since.
+    /// [`ContainerSpec::hash`] of the spec with which the container was started, from [`Action::Start`]. If the hash of
+    /// the current spec differs, the container is restarted. Empty if the hash is unknown.
     pub hash: Text,
     /// The image of the container's spec.
     pub image: Text,
@@ -136,7 +135,7 @@ impl ProbeKind {
     }
 }
 
-/// An action for the agent to execute once, and to complete with [`Pod::done`].
+/// An action for the agent to execute once, and to complete with [`Pod::apply_outcome`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Creates or updates the directories, volumes and the cgroup of the pod.
@@ -197,7 +196,7 @@ pub enum Action {
 /// The outcome of an [`Action`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ActionOutcome {
-    /// The action succeeded and returns nothing.
+    /// The action succeeded. It is an action that has no result.
     Done,
     /// A container was started. `id` is its container ID.
     Started { id: Text },
@@ -205,15 +204,17 @@ pub enum ActionOutcome {
     Present,
     /// The image is not on the node.
     Absent,
-    /// The image was pulled. `bytes` is its size.
+    /// The image was pulled. `bytes` is the size of the image.
     Pulled { bytes: u64 },
-    /// The probe ran. If it passed with a message, the event `ProbeWarning` is recorded.
+    /// The probe ran. `message` is the output of the probe. A probe that passed with a message records the event
+    /// `ProbeWarning`.
     Probed { passed: bool, message: Text },
-    /// The action failed.
+    /// The action failed. [`Action`] names the reasons of each action, such as `ErrImagePull`.
     Failed { reason: Text, message: Text },
 }
 
-/// Why the node terminates a pod that was not deleted. The pod becomes Failed.
+/// Why the node terminates a pod on its own, without a deletion of the pod: rejected at admission, evicted, preempted,
+/// past its active deadline, or node shutdown. The pod becomes Failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodTermination {
     /// Reason in the pod's status, such as `Evicted`, `OutOfcpu` or `Terminated`.
@@ -224,7 +225,8 @@ pub struct PodTermination {
     /// Whether the node rejected the pod at admission. If so, no container has run, and the pod's status has no
     /// container statuses.
     pub is_rejection: bool,
-    /// Whether the node, and not the pod, causes the termination. If so, the condition `DisruptionTarget` is set.
+    /// Whether the termination is a disruption, such as eviction, preemption or node shutdown. If so, the condition
+    /// `DisruptionTarget` is set.
     pub is_disruption: bool,
 }
 
@@ -242,15 +244,13 @@ pub struct PodSync {
 /// A pod on its node.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// The pod's API object, decoded.
-    object: Arc<Object>,
-    /// Addresses and runtime of the node.
+    object: Arc<PodObject>,
     host: Host,
     /// The `startTime` of the pod's status.
     start_time: Time,
     /// The last state that was read from the runtime. `None` before the first read.
     runtime_state: Option<RuntimeState>,
-    /// Number of completed actions that changed the runtime. It tells whether a runtime state is outdated.
+    /// Number of completed actions that changed the runtime. A [`RuntimeState`] with a smaller number is outdated.
     change_count: u64,
     /// Actions that [`Pod::sync`] returned and that have not completed.
     in_flight: Vec<Action>,
@@ -265,13 +265,13 @@ pub struct Pod {
     /// Minimum attempt number of the next sandbox. It is increased when [`Action::RunSandbox`] fails, because the
     /// runtime may still reserve the name of the failed sandbox.
     sandbox_attempt_min: u32,
-    /// IDs of the stopped sandboxes.
+    /// IDs of the sandboxes for which [`Action::StopSandbox`] has succeeded.
     stopped_sandboxes: BTreeSet<Text>,
     /// Whether the pod no longer exists on the API server.
     is_removed_from_api: bool,
     /// Why the node terminates the pod. `None` if it does not.
     termination: Option<PodTermination>,
-    /// Deadline by which all containers must have terminated. `None` if no deadline is set.
+    /// Deadline by which all containers must have terminated. `None` while the pod is not being terminated.
     terminate_by: Option<Time>,
     /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
     final_phase: Option<Phase>,
@@ -279,7 +279,8 @@ pub struct Pod {
     cleanup: CleanupState,
     /// Whether [`Action::Delete`] has succeeded.
     is_deleted: bool,
-    /// The pod's status that was last reported. Before the first report, it is the status on the API server.
+    /// The pod's status that was last written. Before the first write, it is the status in the API object from which
+    /// this `Pod` was created.
     reported: Value,
     /// Whether the status on the API server may differ from `reported`, so that it must be written again.
     must_report: bool,
@@ -305,7 +306,7 @@ enum CleanupState {
 
 impl Pod {
     /// Creates a pod from its API object, or from a static manifest.
-    pub fn new(object: Arc<Object>, host: Host, now: Time) -> Self {
+    pub fn new(object: Arc<PodObject>, host: Host, now: Time) -> Self {
         let mut pod = Self {
             reported: object.status.clone(),
             start_time: spec::parse_time(&object.status["startTime"]).unwrap_or(now),
@@ -336,10 +337,10 @@ impl Pod {
         pod
     }
 
-    /// Creates a `Pod` for containers or files on the node whose pod does not exist on the API server. Its sync removes
-    /// them.
+    /// Creates a `Pod` for containers or files on the node whose pod does not exist on the API server. Its actions
+    /// remove these containers and files.
     pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
-        let object = Object {
+        let object = PodObject {
             key,
             uid,
             resource_version: 0,
@@ -362,8 +363,8 @@ impl Pod {
         &self.object.uid
     }
 
-    /// Updates the pod after its API object has changed.
-    pub fn update_spec(&mut self, object: Arc<Object>, now: Time) {
+    /// Replaces the API object of the pod after it has changed: its spec, its status and its deletion.
+    pub fn update_spec(&mut self, object: Arc<PodObject>, now: Time) {
         // The stored status may differ from the reported one: others write there too.
         let reporting = self.in_flight.iter().any(|it| match it {
             Action::Report(patch) => status::contains_fields(&status::patched_status(patch), &object.status),
@@ -374,9 +375,9 @@ impl Pod {
             self.final_phase = status::terminal_phase(&object.status);
         }
         let is_changed = |it: &&ContainerSpec| {
-            self.object.spec.find(&it.name).is_some_and(|before| before.image != it.image)
+            self.object.spec.find_container(&it.name).is_some_and(|before| before.image != it.image)
         };
-        for container in object.spec.all().filter(is_changed) {
+        for container in object.spec.all_containers().filter(is_changed) {
             if let Some(history) = self.start_histories.get_mut(&container.name) {
                 history.reset_image();
             }
@@ -414,8 +415,8 @@ impl Pod {
         self.change_count
     }
 
-    /// Terminates the pod, because it was rejected or evicted, or because the node shuts down. If the pod is already
-    /// terminating, the first reason stays.
+    /// Terminates the pod by a decision of the node, without a deletion. If a [`PodTermination`] or a terminal phase is
+    /// already set, that one stays, and this call can only shorten the grace period.
     pub fn terminate(&mut self, termination: PodTermination, now: Time) {
         let grace = termination.grace.unwrap_or(self.object.spec.grace);
         if self.final_phase.is_none() && self.termination.is_none() {
@@ -427,17 +428,18 @@ impl Pod {
         self.limit_grace(grace, now);
     }
 
-    /// Returns the actions to execute now, including the write of the pod's status.
+    /// Returns the actions to execute now, including the write of the pod's status. No action is returned while the
+    /// runtime state is outdated.
     pub fn sync(&mut self, now: Time) -> PodSync {
         self.issue_actions(now);
-        if !self.is_finished() && self.is_up_to_date() {
+        if !self.is_finished() && self.is_runtime_state_current() {
             self.report(now);
         }
         self.take_sync()
     }
 
-    /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for a runtime that completes
-    /// actions at once, so that intermediate statuses are not written.
+    /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for callers that complete
+    /// actions at once (the simulated nodes), so that intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
         self.issue_actions(now);
         self.take_sync()
@@ -446,7 +448,7 @@ impl Pod {
     /// Issues all actions that the pod needs now, except for the write of its status.
     fn issue_actions(&mut self, now: Time) {
         self.wake_at = None;
-        if !self.is_finished() && self.is_up_to_date() {
+        if !self.is_finished() && self.is_runtime_state_current() {
             self.enforce_active_deadline(now);
             if self.is_terminating() {
                 self.sync_terminating(now);
@@ -466,8 +468,8 @@ impl Pod {
         }
     }
 
-    /// Applies the outcome of an action that [`Pod::sync`] returned.
-    pub fn done(&mut self, action: &Action, outcome: ActionOutcome, now: Time) {
+    /// Applies the outcome of an action that [`Pod::sync`] returned. Ignores an action that is not in flight.
+    pub fn apply_outcome(&mut self, action: &Action, outcome: ActionOutcome, now: Time) {
         let Some(index) = self.in_flight.iter().position(|it| it == action) else { return };
         self.in_flight.remove(index);
         if action.changes_the_runtime() {
@@ -490,14 +492,16 @@ impl Pod {
                     alloc::format!("Failed to create pod sandbox: {message}"),
                 );
             }
-            (Action::FindImage { container, .. }, _) => self.find_image_done(container, outcome, now),
-            (Action::Pull { container, .. }, _) => self.pull_done(container, outcome, now),
-            (Action::Start { container, .. }, _) => self.start_done(container, outcome, now),
+            (Action::FindImage { container, .. }, _) => {
+                self.apply_find_image_outcome(container, outcome, now)
+            }
+            (Action::Pull { container, .. }, _) => self.apply_pull_outcome(container, outcome, now),
+            (Action::Start { container, .. }, _) => self.apply_start_outcome(container, outcome, now),
             (Action::PostStart { container, id, .. }, failure) => {
-                self.post_start_done(container, id, failure, now)
+                self.apply_post_start_outcome(container, id, failure, now)
             }
             (Action::Probe { container, id, probe, .. }, _) => {
-                self.probe_done(container, id, *probe, outcome, now)
+                self.apply_probe_outcome(container, id, *probe, outcome, now)
             }
             (Action::StopSandbox { id }, None) => {
                 self.stopped_sandboxes.insert(id.clone());
@@ -530,7 +534,7 @@ impl Pod {
 
     /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. False while the
     /// pod is terminating, while an action other than a probe is in flight, while the status must be written again,
-    /// while an action has a backoff, and while a container waits for its start.
+    /// while an action has a backoff, and if a [`StartHistory`] cannot be rebuilt.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
@@ -540,17 +544,18 @@ impl Pod {
     }
 
     /// Whether the runtime state was read after the last action that changed the runtime.
-    fn is_up_to_date(&self) -> bool {
+    fn is_runtime_state_current(&self) -> bool {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
 
-    /// Adds an action to the next [`PodSync`], unless the action is in flight or in backoff. Returns whether it was
-    /// added.
+    /// Adds an action to the next [`PodSync`], unless an equal action is in flight or the action is in backoff. Returns
+    /// whether the action was added.
     fn issue(&mut self, action: Action, now: Time) -> bool {
         if self.in_flight.contains(&action) {
             return false;
         }
-        if let Some(at) = action.backoff_key().and_then(|it| self.backoffs.until(&it)).filter(|at| now < *at)
+        if let Some(at) =
+            action.backoff_key().and_then(|it| self.backoffs.retry_at(&it)).filter(|at| now < *at)
         {
             self.wake(at);
             return false;
@@ -662,7 +667,7 @@ impl Action {
         }
     }
 
-    /// Returns the maximum backoff of this action after a failure.
+    /// Returns the maximum backoff of this action. The backoff doubles with each failure up to this maximum.
     fn backoff_max(&self) -> Duration {
         match self {
             Self::Prepare => Duration::from_secs(20),
@@ -672,7 +677,7 @@ impl Action {
 
     /// Returns the name of the container that the action is about. `None` if the action is about the pod, a sandbox, or
     /// the removal of a container.
-    pub fn container(&self) -> Option<&Text> {
+    pub fn container_name(&self) -> Option<&Text> {
         match self {
             Self::FindImage { container, .. }
             | Self::Pull { container, .. }

@@ -11,8 +11,8 @@ use muster_api::time::Time;
 
 use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
 
-/// What the kubelet tracks about one running container instance: its postStart hook, its probes, and whether it must be
-/// killed. A restarted container gets a new `RunningContainer`.
+/// What the kubelet tracks about one container instance while it runs: its postStart hook, its probes, and whether it
+/// must be killed. A restarted container is a new instance, with a new `RunningContainer`.
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
     /// Name of the container in the pod's spec.
@@ -21,7 +21,7 @@ pub(super) struct RunningContainer {
     since: Time,
     /// State of the postStart hook.
     pub hook: HookState,
-    /// The state of each probe that has run, by kind of probe.
+    /// The state of each probe, by kind. A kind without an entry has the default state: it has not run yet.
     probes: BTreeMap<ProbeKind, ProbeState>,
     /// Why the container must be killed. `None` if it need not be killed.
     pub kill: Option<KillReason>,
@@ -43,7 +43,8 @@ pub(super) struct KillReason {
 pub(super) enum HookState {
     /// The hook has not completed yet.
     Due,
-    /// The hook has completed, or the container has none.
+    /// The hook has succeeded, or the container has none. Also the state of a container that another agent process
+    /// started.
     Done,
     /// The hook has failed, and the container is killed.
     Failed,
@@ -52,7 +53,7 @@ pub(super) enum HookState {
 /// State of one probe (startup, liveness or readiness) of a container instance: its results, and when it runs next.
 #[derive(Clone, Debug, Default)]
 struct ProbeState {
-    /// Time at which the probe runs next. `None` if it has not run yet.
+    /// Time at which the probe runs next. `None` if it has not run yet: then it runs after its initial delay.
     next: Option<Time>,
     /// Whether the probe passed when it last ran. `None` if it has not run yet.
     last: Option<bool>,
@@ -64,7 +65,7 @@ struct ProbeState {
 }
 
 impl RunningContainer {
-    /// Creates the state of a container instance that was started at `since`.
+    /// Creates the state of the container instance that was started at `since`. None of its probes has run.
     pub(super) fn new(name: &Text, since: Time, hook: HookState) -> Self {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
@@ -77,8 +78,8 @@ impl RunningContainer {
 }
 
 impl Pod {
-    /// Updates the tracked containers from a new runtime state: removes containers that no longer exist, and adds
-    /// containers that run.
+    /// Updates the tracked containers from a new runtime state: removes containers that no longer exist, adds running
+    /// containers that another agent process started, and records start times and attempt numbers.
     pub(super) fn track_containers(&mut self, runtime_state: &RuntimeState, _: Time) {
         self.running_containers.retain(|id, _| runtime_state.containers.iter().any(|it| it.id == *id));
         for container in &runtime_state.containers {
@@ -88,7 +89,7 @@ impl Pod {
             if let Some(running) = self.running_containers.get_mut(&container.id) {
                 running.since = since;
             } else if !self.is_starting(&container.name) {
-                let running = self.adopt_running(container, since);
+                let running = self.adopted_container(container, since);
                 self.running_containers.insert(container.id.clone(), running);
             }
         }
@@ -99,13 +100,14 @@ impl Pod {
         self.is_in_flight(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
 
-    /// Returns the state of a running container that this agent process did not start.
+    /// Returns the initial state of a running container that this agent process did not start.
     ///
-    /// Rule: a container that was started before the agent keeps its reported readiness until the next probe result.
-    fn adopt_running(&self, container: &Container, since: Time) -> RunningContainer {
+    /// Rule: a container that was started before this agent process keeps its reported readiness until its probes have
+    /// new results.
+    fn adopted_container(&self, container: &Container, since: Time) -> RunningContainer {
         let mut running = RunningContainer::new(&container.name, since, HookState::Done);
         let known = self.reported_container(&container.name);
-        if known["containerID"].as_str() == Some(&*self.full_id(&container.id)) {
+        if known["containerID"].as_str() == Some(&*self.status_container_id(&container.id)) {
             for (kind, field) in [(ProbeKind::Startup, "started"), (ProbeKind::Readiness, "ready")] {
                 let verdict = (known[field] == true).then_some(true);
                 running.probes.insert(kind, ProbeState { verdict, ..ProbeState::default() });
@@ -122,7 +124,7 @@ impl Pod {
         for (id, name) in running {
             let Some(running) = self.running_containers.get(&id) else { continue };
             if running.hook == HookState::Due && running.stop_by.is_none() {
-                if let Some(position) = self.object.spec.find(&name).map(|it| it.position) {
+                if let Some(position) = self.object.spec.find_container(&name).map(|it| it.position) {
                     let (container, id) = (name.clone(), id.clone());
                     self.issue(Action::PostStart { container, position, id }, now);
                 }
@@ -134,12 +136,13 @@ impl Pod {
         }
     }
 
-    /// Issues a probe of the running container with this ID and name if the probe is due.
+    /// Issues the probe of this kind of the running container with this ID and name, if the container has the probe and
+    /// it is due. Otherwise requests a sync at the time at which it is due.
     ///
-    /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only
-    /// readiness probes run.
+    /// Rule: liveness and readiness probes start when the startup probe has passed. A container that is being stopped
+    /// is not probed, but while the whole pod terminates, its readiness probes still run.
     fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
-        let Some(container) = self.object.spec.find(name) else { return };
+        let Some(container) = self.object.spec.find_container(name) else { return };
         let (Some(probe), position) = (container.probe(kind).cloned(), container.position) else { return };
         let is_started = self.is_started(id);
         let is_terminating = self.is_terminating();
@@ -166,8 +169,9 @@ impl Pod {
         self.issue(action, now);
     }
 
-    /// Applies the outcome of [`Action::Probe`].
-    pub(super) fn probe_done(
+    /// Applies the outcome of [`Action::Probe`]. When consecutive results reach a threshold, updates the verdict. A
+    /// failed startup or liveness probe kills the container.
+    pub(super) fn apply_probe_outcome(
         &mut self,
         name: &Text,
         id: &Text,
@@ -185,7 +189,7 @@ impl Pod {
             }
             _ => return,
         };
-        let Some(container) = self.object.spec.find(name) else { return };
+        let Some(container) = self.object.spec.find_container(name) else { return };
         let Some(probe) = container.probe(kind).cloned() else { return };
         let restarts = container.restart != super::RestartPolicy::Never;
         let Some(running) = self.running_containers.get_mut(id) else { return };
@@ -212,8 +216,15 @@ impl Pod {
         }
     }
 
-    /// Applies the outcome of [`Action::PostStart`].
-    pub(super) fn post_start_done(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
+    /// Applies the outcome of [`Action::PostStart`]. `failure` is the error message, `None` after a success. If the
+    /// hook failed, the container is killed.
+    pub(super) fn apply_post_start_outcome(
+        &mut self,
+        name: &Text,
+        id: &Text,
+        failure: Option<Text>,
+        _: Time,
+    ) {
         let Some(running) = self.running_containers.get_mut(id) else { return };
         running.hook = if failure.is_none() { HookState::Done } else { HookState::Failed };
         let Some(message) = failure else { return };
@@ -223,11 +234,11 @@ impl Pod {
         self.record_warning("FailedPostStartHook", format!("PostStartHook failed: {message}"));
     }
 
-    /// Whether the running container with this ID has started: its postStart hook has completed, and its startup probe
-    /// has passed.
+    /// Whether the running container with this ID has started: its postStart hook has succeeded and its startup probe
+    /// has passed, if it has them.
     pub(super) fn is_started(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
-        let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.startup.is_some());
+        let has_probe = self.object.spec.find_container(&running.name).is_some_and(|it| it.startup.is_some());
         running.hook == HookState::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
     }
 
@@ -236,7 +247,8 @@ impl Pod {
     /// Rule: a container is ready once it has started and, if it has a readiness probe, the probe has passed.
     pub(super) fn is_ready(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
-        let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.readiness.is_some());
+        let has_probe =
+            self.object.spec.find_container(&running.name).is_some_and(|it| it.readiness.is_some());
         self.is_started(id) && (!has_probe || running.verdict(ProbeKind::Readiness) == Some(true))
     }
 }

@@ -14,18 +14,18 @@ use serde_json::Value;
 
 /// A pod's API object, decoded once: the fields that the node's decisions depend on.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub struct PodObject {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// Whether the pod is static, that is from a manifest on the node and not from the API server.
+    /// Whether the pod is a static pod: it comes from a manifest on the node, not from the API server.
     pub is_static: bool,
-    /// The `deletionGracePeriodSeconds`. The grace period starts when the agent first sees the deletion. `None` if the
-    /// pod is not being deleted.
+    /// The `deletionGracePeriodSeconds`. The node counts the grace period from the time at which it first sees the
+    /// deletion. `None` if the pod is not being deleted.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
-    /// The pod's status on the API server, as JSON.
+    /// The pod's status on the API server, as JSON. `Null` if it has none.
     pub status: Value,
 }
 
@@ -34,11 +34,11 @@ pub struct Object {
 pub struct Spec {
     /// The pod's `restartPolicy`.
     pub restart: RestartPolicy,
-    /// The `terminationGracePeriodSeconds`.
+    /// The `terminationGracePeriodSeconds`; 30 seconds if absent.
     pub grace: Duration,
     /// The `activeDeadlineSeconds`.
     pub deadline: Option<Duration>,
-    /// The `hostNetwork`.
+    /// Whether the pod uses the node's network (`hostNetwork`).
     pub on_host_network: bool,
     /// Condition types of the `readinessGates`.
     pub gates: Vec<Text>,
@@ -50,7 +50,7 @@ pub struct Spec {
     pub ephemeral: Vec<ContainerSpec>,
 }
 
-/// The `restartPolicy` of a pod or container: whether it is restarted after it terminated.
+/// The `restartPolicy` of a pod or container: whether a container is restarted after it has exited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum RestartPolicy {
     #[default]
@@ -61,7 +61,7 @@ pub enum RestartPolicy {
 
 /// The role of a container in its pod: init container, sidecar, main or ephemeral container.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Role {
+pub enum ContainerRole {
     /// An init container, which runs to completion before the next container starts.
     Init,
     /// An init container with `restartPolicy: Always`, which starts in order and keeps running.
@@ -82,12 +82,10 @@ pub struct ContainerSpec {
     pub image: Text,
     /// The `imagePullPolicy`.
     pub pull: ImagePullPolicy,
-    pub role: Role,
+    pub role: ContainerRole,
     /// The restart policy of this container, from its role and the pod's `restartPolicy`.
     pub restart: RestartPolicy,
-    /// Whether the container has a postStart hook.
     pub has_post_start: bool,
-    /// Whether the container has a preStop hook.
     pub has_pre_stop: bool,
     /// The `startupProbe`.
     pub startup: Option<Probe>,
@@ -111,8 +109,8 @@ impl ContainerSpec {
         }
     }
 
-    /// Returns a hash of the container's name and image. A running container whose hash differs from that of its spec
-    /// is restarted.
+    /// Returns a hash of the container's name and image. A running container that was started with another hash is
+    /// restarted.
     pub(super) fn hash(&self) -> Text {
         /// Offset basis of the 64-bit FNV-1a hash.
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
@@ -132,7 +130,7 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// The schedule of a probe, and the numbers of consecutive results after which it counts as failed or passed.
+/// When a probe runs, and after how many consecutive equal results it counts as failed or passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     /// The `initialDelaySeconds`.
@@ -148,7 +146,7 @@ pub struct Probe {
     pub grace: Option<Duration>,
 }
 
-impl Object {
+impl PodObject {
     /// Decodes a pod's API object from JSON text.
     pub fn parse(json: &[u8]) -> Result<Self, Malformed> {
         serde_json::from_slice(json).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
@@ -156,11 +154,11 @@ impl Object {
 
     /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
-        Wire::deserialize(object).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
+        WirePod::deserialize(object).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
     }
 
-    /// Converts the JSON of a pod to an [`Object`], with defaults for absent fields.
-    fn from_wire(Wire { metadata, spec, status }: Wire) -> Self {
+    /// Converts the JSON of a pod to a [`PodObject`], with defaults for absent fields.
+    fn from_wire(WirePod { metadata, spec, status }: WirePod) -> Self {
         let source =
             metadata.annotations.get(crate::kubelet::static_pod::SOURCE_ANNOTATION).map(String::as_str);
         let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
@@ -168,8 +166,8 @@ impl Object {
         let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
         let restart = parse_restart_policy(spec.restart_policy.as_deref());
         let role = |it: &WireContainer| match it.restart_policy.as_deref() {
-            Some("Always") => Role::Sidecar,
-            _ => Role::Init,
+            Some("Always") => ContainerRole::Sidecar,
+            _ => ContainerRole::Init,
         };
         let mut positions = 0..;
         let mut container = |it: WireContainer, role, restart| {
@@ -180,13 +178,19 @@ impl Object {
             container(
                 it,
                 role,
-                if role == Role::Sidecar { RestartPolicy::Always } else { init_restart_policy(restart) },
+                if role == ContainerRole::Sidecar {
+                    RestartPolicy::Always
+                } else {
+                    init_restart_policy(restart)
+                },
             )
         });
         let init = init.collect();
-        let main = spec.containers.into_iter().map(|it| container(it, Role::Main, restart)).collect();
+        let main =
+            spec.containers.into_iter().map(|it| container(it, ContainerRole::Main, restart)).collect();
         let ephemeral = spec.ephemeral_containers.into_iter();
-        let ephemeral = ephemeral.map(|it| container(it, Role::Ephemeral, RestartPolicy::Never)).collect();
+        let ephemeral =
+            ephemeral.map(|it| container(it, ContainerRole::Ephemeral, RestartPolicy::Never)).collect();
         Self {
             key: ObjectKey::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
             uid: metadata.uid.into(),
@@ -211,18 +215,18 @@ impl Object {
 
 impl Spec {
     /// Returns all containers of the spec: init, main and ephemeral containers, in this order.
-    pub fn all(&self) -> impl Iterator<Item = &ContainerSpec> {
+    pub fn all_containers(&self) -> impl Iterator<Item = &ContainerSpec> {
         self.init.iter().chain(&self.main).chain(&self.ephemeral)
     }
 
     /// Returns the container with this name. `None` if the spec has no such container.
-    pub fn find(&self, name: &str) -> Option<&ContainerSpec> {
-        self.all().find(|it| *it.name == *name)
+    pub fn find_container(&self, name: &str) -> Option<&ContainerSpec> {
+        self.all_containers().find(|it| *it.name == *name)
     }
 
     /// Returns the init containers that are sidecars, in the order of the spec.
     pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &ContainerSpec> {
-        self.init.iter().filter(|it| it.role == Role::Sidecar)
+        self.init.iter().filter(|it| it.role == ContainerRole::Sidecar)
     }
 }
 
@@ -265,9 +269,9 @@ fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     }
 }
 
-/// The JSON of a pod, with the fields that the node reads. The `Wire…` types below are its parts.
+/// A pod as sent in JSON, with the fields that the node reads. The other `Wire…` types are parts of it.
 #[derive(Deserialize)]
-struct Wire {
+struct WirePod {
     #[serde(default)]
     metadata: WireMetadata,
     #[serde(default)]
@@ -285,7 +289,7 @@ struct WireMetadata {
     uid: String,
     resource_version: Option<String>,
     generation: Option<i64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_as_default")]
     annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<i64>,
@@ -299,20 +303,20 @@ struct WireSpec {
     termination_grace_period_seconds: Option<i64>,
     active_deadline_seconds: Option<i64>,
     host_network: Option<bool>,
-    #[serde(deserialize_with = "or_default")]
-    readiness_gates: Vec<WireGate>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_as_default")]
+    readiness_gates: Vec<WireReadinessGate>,
+    #[serde(deserialize_with = "null_as_default")]
     init_containers: Vec<WireContainer>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_as_default")]
     containers: Vec<WireContainer>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_as_default")]
     ephemeral_containers: Vec<WireContainer>,
 }
 
 /// An element of `readinessGates`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireGate {
+struct WireReadinessGate {
     #[serde(default)]
     condition_type: String,
 }
@@ -326,7 +330,7 @@ struct WireContainer {
     image_pull_policy: Option<String>,
     restart_policy: Option<String>,
     resources: Option<Value>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_as_default")]
     volume_mounts: Vec<Value>,
     lifecycle: Option<WireLifecycle>,
     startup_probe: Option<WireProbe>,
@@ -355,10 +359,15 @@ struct WireProbe {
 
 impl WireContainer {
     /// Returns the decoded container. `position` is its [`ContainerSpec::position`].
-    fn into_container_spec(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
+    fn into_container_spec(
+        self,
+        position: usize,
+        role: ContainerRole,
+        restart: RestartPolicy,
+    ) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
         // Init and ephemeral containers have neither probes nor hooks.
-        let is_probed = matches!(role, Role::Main | Role::Sidecar);
+        let is_probed = matches!(role, ContainerRole::Main | ContainerRole::Sidecar);
         let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::into_probe);
         let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
         ContainerSpec {
@@ -393,8 +402,8 @@ impl WireProbe {
     }
 }
 
-/// Deserializes a field that may be `null`. `null` gives the default, like an absent field.
-fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+/// Deserializes a field that may be `null`. Like an absent field, `null` becomes the default value.
+fn null_as_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Deserialize<'de> + Default,

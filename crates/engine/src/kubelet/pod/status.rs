@@ -10,21 +10,23 @@ use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Map, Value, json};
 
 use super::running_container::HookState;
-use super::spec::{ContainerSpec, Role};
+use super::spec::{ContainerRole, ContainerSpec};
 use super::{Action, Container, ContainerState, Pod};
 use crate::daemonset::facts::Phase;
 
-/// Exit code that is reported for a container that no longer exists in the runtime.
+/// Exit code that is reported for a container that was running and no longer exists in the runtime.
 pub(super) const LOST_EXIT_CODE: i32 = 137;
 
 /// The fields of a pod's status that list the container statuses.
-const STATUS_LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+const CONTAINER_STATUS_FIELDS: [&str; 3] =
+    ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 impl Pod {
     /// Issues [`Action::Report`] if the pod's status must be written to the API server.
     ///
     /// Rule: the status is written when it has changed, or when the status on the API server differs from the status
-    /// that was last reported.
+    /// that was last written. After the final status, and for a pod that no longer exists on the API server, nothing is
+    /// written.
     pub(super) fn report(&mut self, now: Time) {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         if self.is_removed_from_api || self.is_deleted || is_reporting || self.is_final_status_reported() {
@@ -44,8 +46,9 @@ impl Pod {
         }
     }
 
-    /// Whether no status of the pod is left to write. True if the API server has the pod's current or final status.
-    /// Also true for a static pod, and for a pod that no longer exists on the API server.
+    /// Whether the pod's status need not be written any more before its containers are removed. True if the API server
+    /// has the pod's current or final status. Also true for a static pod, and for a pod that no longer exists on the
+    /// API server.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -54,24 +57,27 @@ impl Pod {
             || (!self.must_report && !is_reporting && contains_fields(&self.status(now), &self.reported))
     }
 
-    /// Whether the final status of the pod was written.
+    /// Whether the final status of the pod was written: it has a terminal phase and no running container, and no
+    /// container runs.
     ///
     /// Rule: after the final status of a pod was written, no other status is written.
     fn is_final_status_reported(&self) -> bool {
-        let containers = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
+        let containers =
+            CONTAINER_STATUS_FIELDS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         let is_running = containers.into_iter().any(|it| it["state"]["running"].is_object());
         terminal_phase(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// Returns the container status with this name in the pod status that was last reported. `Null` if there is none.
+    /// Returns the container status with this name in the pod status that was last reported. JSON `null` if there is
+    /// none.
     pub(super) fn reported_container(&self, name: &str) -> &Value {
-        let all = STATUS_LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
+        let all = CONTAINER_STATUS_FIELDS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
     /// Returns the `containerID` in the pod's status for the container with this ID in the runtime, such as
     /// `containerd://ID`.
-    pub(super) fn full_id(&self, id: &str) -> String {
+    pub(super) fn status_container_id(&self, id: &str) -> String {
         format!("{}://{id}", self.host.runtime)
     }
 
@@ -112,32 +118,31 @@ impl Pod {
             set("hostIP", json!(first));
             set("hostIPs", addresses_json(&self.host.addresses));
         }
-        let own: &[Text] = if spec.on_host_network { &self.host.addresses } else { self.newest_addresses() };
+        let own: &[Text] = if spec.on_host_network { &self.host.addresses } else { self.sandbox_addresses() };
         if let Some(first) = own.first() {
             set("podIP", json!(first));
             set("podIPs", addresses_json(own));
         }
         set("startTime", self.start_time.to_rfc3339().into());
         if !init.is_empty() {
-            set(STATUS_LISTS[0], init.into());
+            set(CONTAINER_STATUS_FIELDS[0], init.into());
         }
         main.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-        set(STATUS_LISTS[1], main.into());
+        set(CONTAINER_STATUS_FIELDS[1], main.into());
         if !ephemeral.is_empty() {
-            set(STATUS_LISTS[2], ephemeral.into());
+            set(CONTAINER_STATUS_FIELDS[2], ephemeral.into());
         }
         Value::Object(status)
     }
 
     /// Returns the addresses of the newest sandbox. Empty if there is no sandbox, or if the newest one is not usable.
-    fn newest_addresses(&self) -> &[Text] {
-        let sound = self.newest_sandbox().filter(|it| self.is_usable(it));
+    fn sandbox_addresses(&self) -> &[Text] {
+        let sound = self.newest_sandbox().filter(|it| self.is_sandbox_usable(it));
         sound.map_or(&[], |it| &it.addresses)
     }
 
     /// Returns the phase of a pod that has not terminated: Pending or Running. `init` and `main` are the statuses of
-    /// its init containers and main containers.
-    /// Upstream: `getPhase`.
+    /// its init containers and main containers. Upstream: `getPhase`.
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
         let has_run = |it: &Value| !it["lastState"]["terminated"].is_null();
@@ -145,7 +150,7 @@ impl Pod {
         let has_begun = main.iter().any(|it| !backoffs(it));
         let roles = self.object.spec.init.iter().map(|it| it.role);
         let is_initializing = roles.zip(init).any(|(role, it)| match role {
-            Role::Sidecar => !has_begun && it["started"] != true,
+            ContainerRole::Sidecar => !has_begun && it["started"] != true,
             _ => !has_ended_well(it) && !has_begun,
         });
         // Terminated containers will be restarted, or the pod would be complete.
@@ -173,7 +178,7 @@ impl Pod {
         if let Some(last) = all.first() {
             status["image"] = json!(if last.image.is_empty() { &container.image } else { &last.image });
             status["imageID"] = json!(last.image_id);
-            status["containerID"] = self.full_id(&last.id).into();
+            status["containerID"] = self.status_container_id(&last.id).into();
             status["restartCount"] = last.attempt.into();
             status["state"] = self.container_state(last, initial_reason);
             status["ready"] = self.is_container_ready(container, last).into();
@@ -192,8 +197,9 @@ impl Pod {
             }
         } else if reported["state"]["terminated"].is_object() {
             status = reported.clone();
-            status["ready"] =
-                (container.role == Role::Init && reported["state"]["terminated"]["exitCode"] == 0).into();
+            status["ready"] = (container.role == ContainerRole::Init
+                && reported["state"]["terminated"]["exitCode"] == 0)
+                .into();
         } else if reported["state"]["running"].is_object()
             && !self.is_terminating()
             && container.restart.restarts_after(LOST_EXIT_CODE)
@@ -206,7 +212,7 @@ impl Pod {
         if !container.mounts.is_empty() {
             status["volumeMounts"] = container.mounts.iter().map(volume_mount_status).collect();
         }
-        if container.role != Role::Ephemeral {
+        if container.role != ContainerRole::Ephemeral {
             let started = all.first().is_some_and(|it| it.state.is_running() && self.is_started(&it.id));
             status["started"] = started.into();
         }
@@ -220,14 +226,15 @@ impl Pod {
             }
             status["state"] = json!({"waiting": {"reason": reason, "message": message}});
         }
-        if is_final && container.role != Role::Ephemeral && status["state"]["terminated"].is_null() {
+        if is_final && container.role != ContainerRole::Ephemeral && status["state"]["terminated"].is_null() {
             self.mark_lost(container, &mut status);
         }
         status
     }
 
-    /// Sets the state of a container with an unknown exit code to `ContainerStatusUnknown`, if the container has run or
-    /// should have run. Called when the pod has terminated. Upstream: `TerminatePod`.
+    /// Sets the state in the status of a container without a known exit code to terminated with the reason
+    /// `ContainerStatusUnknown`, if the container has run or should have run. Called when the pod has terminated.
+    /// Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()
@@ -235,7 +242,7 @@ impl Pod {
         };
         let is_initialized = self.object.spec.init.is_empty() || self.object.spec.main.iter().any(has_run);
         let counts = match container.role {
-            Role::Main => is_initialized,
+            ContainerRole::Main => is_initialized,
             _ => has_run(container),
         };
         if counts {
@@ -246,14 +253,16 @@ impl Pod {
     /// Returns the value of `ready` in the status of a container. `last` is the newest instance of the container.
     fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
-            (ContainerState::Exited { code, .. }, Role::Init) => *code == 0,
-            (ContainerState::Running { .. }, Role::Main | Role::Sidecar) => self.is_ready(&last.id),
+            (ContainerState::Exited { code, .. }, ContainerRole::Init) => *code == 0,
+            (ContainerState::Running { .. }, ContainerRole::Main | ContainerRole::Sidecar) => {
+                self.is_ready(&last.id)
+            }
             _ => false,
         }
     }
 
-    /// Returns the `state` of a container instance. `initial_reason` is the reason of `waiting` before the container
-    /// has started.
+    /// Returns the `state` of a container instance. `initial_reason` is the reason of the state `waiting` of a
+    /// container that has not started, or whose postStart hook has not completed.
     fn container_state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
             ContainerState::Running { since } => {
@@ -268,7 +277,7 @@ impl Pod {
                     "reason": reason,
                     "startedAt": started.to_rfc3339(),
                     "finishedAt": finished.to_rfc3339(),
-                    "containerID": self.full_id(&container.id),
+                    "containerID": self.status_container_id(&container.id),
                 });
                 if !message.is_empty() {
                     terminated["message"] = json!(message);
@@ -286,10 +295,11 @@ impl Pod {
         }
     }
 
-    /// Returns the conditions of the pod. `init` and `main` are the container statuses.
+    /// Returns the conditions of the pod. `init` and `main` are the statuses of its init containers and main
+    /// containers.
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
         let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
-        let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_usable(it));
+        let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_sandbox_usable(it));
         let initialized = self.check_initialized(phase, init, main);
         let containers = self.check_containers_ready(phase, init, main);
         let ready = containers.clone().and_then(|()| self.check_readiness_gates());
@@ -322,8 +332,8 @@ impl Pod {
         conditions
     }
 
-    /// Returns the JSON of a condition of the type `kind`. `lastTransitionTime` is kept if the condition's status has
-    /// not changed.
+    /// Returns the JSON of a condition of the type `kind`. `holds` is whether its status is True. An empty reason or
+    /// message becomes `null`. `lastTransitionTime` is kept if the condition's status has not changed.
     fn condition(&self, kind: &str, holds: bool, (reason, message): (&str, &str), now: Time) -> Value {
         let status = if holds { "True" } else { "False" };
         let all =
@@ -358,7 +368,7 @@ impl Pod {
         }
         let roles = self.object.spec.init.iter().map(|it| it.role);
         let incomplete = roles.zip(init).filter(|(role, it)| match role {
-            Role::Sidecar => it["started"] != true,
+            ContainerRole::Sidecar => it["started"] != true,
             _ => it["ready"] != true,
         });
         match container_names(incomplete.map(|(_, it)| it)) {
@@ -383,7 +393,8 @@ impl Pod {
             Phase::Pending | Phase::Running if fails => return Err(("PodFailed", String::new())),
             Phase::Pending | Phase::Running => {}
         }
-        let sidecars = self.object.spec.init.iter().zip(init).filter(|(it, _)| it.role == Role::Sidecar);
+        let sidecars =
+            self.object.spec.init.iter().zip(init).filter(|(it, _)| it.role == ContainerRole::Sidecar);
         let all = sidecars.map(|(_, it)| it).chain(main);
         match container_names(all.filter(|it| it["ready"] != true)) {
             None => Ok(()),
@@ -391,7 +402,8 @@ impl Pod {
         }
     }
 
-    /// Checks whether the readiness gates allow the condition `Ready` to be True. The error is the reason why not.
+    /// Checks whether the readiness gates allow the condition `Ready` to be True. The error is the reason why it is
+    /// False.
     ///
     /// Rule: a pod with readiness gates is ready only when the conditions of all its readiness gates are True.
     fn check_readiness_gates(&self) -> Result<(), FalseReason> {
@@ -414,7 +426,7 @@ impl Pod {
 type FalseReason = (&'static str, String);
 
 impl ContainerState {
-    /// Whether the container runs. Unlike [`Self::may_run`], this is false if its state is unknown.
+    /// Whether the container certainly runs. Unlike [`Self::may_run`], this is false if its state is unknown.
     fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
@@ -429,8 +441,8 @@ pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
     }
 }
 
-/// Returns the status that a status patch results in: the fields that the patch sets, without the list elements that it
-/// deletes.
+/// Returns the status that a patch of [`Action::Report`] results in: the fields that the patch sets, without the
+/// addresses in `podIPs` that it deletes.
 pub(super) fn patched_status(patch: &Value) -> Value {
     let mut status = patch["status"].clone();
     if let Some(addresses) = status["podIPs"].as_array_mut() {
@@ -439,7 +451,8 @@ pub(super) fn patched_status(patch: &Value) -> Value {
     status
 }
 
-/// Whether `whole` contains every field of `part` with an equal value. `null` equals an absent field.
+/// Whether `whole` contains every field of `part` with an equal value. `null` equals an absent field. The elements of a
+/// list are matched by their key, such as `type` or `name`. A list of conditions in `whole` may have more elements.
 pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), _) => {
@@ -465,8 +478,8 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Returns `status` as a patch that also deletes old addresses: those in `podIPs` of a status in `before` that are not
-/// in `podIPs` of `status`. Without the deletions, old addresses would stay, because the API server merges the list by
+/// Returns `status` as a patch that also deletes old addresses from `podIPs`: those that a status in `before` has and
+/// `status` does not have. Without the deletions, old addresses would stay, because the API server merges the list by
 /// address.
 fn with_address_deletions(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
@@ -500,7 +513,8 @@ fn addresses_json(all: &[Text]) -> Value {
     all.iter().map(|it| json!({"ip": it})).collect()
 }
 
-/// Returns the `state` of a container that no longer exists in the runtime.
+/// Returns the `state` of a container that no longer exists in the runtime: terminated with the reason
+/// `ContainerStatusUnknown`.
 fn lost_state(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST_EXIT_CODE}})
 }

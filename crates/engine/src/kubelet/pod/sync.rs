@@ -8,13 +8,13 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::running_container::{HookState, KillReason};
-use super::spec::{ContainerSpec, RestartPolicy, Role};
+use super::spec::{ContainerRole, ContainerSpec, RestartPolicy};
 use super::{Action, Container, ContainerState, Pod, PodTermination};
 use crate::daemonset::facts::Phase;
 
 impl Pod {
-    /// Issues the next actions of a pod that is not terminating. If the pod is complete, sets its terminal phase and
-    /// starts its termination.
+    /// Issues the next actions of a pod that is not terminating: prepares it, runs its sandbox, and syncs its
+    /// containers. If the pod is complete, sets its terminal phase and starts its termination.
     pub(super) fn sync_running(&mut self, now: Time) {
         if !self.is_prepared {
             self.issue(Action::Prepare, now);
@@ -44,9 +44,9 @@ impl Pod {
         }
     }
 
-    /// Terminates the pod if its `activeDeadlineSeconds` have passed.
+    /// Terminates the pod if its `activeDeadlineSeconds` have passed. Otherwise requests a sync at that time.
     ///
-    /// Rule: a pod that has been on its node for longer than `activeDeadlineSeconds` becomes Failed.
+    /// Rule: a pod becomes Failed when `activeDeadlineSeconds` have passed since its `startTime`.
     pub(super) fn enforce_active_deadline(&mut self, now: Time) {
         let Some(deadline) = self.object.spec.deadline.filter(|_| !self.is_terminating()) else { return };
         let at = self.start_time + deadline;
@@ -68,13 +68,14 @@ impl Pod {
     /// Returns the terminal phase of a pod that is complete. `None` if the pod is not complete.
     ///
     /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
-    /// failed and is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
+    /// failed and is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is no longer
+    /// ready and no container runs.
     fn completed_phase(&self) -> Option<Phase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
         let has_failed = |it: &&ContainerSpec| {
             let last = current.as_ref().and_then(|sandbox| self.newest_in_sandbox(&it.name, sandbox));
-            it.role == Role::Init
+            it.role == ContainerRole::Init
                 && matches!(last, Some(Container { state: ContainerState::Exited { code, .. }, .. })
                     if *code != 0 && !it.restart.restarts_after(*code))
         };
@@ -107,8 +108,9 @@ impl Pod {
         is_replaced || container.restart.restarts_after(code)
     }
 
-    /// Returns the exit code of the last instance of a container. If the runtime has no instance of the container, the
-    /// exit code is from the reported status. `None` if the container has not exited.
+    /// Returns the exit code of the newest instance of a container. If the runtime has no instance of the container,
+    /// the exit code is from the reported status, and it is [`LOST_EXIT_CODE`](super::status::LOST_EXIT_CODE) if that
+    /// status is `running`. `None` if the container has not exited.
     pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest_container(&container.name).map(|it| &it.state) {
             Some(ContainerState::Exited { code, .. }) => Some(*code),
@@ -123,15 +125,16 @@ impl Pod {
         }
     }
 
-    /// Returns the ID of the sandbox in which to start containers. If no sandbox is usable, returns `None`, and issues
-    /// the actions that replace a broken sandbox or run the first one.
+    /// Returns the ID of the sandbox in which to start containers. Also issues the actions that stop all other
+    /// sandboxes and their containers. `None` while no sandbox is usable or an old sandbox still has containers. The
+    /// action that runs the first or a new sandbox is issued when all old sandboxes are stopped.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
         }
         let newest = self.newest_sandbox().cloned();
         let sandboxes = self.runtime_state.iter().flat_map(|it| &it.sandboxes);
-        let current = newest.as_ref().filter(|it| self.is_usable(it)).map(|it| it.id.clone());
+        let current = newest.as_ref().filter(|it| self.is_sandbox_usable(it)).map(|it| it.id.clone());
         let outdated: Vec<Text> =
             sandboxes.map(|it| it.id.clone()).filter(|it| Some(it) != current.as_ref()).collect();
         // Containers of a broken sandbox are stopped first.
@@ -165,7 +168,7 @@ impl Pod {
     ///
     /// Rule: a sandbox is usable while it is ready and has an address. The sandbox of a host-network pod needs no
     /// address.
-    pub(super) fn is_usable(&self, sandbox: &super::Sandbox) -> bool {
+    pub(super) fn is_sandbox_usable(&self, sandbox: &super::Sandbox) -> bool {
         sandbox.is_ready
             && !self.stopped_sandboxes.contains(&sandbox.id)
             && (self.object.spec.on_host_network || !sandbox.addresses.is_empty())
@@ -183,11 +186,12 @@ impl Pod {
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
     }
 
-    /// Starts the next init container. Returns whether the main containers may start.
+    /// Syncs the init container whose turn it is, and all sidecars before it. Returns whether the main containers may
+    /// start.
     ///
-    /// Rule: init containers run one after the other, each to completion. The next container starts as soon as a
-    /// sidecar has started, and the sidecar keeps running. The last init container that was started in this sandbox
-    /// shows the progress, because earlier init containers may have been removed.
+    /// Rule: init containers run one after the other, each to completion. A sidecar keeps running, and the container
+    /// after it starts as soon as the sidecar has started. The progress is read from the last init container that was
+    /// started in this sandbox, because earlier init containers may have been removed.
     fn sync_init_containers(&mut self, sandbox: &Text, now: Time) -> bool {
         let object = self.object.clone();
         let (spec, init) = (&object.spec, &object.spec.init);
@@ -202,32 +206,34 @@ impl Pod {
             }
         };
         for (index, container) in init.iter().enumerate() {
-            if index == last || (index < last && container.role == Role::Sidecar) {
+            if index == last || (index < last && container.role == ContainerRole::Sidecar) {
                 self.sync_container(container, sandbox, now);
             }
         }
         last == init.len()
     }
 
-    /// Whether, in this sandbox, the init container has succeeded or the sidecar has started.
+    /// Whether this init container or sidecar no longer blocks the next container: in this sandbox, the init container
+    /// has succeeded, or the sidecar has started.
     fn is_initialized(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         match self.newest_in_sandbox(&container.name, sandbox) {
             Some(Container { state: ContainerState::Exited { code, .. }, .. }) => {
-                container.role == Role::Init && *code == 0
+                container.role == ContainerRole::Init && *code == 0
             }
             Some(Container { state: ContainerState::Running { .. }, id, .. }) => {
-                container.role == Role::Sidecar && self.is_started(id)
+                container.role == ContainerRole::Sidecar && self.is_started(id)
             }
             _ => false,
         }
     }
 
-    /// Starts the container if it should run. Stops it if it must be killed, or if its image in the spec has changed.
+    /// Starts the container if it should run and does not. Stops it if it must be killed, if its image in the spec has
+    /// changed, or if its state is unknown. Removes an instance that was created and never started.
     fn sync_container(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let Some(last) = self.newest_in_sandbox(name, sandbox).cloned() else {
             // Init containers run again in each new sandbox, others only if they are to be restarted.
-            if container.role == Role::Init || self.should_run(container) {
+            if container.role == ContainerRole::Init || self.should_run(container) {
                 self.start(container, sandbox, now);
             }
             return;
@@ -239,7 +245,7 @@ impl Pod {
             ContainerState::Exited { .. } => {}
             ContainerState::Created => {
                 // It was created, but the agent died before it could start it.
-                if !self.is_in_flight(|it| it.container() == Some(name)) {
+                if !self.is_in_flight(|it| it.container_name() == Some(name)) {
                     self.issue(Action::RemoveContainer { id: last.id }, now);
                 }
             }
@@ -261,7 +267,8 @@ impl Pod {
         }
     }
 
-    /// Whether the next main container must wait, because this container has a postStart hook that has not completed.
+    /// Whether the next main container must wait, because this container has a postStart hook that has not completed. A
+    /// container that cannot start now, for example during a backoff, does not block the next one.
     fn blocks_next(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         if !container.has_post_start {
             return false;

@@ -1,4 +1,4 @@
-//! The termination of a pod: stops its containers, then its sandbox, then removes its files. Upstream:
+//! The termination of a pod: stops its containers, then its sandboxes, then removes its files. Upstream:
 //! `SyncTerminatingPod`, `SyncTerminatedPod`.
 
 use alloc::format;
@@ -17,9 +17,9 @@ use crate::daemonset::facts::Phase;
 /// `minimumGracePeriodInSeconds`.
 pub(super) const REMOVED_POD_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Minimum change of a stop deadline. While a container is being stopped, [`Action::Stop`] is issued again only if the
-/// new deadline is earlier by more than this time. A smaller difference can be due to rounding, because grace periods
-/// are in whole seconds.
+/// Minimum difference between two stop deadlines. While a container is being stopped, [`Action::Stop`] is issued again
+/// only if the new deadline is earlier by more than this difference. A smaller difference can be due to rounding,
+/// because grace periods are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
 impl Pod {
@@ -51,8 +51,8 @@ impl Pod {
         }
     }
 
-    /// Issues the next actions of a terminating pod: stop its containers and sandboxes, clean up and, if the pod is
-    /// being deleted, delete it from the API server.
+    /// Issues the next actions of a terminating pod: stops its containers, then its sandboxes, then cleans up. If the
+    /// pod is being deleted, also removes its containers, sandboxes and logs, and deletes it from the API server.
     pub(super) fn sync_terminating(&mut self, now: Time) {
         let by = self.terminate_by.unwrap_or(now + self.object.spec.grace);
         let last = self.containers_to_stop();
@@ -99,7 +99,8 @@ impl Pod {
 
     /// Returns the containers to stop now.
     ///
-    /// Rule: main containers are stopped concurrently. Then sidecars are stopped one by one, in reverse order.
+    /// Rule: all containers that are not sidecars are stopped concurrently. Then sidecars are stopped one by one, in
+    /// reverse order of the spec.
     fn containers_to_stop(&self) -> Vec<Container> {
         let running = self.runtime_state.iter().flat_map(|it| &it.containers).filter(|it| it.state.may_run());
         let sidecar_index =
@@ -109,12 +110,12 @@ impl Pod {
         running.filter(|it| first == Some(sidecar_index(it))).cloned().collect()
     }
 
-    /// Issues [`Action::Stop`] for a container. `by` is the deadline of the stop. A second call with an earlier
-    /// deadline shortens the grace period. `why` is the message of the event `Killing`. If it is `None`, the event has
-    /// the default message.
+    /// Issues [`Action::Stop`] for a container. `by` is the deadline of the stop. A further call with an earlier
+    /// deadline shortens the grace period. `why` is the message of the event `Killing`, which the first call records.
+    /// `None` means the default message.
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
-        let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);
+        let has_hook = self.object.spec.find_container(&name).is_some_and(|it| it.has_pre_stop);
         let is_stopping =
             self.is_in_flight(|it| matches!(it, Action::Stop { id, .. } if *id == container.id));
         let before = self.running_containers.get(&id).and_then(|it| it.stop_by);
@@ -137,15 +138,16 @@ impl Pod {
         }
     }
 
-    /// Whether a container runs, or is being started.
+    /// Whether any container of the pod runs, may run because its state is unknown, or is being started.
     pub(super) fn is_any_running(&self) -> bool {
         self.is_in_flight(|it| matches!(it, Action::Start { .. }))
             || self.runtime_state.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
     }
 
-    /// Returns the phase of a pod after its termination.
+    /// Returns the terminal phase of the pod, when all its containers have stopped.
     ///
-    /// Rule: a terminated pod is Failed, unless it was deleted and all its main containers exited with code 0.
+    /// Rule: a terminated pod is Failed, unless it was deleted, has main containers, and all of them exited with code
+    /// 0.
     fn phase_after_termination(&self) -> Phase {
         let main = &self.object.spec.main;
         let all_succeeded = !main.is_empty() && main.iter().all(|it| self.exit_code(it) == Some(0));

@@ -78,14 +78,14 @@ fn a_failed_binding_is_retried_after_a_backoff() {
 fn an_assumed_pod_counts_before_the_watch_shows_its_binding() {
     let mut scheduler = TestScheduler::new();
     scheduler.node("a", json!({})).pod("x", cpu("2")).pod("y", cpu("2"));
-    let step = scheduler.queue.next(scheduler.now);
+    let step = scheduler.queue.reconcile_due(scheduler.now);
     let calls: Vec<String> = step.calls.iter().map(ToString::to_string).collect();
     expect![[r#"
         bind default/x to a
         report default/y as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]].assert_eq(&calls.join("\n"));
     // An event that is older than the binding changes nothing.
     scheduler.patch_pod("x", json!({"metadata": {"annotations": {"a": "b"}}}));
-    assert_eq!(scheduler.queue.next(scheduler.now).calls, vec![]);
+    assert_eq!(scheduler.queue.reconcile_due(scheduler.now).calls, vec![]);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_pod_does_not_preempt_a_pod_it_has_affinity_to() {
 fn an_assumed_pod_may_be_preempted() {
     let mut scheduler = TestScheduler::new();
     scheduler.node("a", json!({})).pod("low", with_priority(1, cpu("2")));
-    assert_eq!(scheduler.queue.next(scheduler.now).calls.len(), 1, "the binding is in flight");
+    assert_eq!(scheduler.queue.reconcile_due(scheduler.now).calls.len(), 1, "the binding is in flight");
     scheduler
         .pod("high", with_priority(9, cpu("2")))
         .expect_calls(&expect![[r#"

@@ -69,7 +69,7 @@ fn claimed(all: &[Claims]) -> ProxyState {
             {"type": "ExternalIP", "address": "203.0.113.1"},
         ]},
     });
-    state.put_node("n2".into(), Node::read(&BTreeMap::new(), &second).expect("a node"));
+    state.put_node("n2".into(), Node::decode(&BTreeMap::new(), &second).expect("a node"));
     let text = |at: &Vec<usize>| at.iter().map(|it| ADDRESSES[*it]).collect::<Vec<_>>();
     for (at, it) in all.iter().enumerate() {
         let name = format!("s{at}");
@@ -83,7 +83,7 @@ fn claimed(all: &[Claims]) -> ProxyState {
             },
             "status": {"loadBalancer": {"ingress": ingress}},
         });
-        state.put_service(ObjectKey::new("shop", &*name), Service::read(&object).expect("a service"));
+        state.put_service(ObjectKey::new("shop", &*name), Service::decode(&object).expect("a service"));
         if it.has_endpoints {
             slice(&mut state, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
         }
@@ -108,8 +108,8 @@ proptest! {
     fn no_address_of_the_cluster_is_captured_by_a_service_that_does_not_own_it(all in vec(claims(), 0..6)) {
         let state = claimed(&all);
         // The operator allows all external addresses.
-        let me = ThisNode { external_ips: [Range::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
-        let made = build_table(&state, &me, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
+        let me = ThisNode { external_ips: [Ipv4Cidr::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
+        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
         let nodes: BTreeSet<Ipv4Addr> =
             ["172.30.0.1", "172.30.0.2", "203.0.113.1"].iter().map(|it| it.parse().expect("it is one")).collect();
         let owners = |address: Ipv4Addr| -> Vec<String> {
@@ -122,12 +122,12 @@ proptest! {
         for (address, rule) in captured(&made) {
             prop_assert!(address != Ipv4Addr::new(172, 30, 0, 100), "the API server: {rule}");
             prop_assert!(address != Ipv4Addr::new(172, 30, 0, 1), "this node: {rule}");
-            prop_assert!(!Range::parse("10.244.1.0/24").expect("a range").contains(address), "pod {address}: {rule}");
+            prop_assert!(!Ipv4Cidr::parse("10.244.1.0/24").expect("a range").contains(address), "pod {address}: {rule}");
             let owners = owners(address);
             // Cluster IPs have a range of their own: addresses in other Node objects do not override them.
             if owners.is_empty() {
                 prop_assert!(!nodes.contains(&address), "node {address}: {rule}");
-                prop_assert!(!Range::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
+                prop_assert!(!Ipv4Cidr::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
             }
             if !owners.is_empty() || Some(address) == me.dns {
                 prop_assert!(!rule.contains("goto out/") && !rule.starts_with("refused"), "{address}: {rule}");
@@ -157,9 +157,9 @@ fn only_allowed_external_addresses_are_programmed() {
         }),
     );
     let of = |external_ips: &[&str]| {
-        let external_ips = external_ips.iter().filter_map(|it| Range::parse(it)).collect();
+        let external_ips = external_ips.iter().filter_map(|it| Ipv4Cidr::parse(it)).collect();
         let me = ThisNode { external_ips, ..me() };
-        let made = build_table(&state, &me, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
+        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
         let mut refused: Vec<&str> = made.sets["refused"].elements.keys().map(String::as_str).collect();
         refused.sort_unstable();
         refused.join(", ")
@@ -185,7 +185,7 @@ fn addresses_in_other_node_objects_do_not_override_a_cluster_ip() {
             {"type": "ExternalIP", "address": "10.96.1.1"},
         ]},
     });
-    state.put_node("evil".into(), Node::read(&BTreeMap::new(), &evil).expect("a node"));
+    state.put_node("evil".into(), Node::decode(&BTreeMap::new(), &evil).expect("a node"));
     let after = made(&state);
     for set in ["services", "cluster-ips"] {
         assert_eq!(after.sets[set].elements, before.sets[set].elements, "{set}");
@@ -193,6 +193,6 @@ fn addresses_in_other_node_objects_do_not_override_a_cluster_ip() {
     assert!(after.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
     // The addresses of this node come from its kernel, not from Node objects.
     let here = ThisNode { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
-    let made = build_table(&state, &here, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
+    let made = build_table(&state, &here, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
     assert!(!made.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
 }

@@ -44,8 +44,8 @@ pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyVio
 }
 
 /// Finds profiles of a type other than `RuntimeDefault` and `Localhost`. `field` is `appArmorProfile` or
-/// `seccompProfile`. Returns the pod and containers that set such a profile, formatted for a message, and the types
-/// that they set.
+/// `seccompProfile`. Returns the pod and containers with such a profile, formatted for a message, and the types of
+/// these profiles.
 pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Vec<String>, SortedValues<'a>) {
     let mut types = SortedValues::new();
     let mut is_unconfined = |context: &'a Value| {

@@ -63,10 +63,9 @@ const ERROR_ANNOTATION: &str = "pod-security.kubernetes.io/error";
 /// Minor version of the Kubernetes API that this server implements.
 const SERVED_KUBERNETES_MINOR: u64 = 36;
 
-/// Holds the [`PodSecurity`] configuration, which is set at most once, before the server starts. Without a
-/// configuration, the level of every namespace is `privileged`.
+/// Holds the [`PodSecurity`] configuration, which is set at most once, before the server starts.
 #[derive(Debug, Default)]
-pub(crate) struct PodSecurityConfiguration(OnceLock<PodSecurity>);
+pub(crate) struct PodSecurityCell(OnceLock<PodSecurity>);
 
 /// Configuration that applies if none is set: the `privileged` level for every namespace.
 static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
@@ -78,7 +77,7 @@ static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
     exempt_runtime_classes: Vec::new(),
 };
 
-impl PodSecurityConfiguration {
+impl PodSecurityCell {
     /// Sets the configuration. Returns an error message if an exempt name is invalid or if a configuration is set
     /// already.
     pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
@@ -177,7 +176,7 @@ fn validate_pod(
     pod: &Value,
 ) -> Result<(), ApiError> {
     let settings = admission.pod_security.get();
-    if is_exempt(admission, settings, context, attributes) {
+    if record_if_exempt(admission, settings, context, attributes) {
         return Ok(());
     }
     let (policy, causes) = namespace_policy(admission, settings, attributes);
@@ -192,7 +191,7 @@ fn validate_pod(
         return Ok(());
     }
     let subject = EvaluatedPod { metadata: &pod["metadata"], spec: &pod["spec"] };
-    if is_exempt_runtime_class(admission, settings, context, attributes, subject) {
+    if record_if_exempt_runtime_class(admission, settings, context, attributes, subject) {
         return Ok(());
     }
     annotate_label_errors(context, &causes);
@@ -230,7 +229,7 @@ fn validate_template(
     template_at: &str,
 ) {
     let settings = admission.pod_security.get();
-    if is_exempt(admission, settings, context, attributes) {
+    if record_if_exempt(admission, settings, context, attributes) {
         return;
     }
     let (policy, causes) = namespace_policy(admission, settings, attributes);
@@ -239,7 +238,7 @@ fn validate_template(
     }
     let Some(template) = object.pointer(template_at) else { return };
     let subject = EvaluatedPod { metadata: &template["metadata"], spec: &template["spec"] };
-    if is_exempt_runtime_class(admission, settings, context, attributes, subject) {
+    if record_if_exempt_runtime_class(admission, settings, context, attributes, subject) {
         return;
     }
     annotate_label_errors(context, &causes);
@@ -281,7 +280,7 @@ fn warn_about_violations(
     }
 }
 
-/// Returns the message that an object violates an audit or warn level. Such an object is not refused.
+/// Returns the message for violations of an audit or warn level. These violations do not cause a refusal.
 fn would_violate_message(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
@@ -298,12 +297,13 @@ fn namespace_policy(
     }
 }
 
-/// Whether the namespace or the user of the request is exempt from Pod Security.
+/// Returns whether the namespace or the user of the request is exempt from Pod Security. Records an exemption in the
+/// audit log and in the metrics.
 ///
 /// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about. The audit log
 /// records the exemption.
 /// Upstream: `exemptNamespace`, `exemptUser`.
-fn is_exempt(
+fn record_if_exempt(
     admission: &AdmissionChain,
     settings: &PodSecurity,
     context: &RequestContext,
@@ -320,9 +320,9 @@ fn is_exempt(
     true
 }
 
-/// Whether the pod's runtime class is exempt from Pod Security. Records an exemption in the audit log and in the
-/// metrics.
-fn is_exempt_runtime_class(
+/// Returns whether the pod's runtime class is exempt from Pod Security. Records an exemption in the audit log and in
+/// the metrics.
+fn record_if_exempt_runtime_class(
     admission: &AdmissionChain,
     settings: &PodSecurity,
     context: &RequestContext,

@@ -27,8 +27,9 @@ const PODS_PER_YIELD: usize = 64;
 
 /// Checks the Pod Security labels of a written namespace.
 ///
-/// Rule: the Pod Security labels of a namespace must be valid when the namespace is created and when the labels change.
-/// A stricter enforce level is accepted, with warnings about existing pods that violate it.
+/// Rule: a new namespace must have valid Pod Security labels. An update with invalid labels is accepted only if the
+/// stored labels have the same errors. A stricter enforce level is accepted, with warnings about existing pods that
+/// violate it.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
     admission: &AdmissionChain,
@@ -51,7 +52,7 @@ pub(super) async fn validate(
             if !causes.is_empty() && !is_same {
                 return Err(invalid());
             }
-            if !is_stricter(policy.enforce, before.enforce) {
+            if !may_be_stricter(policy.enforce, before.enforce) {
                 return Ok(());
             }
         }
@@ -73,8 +74,9 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// Whether the enforce level `new` is stricter than `old`, so that pods admitted under `old` may violate `new`.
-fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
+/// Whether a pod that complies with the enforce level `old` may violate `new`. Assumes so if the policy version
+/// changes, unless the new level is `privileged`.
+fn may_be_stricter(new: LevelVersion, old: LevelVersion) -> bool {
     new != old && !new.is_privileged() && !(new.version == old.version && new.level < old.level)
 }
 

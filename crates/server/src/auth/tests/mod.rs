@@ -13,7 +13,7 @@ use super::*;
 use crate::controllers::cluster_roles;
 use crate::registry::Registry;
 use crate::request::{
-    CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
+    DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
     ROLLOUT_POLICY_USER, RequestContext, SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
@@ -264,7 +264,7 @@ async fn admin_edit_and_view_are_gathered() {
 async fn parts_of_muster_may_do_their_work_and_no_more() {
     let world = World::new().await;
     world.check(
-        &someone(CONTROLLER_USER),
+        &someone(DAEMONSET_CONTROLLER_USER),
         &[
             "GET /apis/apps/v1/daemonsets?watch=true",
             "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",

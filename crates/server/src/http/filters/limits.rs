@@ -50,7 +50,8 @@ impl Api {
     }
 
     /// Counts a response against the limits of its user until it is sent. Returns the charges, which end when they are
-    /// dropped. `bytes` is the size of the response, or `None` for a streamed response.
+    /// dropped. `bytes` is the size of the response, or `None` for a streamed response. A streamed response is not
+    /// charged here: its charges contain a meter, which charges the frames while they are sent.
     ///
     /// Rule: a small response is charged as one response, and a large response by its bytes. A large response also
     /// waits until enough bytes of earlier responses on its connection are sent. Neither applies to the responses to
@@ -139,7 +140,7 @@ pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -
 }
 
 /// Returns the size of a response in bytes, or `None` if the response is streamed.
-pub(super) fn response_bytes(response: &ApiResponse) -> Option<usize> {
+pub(super) fn response_size(response: &ApiResponse) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),
         Either::Right(_) => None,

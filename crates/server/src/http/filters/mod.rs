@@ -13,7 +13,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Version};
 use jiff::Timestamp;
 
-use self::limits::{ResponseRejection, charged_user, response_bytes};
+use self::limits::{ResponseRejection, charged_user, response_size};
 use super::agent::ClientUpgrade;
 use super::query::RequestQuery;
 use super::reply::{self, error_response, no_route_response};
@@ -21,7 +21,7 @@ use super::route::Route;
 use super::{Api, ApiRequest, ApiResponse, OutgoingResponse};
 use crate::audit::AuditEvent;
 use crate::auth::{self, AuthorizationGrant, Reauthorization};
-use crate::connections::Client;
+use crate::connections::RequestClient;
 use crate::error::ApiError;
 use crate::flow_control::request_body::{BodySender, RequestBody, receive_body};
 use crate::flow_control::response::{self, ResponseCharges};
@@ -39,7 +39,7 @@ struct RequestState<'a> {
     /// Time at which the request was received.
     now: Timestamp,
     /// The connection or in-process client that sent the request.
-    client: Option<&'a Arc<Client>>,
+    client: Option<&'a Arc<RequestClient>>,
     /// The authenticated user. `None` before authentication.
     user: Option<User>,
     /// The user that `user` impersonates. `None` if the request has no impersonation headers.
@@ -65,15 +65,15 @@ impl RequestState<'_> {
 }
 
 impl Api {
-    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names. The
-    /// extensions of the request contain the [`Client`].
+    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names, or
+    /// `None` without a certificate. The extensions of the request contain the [`RequestClient`].
     pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
         B: hyper::body::Body<Error: Into<BodyError>>,
     {
         let (now, started) = (Timestamp::now(), Instant::now());
         let uri = request.uri().clone();
-        let client = request.extensions().get::<Arc<Client>>().cloned();
+        let client = request.extensions().get::<Arc<RequestClient>>().cloned();
         let user_agent = headers::header_text(request.headers(), USER_AGENT).to_owned();
         let accept = headers::header_text(request.headers(), ACCEPT).to_owned();
         let is_head = request.method() == Method::HEAD;
@@ -111,7 +111,7 @@ impl Api {
             reply::negotiate_response(handled.unwrap_or_else(|it| error_response(&it)), &accept, is_head);
         // The seat is released here: unsent responses have limits of their own.
         state.seat = None;
-        let held = match self.charge_response(response_bytes(&response), &state).await {
+        let held = match self.charge_response(response_size(&response), &state).await {
             Err(ResponseRejection::Refused(it)) => {
                 self.registry.metrics.count_refused_request("response");
                 self.charge_small_response(&state).map(|charges| (error_response(&it), charges))
@@ -271,7 +271,7 @@ async fn run_with_timeout<F: Future>(timeout: Option<Duration>, handling: F) -> 
 ///
 /// Rule: the sizes of the URL and of the headers are limited, over HTTP/1 and over HTTP/2. An HTTP/1.1 request must
 /// have a Host header.
-fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
+fn check_request_head<B>(request: &Request<B>, client: Option<&RequestClient>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));
     }

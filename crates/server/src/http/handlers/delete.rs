@@ -15,8 +15,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 impl Api {
-    /// Deletes one object. The response contains the object if the kind returns deleted objects or if the deletion is
-    /// pending. Otherwise it is a `Status`.
+    /// Deletes one object. The response body is the object if its kind returns deleted objects or if the deletion is
+    /// pending, and otherwise a `Status`.
     pub(super) async fn delete(
         &self,
         target: &RequestTarget,
@@ -44,7 +44,9 @@ impl Api {
         }
     }
 
-    /// Deletes the objects of a collection that the selector of the request matches.
+    /// Deletes the objects of a collection that the selector of the request matches, and returns them as a list. With
+    /// the query parameter `limit`, deletes one page only. If admission refuses to delete one of the objects, deletes
+    /// none.
     pub(super) async fn delete_collection(
         &self,
         kind: &'static Kind,

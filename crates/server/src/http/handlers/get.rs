@@ -33,7 +33,7 @@ impl Api {
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
         let selector = ObjectSelector::parse(kind, "", &format!("metadata.name={}", target.name))?;
-        let measured = self.resource_metrics(kind, of, target.namespace.as_deref(), &selector).await?;
+        let measured = self.read_resource_metrics(kind, of, target.namespace.as_deref(), &selector).await?;
         let object = measured.objects.into_iter().next_back().ok_or_else(|| target.not_found_error())?;
         Ok(object_response(&api_request.context, StatusCode::OK, view, kind, object))
     }

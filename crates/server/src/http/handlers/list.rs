@@ -34,7 +34,8 @@ impl Api {
         api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let measured = self.resource_metrics(kind, of, namespace, &api_request.query.selector(kind)?).await?;
+        let measured =
+            self.read_resource_metrics(kind, of, namespace, &api_request.query.selector(kind)?).await?;
         Ok(list_response(&api_request.context, api_request.list_format(view), kind, measured))
     }
 }

@@ -138,8 +138,8 @@ impl Api {
     }
 }
 
-/// Checks that the object in the body has the namespace and name of the URL. If the object has no namespace, sets that
-/// of the URL. Removes the namespace of a cluster-scoped object.
+/// Checks that the object to write has the namespace and name of the URL. If the object has no namespace, sets that of
+/// the URL. Removes the namespace of a cluster-scoped object.
 fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {

@@ -1,4 +1,4 @@
-//! Requests for paths that are not resources: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
+//! Requests for non-resource paths: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
 
 use std::sync::atomic::Ordering;
 

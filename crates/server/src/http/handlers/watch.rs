@@ -17,7 +17,7 @@ use crate::kinds::Kind;
 use crate::limits::WATCH_TIMEOUT_MAX;
 use crate::metrics::GaugeGuard;
 
-/// Timeout of a watch if the client does not set `timeoutSeconds`. Without a timeout, the watches of dead clients would
+/// Timeout of a watch whose `timeoutSeconds` is absent or 0. Without a timeout, the watches of dead clients would
 /// accumulate.
 const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::connections::{Client, ConnectionGuard};
+use crate::connections::{ConnectionGuard, RequestClient};
 use crate::flow_control::UsageKind;
 use crate::pki::PeerCertificate;
 
@@ -59,14 +59,14 @@ pub(in crate::http) fn serve(
     let address = [127, 0, 0, 1].into();
     let permit = Arc::new(api.limits.connections.admit_connection(address).unwrap());
     permit.finish_handshake(user.as_ref());
-    let client = Client {
+    let client = RequestClient {
         address,
         connection: Some(permit.connection.clone()),
         guard: Some(ConnectionGuard::new(permit)),
         peer: user.clone().map(PeerCertificate::for_user),
         is_in_process: false,
     };
-    let streams_max = crate::limits::streams_max(user.as_ref());
+    let streams_max = crate::limits::http2_streams_max(user.as_ref());
     let api = api.clone();
     let serving = tokio::spawn(async move {
         let graceful = GracefulShutdown::new();
@@ -401,7 +401,7 @@ async fn a_connection_of_a_user_has_250_streams_and_one_of_our_own_more() {
     let own = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
     let counts: Vec<u32> = [None, Some(account()), Some(node()), Some(User::server()), Some(own)]
         .iter()
-        .map(|it| crate::limits::streams_max(it.as_ref()))
+        .map(|it| crate::limits::http2_streams_max(it.as_ref()))
         .collect();
     assert_eq!(counts, [250, 250, 250, 4_000, 4_000]);
 }

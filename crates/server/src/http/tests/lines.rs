@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::idle_timeout::IdleTimeout;
+use crate::idle_timeout::IdleTimeoutStream;
 use crate::pki::{Pki, ServingCertificate};
 
 /// What a socket holds.
@@ -34,7 +34,10 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
                 async move { Ok::<_, std::convert::Infallible>(api.handle(Some(&User::server()), request).await) }
             });
             hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(IdleTimeout::new(line, Duration::from_secs(60))), service)
+                .serve_connection(
+                    TokioIo::new(IdleTimeoutStream::new(line, Duration::from_secs(60))),
+                    service,
+                )
                 .await
         });
         let began = Instant::now();
@@ -67,7 +70,7 @@ async fn silent(offers: Option<&[u8]>) -> String {
     let graceful = GracefulShutdown::new();
     let began = Instant::now();
     let serving = tokio::spawn(crate::serve_tls(
-        IdleTimeout::new(line, Duration::from_secs(60)),
+        IdleTimeoutStream::new(line, Duration::from_secs(60)),
         [127, 0, 0, 1].into(),
         Arc::new(api.limits.connections.admit_connection([127, 0, 0, 1].into()).unwrap()),
         tls,

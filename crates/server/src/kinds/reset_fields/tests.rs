@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::decode::arbitrary;
-use crate::kinds::KINDS;
+use crate::kinds::WRITABLE_KINDS;
 
 /// Every subresource through which an object of the kind is written.
 fn parts(kind: &Kind) -> Vec<Subresource> {
@@ -16,7 +16,7 @@ fn parts(kind: &Kind) -> Vec<Subresource> {
 }
 
 fn stored() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().filter(|it| it.create_action.is_none())
+    WRITABLE_KINDS.iter().filter(|it| it.create_action.is_none())
 }
 
 fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {

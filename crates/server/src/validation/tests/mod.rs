@@ -8,12 +8,12 @@ mod random;
 use expect_test::Expect;
 use serde_json::{Value, json};
 
-use super::ValidatedWrite;
-use crate::kinds::{KINDS, Kind};
+use super::WriteToValidate;
+use crate::kinds::{Kind, WRITABLE_KINDS};
 use crate::subresource::Subresource;
 
 fn kind(name: &str) -> &'static Kind {
-    KINDS.iter().find(|it| it.kind == name).unwrap()
+    WRITABLE_KINDS.iter().find(|it| it.kind == name).unwrap()
 }
 
 /// Defaults are set, and then every cause is on a line of its own.
@@ -30,7 +30,7 @@ fn said(kind: &Kind, new: &Value, old: Option<&Value>, subresource: Subresource)
         object
     };
     let (new, old) = (named(new), old.map(named));
-    let causes = kind.validate(&ValidatedWrite { new: &new, old: old.as_ref(), subresource });
+    let causes = kind.validate(&WriteToValidate { new: &new, old: old.as_ref(), subresource });
     let line = |it: &crate::validation::FieldError| format!("{}: {}", it.field, it.message);
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }

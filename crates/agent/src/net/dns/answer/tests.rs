@@ -17,7 +17,7 @@ fn proxy_state(endpoints: u32) -> ProxyState {
         ("outside", json!({"type": "ExternalName", "externalName": "example.org"})),
         ("circle", json!({"type": "ExternalName", "externalName": "circle.shop.svc.cluster.local"})),
     ] {
-        let service = Service::read(&json!({"spec": spec})).expect("a service");
+        let service = Service::decode(&json!({"spec": spec})).expect("a service");
         proxy_state.put_service(ObjectKey::new("shop", name), service);
     }
     let of = |it: u32| json!({"addresses": [std::net::Ipv4Addr::from(0x0af4_0000 + it).to_string()]});
@@ -26,7 +26,8 @@ fn proxy_state(endpoints: u32) -> ProxyState {
         "endpoints": (1..=endpoints).map(of).collect::<Vec<_>>(),
     });
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), "peers".to_owned())]);
-    proxy_state.put_slice(ObjectKey::new("shop", "peers-1"), Slice::read(&labels, &slice).expect("a slice"));
+    proxy_state
+        .put_slice(ObjectKey::new("shop", "peers-1"), Slice::decode(&labels, &slice).expect("a slice"));
     proxy_state
 }
 

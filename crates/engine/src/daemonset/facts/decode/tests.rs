@@ -9,14 +9,14 @@ fn decoded<T>(decode: fn(&[u8], &mut Interner) -> Result<T, Malformed>, object: 
     decode(object.to_string().as_bytes(), &mut Interner::default()).expect("well-formed")
 }
 
-fn line(kind: Kind, line: &Value) -> Result<WatchEvent<Fact>, Malformed> {
-    decode_watched(kind, line.to_string().as_bytes(), &mut Interner::default())
+fn line(kind: Kind, line: &Value) -> Result<WatchEvent<WatchedObject>, Malformed> {
+    decode_watch_event(kind, line.to_string().as_bytes(), &mut Interner::default())
 }
 
 #[test]
 fn a_watch_s_lines() {
     let meta = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
-    let gone = WatchEvent::Deleted(Fact::Gone {
+    let gone = WatchEvent::Deleted(WatchedObject::Gone {
         kind: Kind::Nodes,
         key: ObjectKey::new("", "a"),
         resource_version: 7,
@@ -33,10 +33,10 @@ fn a_watch_s_lines() {
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
     // `type` may follow `object`: the field order of JSON is not guaranteed.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
-    assert_eq!(decode_watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
+    assert_eq!(decode_watch_event(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     // A field that a later version adds changes nothing.
     let text = br#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}},"later":{}}"#;
-    assert_eq!(decode_watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
+    assert_eq!(decode_watch_event(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
 }
 
@@ -49,9 +49,12 @@ fn a_pod_that_another_controller_takes_is_gone_for_us() {
         }})
     };
     let ours = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("DaemonSet")})).unwrap();
-    assert!(matches!(ours, WatchEvent::Applied(Fact::Pod(pod)) if pod.owner.as_deref() == Some("u")));
+    assert!(
+        matches!(ours, WatchEvent::Applied(WatchedObject::Pod(pod)) if pod.owner.as_deref() == Some("u"))
+    );
     let theirs = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("ReplicaSet")})).unwrap();
-    let gone = Fact::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
+    let gone =
+        WatchedObject::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
     assert_eq!(theirs, WatchEvent::Applied(gone));
 }
 

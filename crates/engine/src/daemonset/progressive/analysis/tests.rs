@@ -2,7 +2,7 @@ use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 
 use super::*;
-use crate::daemonset::facts::Ready;
+use crate::daemonset::facts::ReadyCondition;
 
 const CREATED: Time = Time::from_secs(1_000);
 
@@ -36,7 +36,7 @@ fn node(status: ConditionStatus, since: i64) -> Node {
         created: Time::from_secs(0),
         labels: Labels::default(),
         taints: [].into(),
-        ready: Ready { status, since: Some(Time::from_secs(since)) },
+        ready: ReadyCondition { status, since: Some(Time::from_secs(since)) },
     }
 }
 
@@ -100,11 +100,11 @@ fn a_disrupted_pod_and_a_shortage_of_the_node_are_no_failures() {
 #[test]
 fn a_node_is_excused_if_it_or_its_old_pod_was_not_ready() {
     let ready = Pod { ready_since: Some(CREATED), ..pod() };
-    assert_eq!(excuse(&ready, Some(&node(ConditionStatus::True, 0))), None);
-    assert_eq!(excuse(&ready, Some(&node(ConditionStatus::False, 0))), Some("NodeNotReady".into()));
-    assert_eq!(excuse(&pod(), Some(&node(ConditionStatus::True, 0))), Some("NotReady".into()));
+    assert_eq!(excuse_reason(&ready, Some(&node(ConditionStatus::True, 0))), None);
+    assert_eq!(excuse_reason(&ready, Some(&node(ConditionStatus::False, 0))), Some("NodeNotReady".into()));
+    assert_eq!(excuse_reason(&pod(), Some(&node(ConditionStatus::True, 0))), Some("NotReady".into()));
     let crashing = Pod { problem: Some("CrashLoopBackOff".into()), ..pod() };
-    assert_eq!(excuse(&crashing, None), Some("CrashLoopBackOff".into()));
+    assert_eq!(excuse_reason(&crashing, None), Some("CrashLoopBackOff".into()));
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Rollout {
     }
 
     fn due(&self) -> (Vec<Arc<Measurement>>, Option<Time>) {
-        due_measurements(&CheckInput {
+        due_measurements(&MeasurementInput {
             set: &self.set,
             policy: &self.policy,
             stored: &self.stored,
@@ -83,12 +83,12 @@ impl Rollout {
     /// Starts the measurements that are due.
     fn start(&mut self) -> Vec<Arc<Measurement>> {
         let due = self.due().0;
-        self.memory.start(&due, &self.policy.spec.checks);
+        self.memory.record_started(&due, &self.policy.spec.checks);
         due
     }
 
     /// Starts the only measurement that is due, and records its result.
-    fn measure(&mut self, measured: &Measured) {
+    fn measure(&mut self, measured: &MeasurementResult) {
         let due = self.start();
         assert_eq!(due.len(), 1);
         self.memory.record_result(&due[0], measured, self.now);
@@ -110,8 +110,8 @@ impl Rollout {
     }
 }
 
-fn fail() -> Measured {
-    Measured::fail("slow")
+fn fail() -> MeasurementResult {
+    MeasurementResult::fail("slow")
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn a_check_is_measured_at_once_and_then_every_interval_after_its_start() {
     assert_eq!(first.len(), 1);
     // While the measurement is in flight nothing is due, however long it takes.
     assert_eq!(rollout.wait(600).due(), (Vec::new(), None));
-    rollout.memory.record_result(&first[0], &Measured::Pass, rollout.now);
+    rollout.memory.record_result(&first[0], &MeasurementResult::Pass, rollout.now);
     let second = rollout.start();
     assert_eq!(second.len(), 1);
     rollout.wait(10);
-    rollout.memory.record_result(&second[0], &Measured::Pass, rollout.now);
+    rollout.memory.record_result(&second[0], &MeasurementResult::Pass, rollout.now);
     // 60 s after the start of the second one, not after its result.
     assert_eq!(rollout.due(), (Vec::new(), Some(rollout.now + Duration::from_secs(50))));
     assert_eq!(rollout.wait(49).due().0.len(), 0);
@@ -162,9 +162,9 @@ fn an_external_check_is_not_measured() {
 #[test]
 fn a_pass_resets_the_consecutive_failures_and_an_inconclusive_result_leaves_them() {
     let mut rollout = Rollout::new([check("errors", "up == 0")].into());
-    let inconclusive = Measured::inconclusive("no data");
+    let inconclusive = MeasurementResult::inconclusive("no data");
     let mut counts = Vec::new();
-    for measured in [&fail(), &fail(), &inconclusive, &fail(), &Measured::Pass, &fail()] {
+    for measured in [&fail(), &fail(), &inconclusive, &fail(), &MeasurementResult::Pass, &fail()] {
         rollout.measure(measured);
         counts.push(rollout.failures());
         rollout.wait(60);
@@ -201,7 +201,7 @@ fn a_late_result_about_an_older_revision_is_dropped_and_its_successor_waits_for_
     assert_eq!(rollout.due(), (Vec::new(), None), "one measurement of a check at a time");
     rollout.memory.record_result(&old[0], &fail(), rollout.now);
     assert_eq!((rollout.failures(), rollout.results()), (0, Vec::new()));
-    rollout.measure(&Measured::Pass);
+    rollout.measure(&MeasurementResult::Pass);
     // A result that arrives twice is dropped, too.
     rollout.memory.record_result(&old[0], &fail(), rollout.now);
     assert_eq!((rollout.failures(), rollout.results()[0].result), (0, CheckResult::Pass));
@@ -221,7 +221,7 @@ fn a_measurement_that_a_panic_lost_is_started_again() {
 #[test]
 fn a_clock_that_was_set_back_delays_no_measurement() {
     let mut rollout = Rollout::new([check("errors", "up == 0")].into());
-    rollout.measure(&Measured::Pass);
+    rollout.measure(&MeasurementResult::Pass);
     rollout.now = Time::from_secs(100);
     rollout.memory.adjust_to_clock(rollout.now);
     assert_eq!(rollout.due().1, Some(Time::from_secs(160)));

@@ -68,7 +68,7 @@ fn every_field_is_decoded() {
             },
             Step {
                 name: "rest".into(),
-                groups: Some(Groups {
+                groups: Some(NodeGroups {
                     label: "zone".into(),
                     sequence: ["b".into()].into(),
                     max_concurrent: 2,
@@ -89,7 +89,7 @@ fn every_field_is_decoded() {
         on_failure: OnFailure::Stop,
         progress_deadline: Duration::from_secs(1200),
         on_deadline: OnDeadline::Rollback,
-        new_nodes: NewNodes::Latest,
+        new_nodes: NewNodeRevision::Latest,
         checks: [Check {
             name: "smoke".into(),
             source: CheckSource::External,
@@ -123,7 +123,7 @@ fn a_cluster_policy_selects_by_namespace_labels() {
     let policy = decode_cluster_policy(object, &mut Interner::default()).unwrap();
     assert_eq!(policy.kind, PolicyKind::ClusterRolloutPolicy);
     let namespaces = Selector::AllOf([LabelRequirement::equals("env", "prod")].into());
-    assert_eq!(policy.selection, SetSelection::Cluster { sets: everything(), namespaces });
+    assert_eq!(policy.selection, SetSelection::Cluster { sets: match_all_selector(), namespaces });
     let key = muster_api::meta::ObjectKey::new("a", "b");
     let labels = Labels::default();
     let set = SelectableSet { key: &key, labels: &labels, namespace_labels: None };
@@ -180,9 +180,12 @@ fn failures() -> impl Strategy<Value = Vec<NodeFailure>> {
 }
 
 fn admission_strategy() -> impl Strategy<Value = NodeAdmission> {
-    let names = vec(name(), 0..4).prop_map(|it| Members::Names(it.into_iter().collect::<BTreeSet<_>>()));
-    let position = (name(), time())
-        .prop_map(|(key, created_before)| Members::UpTo { key: OrderKey::from_stored(key), created_before });
+    let names =
+        vec(name(), 0..4).prop_map(|it| AdmittedMembers::Names(it.into_iter().collect::<BTreeSet<_>>()));
+    let position = (name(), time()).prop_map(|(key, created_before)| AdmittedMembers::UpTo {
+        key: OrderKey::from_stored(key),
+        created_before,
+    });
     (name(), prop_oneof![Just(Text::from("")), name()], prop_oneof![names, position])
         .prop_map(|(step, group, members)| NodeAdmission { step, group, members })
 }
@@ -275,7 +278,7 @@ fn a_status_with_all_lists_full_is_under_100_kib() {
         admitted: [NodeAdmission {
             step: "canary".into(),
             group: "".into(),
-            members: Members::Names((0..super::super::policy::LISTED_NODES_MAX).map(node).collect()),
+            members: AdmittedMembers::Names((0..super::super::policy::LISTED_NODES_MAX).map(node).collect()),
         }]
         .into(),
         failures: FailureStatus { allowed: 200, nodes: list(), excused: list(), excused_count: 200 },

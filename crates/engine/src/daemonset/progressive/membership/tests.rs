@@ -23,8 +23,8 @@ fn group(held: &[&str]) -> GroupCandidates {
 
 fn names(admitted: &[NodeAdmission]) -> Vec<(Text, Vec<Text>)> {
     let listed = |it: &NodeAdmission| match &it.members {
-        Members::Names(names) => names.iter().cloned().collect(),
-        Members::UpTo { key, .. } => [Text::from(format!("up to {}", key.as_text()))].into(),
+        AdmittedMembers::Names(names) => names.iter().cloned().collect(),
+        AdmittedMembers::UpTo { key, .. } => [Text::from(format!("up to {}", key.as_text()))].into(),
     };
     admitted.iter().map(|it| (it.group.clone(), listed(it))).collect()
 }
@@ -36,7 +36,7 @@ fn membership(scope: MembershipScope, admitted: Vec<NodeAdmission>, steps: Vec<S
         stable_hash: "s".into(),
         admitted,
         steps,
-        admits_nodes_after: None,
+        admitted_if_created_after: None,
     }
 }
 
@@ -87,7 +87,7 @@ fn more_nodes_than_can_be_listed_are_admitted_by_position() {
     let held: Vec<&str> = all.iter().map(|it| &**it).collect();
     let groups = BTreeMap::from([("".into(), group(&held))]);
     let first = admit(&[], &"half".into(), &groups, 100, NOW).unwrap();
-    assert_eq!(first[0].members, Members::Names(all[..100].iter().cloned().collect()));
+    assert_eq!(first[0].members, AdmittedMembers::Names(all[..100].iter().cloned().collect()));
     let groups = BTreeMap::from([("".into(), group(&held[100..]))]);
     let second = admit(&first, &"half".into(), &groups, 150, NOW).unwrap();
     assert_eq!(names(&second)[1], ("".into(), ["up to n249".into()].into()));
@@ -104,7 +104,7 @@ fn a_position_never_moves_back() {
     let up_to = |key: &str, before: i64| NodeAdmission {
         step: "half".into(),
         group: "".into(),
-        members: Members::UpTo {
+        members: AdmittedMembers::UpTo {
             key: OrderKey::from_stored(key.into()),
             created_before: Time::from_secs(before),
         },
@@ -134,7 +134,7 @@ fn a_position_counts_only_for_nodes_of_its_group_and_selector() {
     let admission = NodeAdmission {
         step: "zones".into(),
         group: "a".into(),
-        members: Members::UpTo { key: OrderKey::from_stored("n5".into()), created_before: NOW },
+        members: AdmittedMembers::UpTo { key: OrderKey::from_stored("n5".into()), created_before: NOW },
     };
     let membership = membership(MembershipScope::Admitted, [admission].into(), [step].into());
     assert!(is_admitted(&membership, "n1", "a", 0));
@@ -147,7 +147,7 @@ fn every_node_is_assigned_the_stable_revision_during_a_rollback() {
     let admission = NodeAdmission {
         step: "canary".into(),
         group: "".into(),
-        members: Members::Names([Text::from("n1")].into()),
+        members: AdmittedMembers::Names([Text::from("n1")].into()),
     };
     let scope = |phase, has_stable| {
         let scope = MembershipScope::of(phase, has_stable);
@@ -168,7 +168,7 @@ fn every_node_is_assigned_the_stable_revision_during_a_rollback() {
 #[test]
 fn nodes_that_join_after_the_revision_are_admitted_with_new_nodes_latest() {
     let mut membership = membership(MembershipScope::Admitted, Vec::new(), Vec::new());
-    membership.admits_nodes_after = Some(Time::from_secs(500));
+    membership.admitted_if_created_after = Some(Time::from_secs(500));
     assert!(is_admitted(&membership, "n1", "", 501));
     assert!(!is_admitted(&membership, "n1", "", 500));
 }

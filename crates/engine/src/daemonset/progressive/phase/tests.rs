@@ -8,7 +8,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::checks::WebhookCheck;
 
 use super::super::counts::NodeProgress;
-use super::super::membership::{Assigned, Candidate, MembershipScope, NodeIdentity, RolloutMembership};
+use super::super::membership::{
+    AssignedRevision, Candidate, MembershipScope, NodeIdentity, RolloutMembership,
+};
 use super::super::policy::{Check, FailureRules, PolicyKind, SetSelection};
 use super::super::record::{ApproveRequest, CheckReport, RetryRequest};
 use super::*;
@@ -116,7 +118,7 @@ impl Fleet {
             order: spec.order.clone(),
             stable_hash: self.stable().map_or("".into(), |it| it.reference.hash.clone()),
             admitted: self.stored.admitted.clone(),
-            admits_nodes_after: admits_nodes_after(&spec, &self.stored),
+            admitted_if_created_after: admitted_if_created_after(&spec, &self.stored),
             steps: spec.steps,
         }
     }
@@ -157,6 +159,10 @@ impl Fleet {
                 is_group_soaked: soaked(
                     step.and_then(|it| it.groups.as_ref()).map_or(Duration::ZERO, |it| it.soak),
                 ),
+                soak_ends_at: has_current_pod
+                    .then(|| Some(node.available_since? + step.map_or(Duration::ZERO, |it| it.soak)))
+                    .flatten()
+                    .filter(|at| self.now < *at),
                 is_charged: node.available_since.is_none(),
                 failure: node.failure.clone(),
                 candidate: Candidate {
@@ -245,9 +251,11 @@ impl Fleet {
             let labels = Self::labels(node);
             let identity = NodeIdentity { name, labels: &labels, created: node.created };
             let assigned = match membership.assigned(identity) {
-                Assigned::Current => Some(current.clone()),
+                AssignedRevision::Current => Some(current.clone()),
                 // A held node keeps a pod that is well, whatever its revision, except in a rollback.
-                Assigned::Stable => stable.clone().filter(|_| is_rollback || node.available_since.is_none()),
+                AssignedRevision::Stable => {
+                    stable.clone().filter(|_| is_rollback || node.available_since.is_none())
+                }
             };
             if let Some(assigned) = assigned.filter(|it| *it != node.revision) {
                 node.revision = assigned;
@@ -315,6 +323,31 @@ fn a_canary_soaks_then_all_nodes_follow_and_the_revision_is_good() {
         StepPassed: Step "rest" has passed
         RolloutComplete: Revision 2 is on all nodes"#]]
     .assert_eq(&fleet.events.join("\n"));
+}
+
+/// The status says when the step can pass: when the last of its nodes has soaked, except nodes that have failed.
+#[test]
+fn a_soaking_step_says_when_it_can_pass() {
+    let mut policy = canary_policy();
+    policy.spec.steps[0].nodes = IntOrPercent::Count(2);
+    policy.spec.failures.max_nodes = IntOrPercent::Count(1);
+    let mut fleet = Fleet::new(3, policy);
+    fleet.settle();
+    assert_eq!(fleet.stored.phase, Some(Phase::Soaking));
+    let passes_at = |fleet: &Fleet| fleet.stored.step.as_ref().unwrap().passes_at;
+    let available_since = |fleet: &Fleet, name: &str| fleet.nodes[name].available_since.unwrap();
+    let soak = Duration::from_secs(600);
+    assert_eq!(passes_at(&fleet), Some(available_since(&fleet, "n1") + soak));
+    // A node whose pod became available later ends its soak time later.
+    let later = available_since(&fleet, "n0") + Duration::from_secs(60);
+    fleet.nodes.get_mut("n0").unwrap().available_since = Some(later);
+    fleet.wait(60).settle();
+    assert_eq!(passes_at(&fleet), Some(later + soak));
+    // The step does not wait for a failed node.
+    fleet.fail("n0", "CrashLoopBackOff").settle();
+    assert_eq!(passes_at(&fleet), Some(available_since(&fleet, "n1") + soak));
+    fleet.wait(600).settle();
+    assert_eq!((fleet.stored.phase, passes_at(&fleet)), (Some(Phase::Complete), None));
 }
 
 #[test]
@@ -645,7 +678,7 @@ fn a_policy_in_the_middle_of_a_rollout_adopts_the_other_revision_and_takes_nothi
 #[test]
 fn groups_are_updated_one_after_the_other() {
     let mut zones = step("zones", IntOrPercent::Percent(100), 0);
-    zones.groups = Some(Groups {
+    zones.groups = Some(NodeGroups {
         label: "zone".into(),
         sequence: ["b".into()].into(),
         max_concurrent: 1,
@@ -662,7 +695,7 @@ fn groups_are_updated_one_after_the_other() {
 #[test]
 fn a_node_that_joins_a_finished_group_waits_for_the_group_that_is_being_updated() {
     let mut zones = step("zones", IntOrPercent::Percent(100), 60);
-    zones.groups = Some(Groups {
+    zones.groups = Some(NodeGroups {
         label: "zone".into(),
         sequence: Vec::new(),
         max_concurrent: 1,

@@ -114,7 +114,7 @@ fn the_failure_budget_is_a_share_of_the_nodes_with_the_revision_rounded_down() {
 
 #[test]
 fn groups_are_ranked_by_sequence_then_name_and_nodes_without_the_label_come_last() {
-    let groups = Groups {
+    let groups = NodeGroups {
         label: "zone".into(),
         sequence: ["c".into()].into(),
         max_concurrent: 1,

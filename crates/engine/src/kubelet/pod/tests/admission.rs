@@ -14,7 +14,7 @@ use crate::scheduler;
 
 /// Admits the pods one after the other, and compares the result of each. Admitted pods stay.
 fn check(node: Value, pods: &[(&str, Value)], expected: Expect) {
-    let node = scheduler::node(&serde_json::to_vec(&node).unwrap(), &mut Interner::default()).unwrap();
+    let node = scheduler::decode_node(&serde_json::to_vec(&node).unwrap(), &mut Interner::default()).unwrap();
     let runtimes: BTreeSet<_> = ["runc".into()].into();
     let mut admitted: Vec<AdmissionCandidate> = Vec::new();
     let mut lines: Vec<String> = Vec::new();

@@ -63,8 +63,8 @@ struct Scene {
     deleted: bool,
 }
 
-fn parsed(bytes: &[u8]) -> Arc<Object> {
-    Arc::new(Object::parse(bytes).unwrap())
+fn parsed(bytes: &[u8]) -> Arc<PodObject> {
+    Arc::new(PodObject::parse(bytes).unwrap())
 }
 
 fn host() -> Host {
@@ -185,7 +185,7 @@ impl Scene {
 
     fn complete(&mut self, action: &Action) {
         let outcome = self.execute(action);
-        self.pod.done(action, outcome, self.now);
+        self.pod.apply_outcome(action, outcome, self.now);
         if !self.deleted && !self.pod.is_removed_from_api {
             let bytes = serde_json::to_vec(&self.object).unwrap();
             self.pod.update_spec(parsed(&bytes), self.now);
@@ -241,7 +241,7 @@ impl Scene {
                 assert!(others.clone().all(|it| it.attempt != *attempt), "an attempt of {container} twice");
                 self.ids += 1;
                 let id: Text = format!("c{}", self.ids).into();
-                let image = self.pod.object.spec.find(container).unwrap().image.clone();
+                let image = self.pod.object.spec.find_container(container).unwrap().image.clone();
                 self.containers.push(Container {
                     id: id.clone(),
                     sandbox: sandbox.clone(),

@@ -365,7 +365,7 @@ fn a_changed_address_deletes_the_old_one() {
         reports.collect::<Vec<_>>()
     };
     let held = core::mem::take(&mut scene.held);
-    held.iter().for_each(|it| scene.pod.done(it, ActionOutcome::Done, Time::from_secs(4)));
+    held.iter().for_each(|it| scene.pod.apply_outcome(it, ActionOutcome::Done, Time::from_secs(4)));
     scene.pod.reported = json!({"podIPs": [{"ip": "10.0.0.9"}]});
     scene.run(4);
     expect![[r#"["[{\"ip\":\"10.0.0.1\"},{\"$patch\":\"delete\",\"ip\":\"10.0.0.9\"}]"]"#]]
@@ -375,11 +375,11 @@ fn a_changed_address_deletes_the_old_one() {
 #[test]
 fn malformed_pods() {
     for text in ["", "7", "{\"spec\": 1}", "{\"spec\": {\"containers\": [1]}}"] {
-        let why = Object::parse(text.as_bytes()).unwrap_err();
+        let why = PodObject::parse(text.as_bytes()).unwrap_err();
         assert!(why.to_string().starts_with("read an object of pods: "), "{why}");
     }
     let nulls = br#"{"metadata": {"annotations": null}, "spec": {"containers": null, "initContainers": null}, "status": null}"#;
-    assert!(Object::parse(nulls).is_ok());
+    assert!(PodObject::parse(nulls).is_ok());
 }
 
 #[test]
@@ -436,6 +436,6 @@ fn a_volume_mounted_twice_is_reported_once() {
     };
     let first = reports(&mut pod);
     assert_eq!(first.len(), 1);
-    pod.done(&first[0], ActionOutcome::Done, now);
+    pod.apply_outcome(&first[0], ActionOutcome::Done, now);
     assert_eq!(reports(&mut pod), []);
 }

@@ -5,8 +5,8 @@ use super::*;
 /// Names of the nodes that the stored status admits.
 fn admitted(fleet: &Fleet) -> Vec<&str> {
     let names = fleet.stored.admitted.iter().flat_map(|it| match &it.members {
-        Members::Names(names) => names.iter(),
-        Members::UpTo { .. } => panic!("a fleet of this size is admitted by name"),
+        AdmittedMembers::Names(names) => names.iter(),
+        AdmittedMembers::UpTo { .. } => panic!("a fleet of this size is admitted by name"),
     });
     names.map(|it| &**it).collect()
 }
@@ -49,7 +49,7 @@ fn a_failed_node_that_recovered_does_not_stand_for_another_node_that_has_not_soa
     let mut fleet = Fleet::new(4, policy([step("all", IntOrPercent::Percent(100), 60)].into()));
     fleet.policy.as_mut().unwrap().spec.failures.max_nodes = IntOrPercent::Count(1);
     fleet.settle().fail("n1", "NotReady").settle();
-    assert_eq!((fleet.stored.failures.counted(), fleet.stored.phase), (1, Some(Phase::Soaking)));
+    assert_eq!((fleet.stored.failures.failed_count(), fleet.stored.phase), (1, Some(Phase::Soaking)));
     // The failed node recovers and soaks, while another node becomes available later.
     let now = fleet.now;
     let recovered = fleet.nodes.get_mut("n1").unwrap();

@@ -19,7 +19,8 @@ use crate::validation::selector_matches;
 /// controller is running. Upstream: `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
-/// Maximum number of attempts to evict a pod that other clients change at the same time. Upstream: `EvictionsRetry`.
+/// Maximum number of attempts to delete a pending pod that other clients change at the same time. Upstream:
+/// `EvictionsRetry`.
 const EVICTION_ATTEMPTS_MAX: u32 = 20;
 
 /// Message of the 429 error for an eviction that the PodDisruptionBudget does not allow.
@@ -90,8 +91,8 @@ impl Eviction<'_> {
     }
 
     /// Decrements `disruptionsAllowed` of the PodDisruptionBudget that selects the pod, and deletes the pod. Fails if
-    /// the budget allows no disruption, or if several budgets select the pod. If no budget selects the pod, only
-    /// deletes the pod.
+    /// the budget allows no disruption, or if several budgets select the pod. Deletes the pod without decrementing if
+    /// no budget selects it, or if it is not Ready and the budget allows the eviction of unhealthy pods.
     async fn evict_within_budget(
         &self,
         pod: &Value,
@@ -116,7 +117,7 @@ impl Eviction<'_> {
                     if conflict.code == StatusCode::CONFLICT
                         && requested_options.resource_version.is_none() =>
                 {
-                    Err(budget_not_observed_error(&name))
+                    Err(budget_being_processed_error(&name))
                 }
                 done => done,
             };
@@ -140,8 +141,9 @@ impl Eviction<'_> {
         self.delete_pod(pod, requested_options, None).await
     }
 
-    /// Sets the condition `DisruptionTarget` and deletes the pod. The delete has a `resourceVersion` precondition: that of
-    /// the request or, if the request has none, `at`. Without either, any version of the pod is deleted.
+    /// Sets the condition `DisruptionTarget`, except in a dry run, and deletes the pod. The delete has a
+    /// `resourceVersion` precondition: that of the request or, if the request has none, `at`. Without either, any
+    /// version of the pod is deleted.
     async fn delete_pod(
         &self,
         pod: &Value,
@@ -217,7 +219,7 @@ impl Eviction<'_> {
 }
 
 /// Returns the PodDisruptionBudget with the eviction of the pod named `pod` recorded in its status. Fails if the budget
-/// allows no disruption.
+/// allows no disruption, if its status is not up to date, or if it lists too many evicted pods.
 ///
 /// Rule: an eviction decrements `disruptionsAllowed` of its PodDisruptionBudget. The eviction is refused if
 /// `disruptionsAllowed` is zero.
@@ -225,7 +227,7 @@ fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
-        return Err(budget_not_observed_error(name));
+        return Err(budget_being_processed_error(name));
     }
     let allowed = number("disruptionsAllowed");
     let forbid = |why: &str| Err(ApiError::forbidden(budget_kind(), name, why));
@@ -288,8 +290,9 @@ fn no_disruption_reason(budget: &Value) -> String {
     }
 }
 
-/// Returns the error for a PodDisruptionBudget whose current generation the disruption controller has not observed yet.
-fn budget_not_observed_error(budget: &str) -> ApiError {
+/// Returns the error for an eviction that the client should repeat after 10 seconds, because the status of the
+/// PodDisruptionBudget is not up to date or the pod has changed in the meantime.
+fn budget_being_processed_error(budget: &str) -> ApiError {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
     ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 10).with_cause(
         "DisruptionBudget",
@@ -299,8 +302,8 @@ fn budget_not_observed_error(budget: &str) -> ApiError {
 }
 
 /// Whether a pod that is not Ready may be evicted without decrementing `disruptionsAllowed`. With the
-/// `unhealthyPodEvictionPolicy` `AlwaysAllow`, it always may. Otherwise it may if at least `desiredHealthy` pods are
-/// healthy.
+/// `unhealthyPodEvictionPolicy` `AlwaysAllow`, it always may. Otherwise it may if `desiredHealthy` is positive and at
+/// least `desiredHealthy` pods are healthy.
 fn allows_unhealthy_pod_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -312,7 +315,6 @@ fn is_ready(pod: &Value) -> bool {
     list_at(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
-/// Returns the resourceVersion of an object.
 fn resource_version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }

@@ -15,8 +15,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
 impl Api {
-    /// Performs a create request whose object is not stored, and returns the response object. For a subresource,
-    /// `target` names the object to which the subresource belongs.
+    /// Performs the action of a create request whose object is not stored, and returns the response object. For a
+    /// subresource, `target` names the object to which the subresource belongs.
     pub(super) async fn run_create_action(
         &self,
         action: CreateAction,
