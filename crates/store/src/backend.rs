@@ -82,8 +82,8 @@ pub enum CommitWrite {
     Delete,
 }
 
-/// Why a commit was rejected. A rejected commit changed nothing, except that after [`CommitError::Failed`] it may have
-/// been written.
+/// Why a commit was rejected. A rejected commit changed nothing, except that after [`CommitError::Failed`] and
+/// [`CommitError::OutcomeUnknown`] it may have been written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// The precondition of the commit does not hold.
@@ -100,6 +100,12 @@ pub enum CommitError {
     /// Another process has locked the database.
     #[error("{why}: try again later")]
     Busy { why: String },
+    /// The backend cannot reach its storage. The commit changed nothing.
+    #[error("the storage is not available: {why}")]
+    Unavailable { why: String },
+    /// The backend got no response from its storage. The commit may have been written, or may be written later.
+    #[error("it is not known whether the write was made: {why}")]
+    OutcomeUnknown { why: String },
     /// The backend was closed, or its log has failed.
     #[error("the store has stopped: {why}")]
     Failed { why: String },

@@ -48,7 +48,7 @@ pub use crate::sqlite::{
     restore,
 };
 pub use crate::store::{HistoryWindow, Store};
-pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass};
+pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};
 
 /// The number of a commit, which clients see as `resourceVersion`. An empty store has [`Store::FIRST_REVISION`].
 pub type Revision = u64;
@@ -84,7 +84,7 @@ pub enum Precondition {
 impl Precondition {
     /// Checks the precondition against `found`, the current object of the key. `found` is `None` if the key does not
     /// exist.
-    pub(crate) fn check_precondition(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
+    pub fn check(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
             (Self::At(_), None) => Err(CommitConflict::Missing),

@@ -521,10 +521,10 @@ impl PendingBatch<'_> {
     /// selector index out of the commit, see [`Commit::restore_index`].
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
         if let Some((key, revision)) = &commit.within {
-            Precondition::At(*revision).check_precondition(self.get(key).as_ref())?;
+            Precondition::At(*revision).check(self.get(key).as_ref())?;
         }
         let before = self.get(&commit.key);
-        commit.expect.check_precondition(before.as_ref())?;
+        commit.expect.check(before.as_ref())?;
         let revision = self.revision + 1;
         let event = match &mut commit.write {
             CommitWrite::Put { index, expires_s, draft } => {

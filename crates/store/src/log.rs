@@ -90,6 +90,9 @@ pub enum LogError {
     /// The file is not a database of Muster.
     #[error("{} is not a data file of this program", path.display())]
     Foreign { path: PathBuf },
+    /// The published store can no longer follow a storage that other servers share.
+    #[error("{why}")]
+    Remote { why: String },
     /// The target file of a backup exists.
     #[error("{} already exists", path.display())]
     Exists { path: PathBuf },

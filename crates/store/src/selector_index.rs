@@ -55,13 +55,13 @@ impl SelectorIndex {
     }
 
     /// Returns the encoded index, as the log stores it.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Returns the index with the encoding `bytes`, which [`SelectorIndex::as_bytes`] returned. The encoding is not
-    /// checked here, because the log has verified the checksum of the bytes.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+    /// checked here: the storage has verified the bytes, and invalid bytes end the list of pairs.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 }

@@ -133,7 +133,7 @@ impl Store {
         draft: &ObjectDraft,
     ) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
-        expect.check_precondition(before.as_ref())?;
+        expect.check(before.as_ref())?;
         let revision = self.revision + 1;
         let event = CommitEvent::put(
             revision,
@@ -151,7 +151,7 @@ impl Store {
     /// Deletes an object if the precondition holds. The commit gets the next revision.
     pub fn delete(&mut self, key: &str, expect: Precondition) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
-        expect.check_precondition(before.as_ref())?;
+        expect.check(before.as_ref())?;
         let event = CommitEvent::delete(self.revision + 1, before.ok_or(CommitConflict::Missing)?);
         self.apply_commit(event.clone());
         self.trim_history(drop);

@@ -63,7 +63,7 @@ pub(crate) fn object_bytes(record: &StoredObject) -> usize {
 }
 
 /// Returns the namespace in a store key `kind/namespace/name`, or `None` for a cluster-scoped object.
-pub(crate) fn namespace_of(key: &str) -> Option<&str> {
+pub fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
 }
@@ -97,7 +97,7 @@ impl StoreLimits {
     ///
     /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or of
     /// [`WriteClass::Deletion`], is never rejected.
-    pub(crate) fn check_growth(
+    pub fn check_growth(
         self,
         class: WriteClass,
         growth: isize,

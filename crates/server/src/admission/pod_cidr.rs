@@ -135,12 +135,14 @@ pub(super) fn mutate(
     } else {
         let block = match &requested[..] {
             [one] => {
-                Ipv4Block::parse(one).filter(|it| NODE_PREFIX_LENGTH <= it.prefix_length && all.overlaps(*it))
+                // A block of one address would be taken for the address of a node, see `pod_cidr_owner`.
+                let is_pod_range = |it: &Ipv4Block| (NODE_PREFIX_LENGTH..32).contains(&it.prefix_length);
+                Ipv4Block::parse(one).filter(|it| is_pod_range(it) && all.overlaps(*it))
             }
             _ => None,
         };
         let Some(block) = block else {
-            let why = format!("a node's spec.podCIDR must be one range of at most 256 addresses in {all}");
+            let why = format!("a node's spec.podCIDR must be one range of 2 to 256 addresses in {all}");
             return Err(attributes.forbidden(node, &why));
         };
         if let Some(other) = allocations.overlapping_node(block, name) {

@@ -87,6 +87,10 @@ impl ObjectStorage {
                 Err(ApiError::forbidden(target.kind, &target.name, &over.to_string()))
             }
             Ok(Err(CommitError::QueueFull)) => Err(ApiError::too_many_requests(1)),
+            Ok(Err(error @ CommitError::Unavailable { .. })) => {
+                Err(ApiError::service_unavailable(error.to_string()))
+            }
+            Ok(Err(CommitError::OutcomeUnknown { .. })) => Err(ApiError::timeout()),
             Ok(Err(error)) => Err(ApiError::internal(&error.to_string())),
             Err(_) => Err(ApiError::internal("the store has stopped")),
         }

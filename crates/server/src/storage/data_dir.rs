@@ -101,6 +101,7 @@ impl DataError {
             LogError::NoKey { .. } => {
                 ". Name the file that has it with --encryption-key-file, or put it back in the data directory as encryption.key"
             }
+            LogError::Remote { .. } => ". Start the server again: it lists all objects",
             LogError::Replaced { .. } => {
                 ". Put it back, or restore a backup with `muster restore --replace`, and start again"
             }

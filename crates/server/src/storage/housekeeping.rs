@@ -69,14 +69,17 @@ impl ObjectStorage {
     /// that the caller waits for the next round.
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
-        let expired: Vec<_> =
-            self.read_store().expired_objects(now_s).take(EXPIRED_OBJECTS_BATCH_MAX).cloned().collect();
+        let expired: Vec<(RequestTarget, Revision)> = {
+            let store = self.read_store();
+            let served = store
+                .expired_objects(now_s)
+                .filter_map(|it| Some((target_of_stored_object(&self.kinds, it)?, it.modified)));
+            served.take(EXPIRED_OBJECTS_BATCH_MAX).collect()
+        };
         let context = RequestContext::for_server("delete", now);
         // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
-        let all = expired.iter().filter_map(|record| {
-            let target = target_of_stored_object(&self.kinds, record)?;
-            let (context, expect) = (&context, Precondition::At(record.modified));
-            Some(async move { self.commit(context, &target, expect, ObjectCommit::Delete).await })
+        let all = expired.iter().map(|(target, modified)| {
+            self.commit(&context, target, Precondition::At(*modified), ObjectCommit::Delete)
         });
         let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
         if 0 < refused {

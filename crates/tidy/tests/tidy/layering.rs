@@ -13,6 +13,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("events", &["api", "engine"]),
     ("files", &[]),
     ("muster", &["agent", "api", "control", "files", "server"]),
+    ("etcd", &["store"]),
     ("server", &["api", "files", "store"]),
     ("sim", &["api", "engine", "store"]),
     ("store", &["files"]),

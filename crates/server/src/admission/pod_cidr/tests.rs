@@ -78,6 +78,7 @@ async fn a_chosen_pod_cidr_must_be_in_range_and_free() {
         ("n4", "0.0.0.0/0"),
         ("n5", "8.8.8.0/24"),
         ("n6", "fd00::/64"),
+        ("n9", "10.244.5.7/32"),
     ] {
         let by = format!("system:node:{name}");
         world.join(name, &by, json!({"podCIDR": range, "podCIDRs": [range]}), "172.30.0.2").await;
@@ -89,11 +90,12 @@ async fn a_chosen_pod_cidr_must_be_in_range_and_free() {
     expect![[r#"
         n1: ["10.244.1.0/24"]
         n2: nodes "n2" is forbidden: spec.podCIDR 10.244.1.0/25 overlaps the addresses of node "n1"
-        n3: nodes "n3" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
-        n4: nodes "n4" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
-        n5: nodes "n5" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
-        n6: nodes "n6" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
-        n7: nodes "n7" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
+        n3: nodes "n3" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
+        n4: nodes "n4" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
+        n5: nodes "n5" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
+        n6: nodes "n6" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
+        n9: nodes "n9" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
+        n7: nodes "n7" is forbidden: a node's spec.podCIDR must be one range of 2 to 256 addresses in 10.244.0.0/16
         n8: ["10.244.3.0/24"]
     "#]].assert_eq(&world.said);
 }

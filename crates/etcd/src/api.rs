@@ -1,0 +1,71 @@
+//! The calls of etcd that the backend makes. [`EtcdClient`](crate::EtcdClient) makes them over gRPC, and tests implement
+//! them in memory with faults.
+
+use std::pin::Pin;
+
+use futures::Stream;
+
+use crate::proto::{
+    CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest,
+    WatchResponse,
+};
+
+/// The calls that the backend makes. Each call is one attempt: the backend decides whether to repeat it.
+pub trait EtcdApi: Send + Sync + 'static {
+    /// Checks that the cluster can be used. It is called once, before all other calls.
+    fn check(&self) -> impl Future<Output = Result<(), EtcdError>> + Send;
+
+    fn range(&self, request: RangeRequest) -> impl Future<Output = Result<RangeResponse, EtcdError>> + Send;
+
+    fn txn(&self, request: TxnRequest) -> impl Future<Output = Result<TxnResponse, EtcdError>> + Send;
+
+    fn compact(&self, request: CompactionRequest) -> impl Future<Output = Result<(), EtcdError>> + Send;
+
+    /// Opens a watch on a member that has a leader. The stream ends with an error when the member loses its leader.
+    fn watch(
+        &self,
+        request: WatchCreateRequest,
+    ) -> impl Future<Output = Result<WatchStream, EtcdError>> + Send;
+}
+
+/// The responses of a watch.
+pub type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, EtcdError>> + Send>>;
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EtcdError {
+    /// There was no usable response. A transaction may or may not have been applied.
+    #[error("etcd did not respond: {why}")]
+    NoResponse { why: String },
+    /// The alarm NOSPACE is active: etcd accepts only reads and deletes. The transaction was not applied.
+    #[error("the database of etcd is full")]
+    NoSpace,
+    /// etcd rejected the request. The transaction was not applied.
+    #[error("etcd rejected the request: {why}")]
+    Rejected { why: String },
+    /// The requested revision was compacted.
+    #[error("etcd has compacted the requested revision")]
+    Compacted,
+}
+
+impl EtcdError {
+    /// Classifies the gRPC status of a failed call.
+    pub(crate) fn from_status(status: &tonic::Status) -> Self {
+        let why = format!("{} ({:?})", status.message(), status.code());
+        match status.code() {
+            tonic::Code::ResourceExhausted if status.message().contains("space exceeded") => Self::NoSpace,
+            tonic::Code::OutOfRange if status.message().contains("compacted") => Self::Compacted,
+            tonic::Code::InvalidArgument
+            | tonic::Code::OutOfRange
+            | tonic::Code::FailedPrecondition
+            | tonic::Code::PermissionDenied
+            | tonic::Code::Unauthenticated
+            | tonic::Code::Unimplemented => Self::Rejected { why },
+            // "etcdserver: too many requests": the request was not proposed.
+            tonic::Code::ResourceExhausted if status.message().contains("too many requests") => {
+                Self::Rejected { why }
+            }
+            _ => Self::NoResponse { why },
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The backend: the interface to the store, and the thread on which the driver runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc as sync_mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use muster_store::{
+    Backend, Commit, CommitError, DbOptions, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError,
+    Revision,
+};
+use tokio::sync::mpsc;
+
+use crate::api::{EtcdApi, EtcdError};
+use crate::driver::{self, Command, DriverConfig};
+use crate::keyspace::Keyspace;
+use crate::load::{self, LoadError};
+
+/// The storage backend on etcd. Dropping it ends its thread.
+pub struct EtcdBackend {
+    commands: mpsc::UnboundedSender<Command>,
+    /// Number of commits that were submitted and not answered.
+    queued: Arc<AtomicUsize>,
+    queue_max: usize,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// Why the backend cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("start the thread of the storage backend")]
+    Thread(#[source] std::io::Error),
+    #[error("connect to etcd")]
+    Etcd(#[source] EtcdError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// Lists all objects in etcd and starts the backend. Returns the store that it publishes to.
+pub fn open(
+    api: impl EtcdApi,
+    keys: Keyspace,
+    options: DbOptions,
+) -> Result<(Arc<PublishedStore>, EtcdBackend), OpenError> {
+    let DbOptions { window, limits, queue_max, on_commit, on_failure } = options;
+    let (commands, received) = mpsc::unbounded_channel();
+    let (opened, is_open) = sync_mpsc::channel();
+    let queued = Arc::new(AtomicUsize::new(0));
+    let in_driver = queued.clone();
+    let run = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(opened.send(Err(OpenError::Thread(error)))),
+        };
+        runtime.block_on(async move {
+            if let Err(error) = api.check().await {
+                return drop(opened.send(Err(OpenError::Etcd(error))));
+            }
+            let loaded = match load::load(&api, keys, window).await {
+                Ok(loaded) => loaded,
+                Err(error) => return drop(opened.send(Err(error.into()))),
+            };
+            let published = PublishedStore::new(loaded.store, on_commit);
+            let config = DriverConfig {
+                api: Arc::new(api),
+                keys: loaded.keys,
+                server_id: uuid::Uuid::new_v4().to_string(),
+                published: published.clone(),
+                limits,
+                queued: in_driver,
+                on_failure,
+                revision: loaded.revision,
+                cluster_id: loaded.cluster_id,
+            };
+            drop(opened.send(Ok(published)));
+            driver::run(config, received).await;
+        });
+    };
+    let thread = thread::Builder::new().name("etcd".into()).spawn(run).map_err(OpenError::Thread)?;
+    let ended = || OpenError::Thread(std::io::Error::other("the thread has ended"));
+    let published = is_open.recv().map_err(|_| ended())??;
+    Ok((published, EtcdBackend { commands, queued, queue_max, thread: Mutex::new(Some(thread)) }))
+}
+
+impl Backend for EtcdBackend {
+    fn commit(&self, commit: Commit, done: OnCommitted) {
+        if self.queue_max <= self.queued.fetch_add(1, Ordering::AcqRel) {
+            self.queued.fetch_sub(1, Ordering::AcqRel);
+            return done(Err(CommitError::QueueFull));
+        }
+        if let Err(refused) = self.commands.send(Command::Commit(commit, done)) {
+            self.queued.fetch_sub(1, Ordering::AcqRel);
+            let Command::Commit(_, done) = refused.0 else { return };
+            done(Err(CommitError::Failed { why: "it was closed".to_owned() }));
+        }
+    }
+
+    fn read_barrier(&self, done: OnReadBarrier) {
+        if let Err(refused) = self.commands.send(Command::ReadBarrier(done)) {
+            let Command::ReadBarrier(done) = refused.0 else { return };
+            done(Err(ReadBarrierError { why: "the store was closed".to_owned() }));
+        }
+    }
+
+    fn compact(&self, revision: Revision) {
+        let _ = self.commands.send(Command::Compact(revision));
+    }
+
+    fn close(&self) {
+        let _ = self.commands.send(Command::Close);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // The thread prints its own panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for EtcdBackend {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Close);
+    }
+}
+
+impl fmt::Debug for EtcdBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdBackend").field("queued", &self.queued).finish_non_exhaustive()
+    }
+}

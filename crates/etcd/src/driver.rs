@@ -1,0 +1,874 @@
+//! The task that batches commits into transactions, applies the events of the watch, and answers callers.
+//!
+//! One task owns all state, so there are no locks but that of the published store. It waits for four things: commands of
+//! the server, responses of transactions, responses of the read barrier, and events of the watch.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use muster_store::{
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, KeyChange, LogError, OnCommitted,
+    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
+    StoredObject,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::keyspace::Keyspace;
+use crate::lane::{self, Lane, LaneOutcome};
+use crate::load;
+use crate::object_value;
+use crate::proto::event::EventType;
+use crate::proto::{
+    CompactionRequest, DeleteRangeRequest, Event, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchResponse, request_op,
+};
+
+/// Number of lanes, and so of transactions in progress. While one waits for etcd's fsync, the next one is collected.
+const LANES: usize = 2;
+
+/// Maximum number of commits in one transaction. Each commit has one operation, and etcd allows 128.
+const BATCH_COMMITS_MAX: usize = 100;
+
+/// Maximum number of keys that one transaction compares, beside the key of its lane. etcd allows 128 compares, and as
+/// many operations if a compare fails, two of which read the lanes.
+const BATCH_COMPARES_MAX: usize = 126;
+
+/// Maximum size of the values in one transaction. etcd allows 1.5 MiB in a request.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Time after which a commit or a read barrier fails if etcd does not respond. Upstream: a request of kube-apiserver to
+/// etcd has no deadline of its own, so it waits for the deadline of the client's request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Delay before a failed watch is opened again.
+const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Interval at which overdue commits and barriers are looked for.
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A request of the server to the driver.
+pub(crate) enum Command {
+    Commit(Commit, OnCommitted),
+    ReadBarrier(OnReadBarrier),
+    Compact(Revision),
+    /// Complete the queued commits and end.
+    Close,
+}
+
+/// What the driver needs to run.
+pub(crate) struct DriverConfig<A> {
+    pub(crate) api: Arc<A>,
+    pub(crate) keys: Keyspace,
+    /// The name of this process, which no other server has. It is a part of the keys of its lanes.
+    pub(crate) server_id: String,
+    pub(crate) published: Arc<PublishedStore>,
+    pub(crate) limits: StoreLimits,
+    /// Number of commits that were submitted and not answered.
+    pub(crate) queued: Arc<AtomicUsize>,
+    pub(crate) on_failure: OnFailure,
+    /// The etcd revision of the published store.
+    pub(crate) revision: i64,
+    pub(crate) cluster_id: u64,
+}
+
+/// The state of the task.
+struct Driver<A> {
+    api: Arc<A>,
+    keys: Keyspace,
+    published: Arc<PublishedStore>,
+    limits: StoreLimits,
+    queued: Arc<AtomicUsize>,
+    cluster_id: u64,
+    /// Commits that are in no transaction.
+    queue: VecDeque<QueuedCommit>,
+    /// The lanes. `None` while a transaction is in progress.
+    lanes: Vec<Option<Lane>>,
+    lane_keys: Vec<Bytes>,
+    /// Keys that transactions in progress write.
+    keys_in_progress: HashSet<String>,
+    /// The etcd revision up to which all events are published.
+    applied: i64,
+    /// The published commits of transactions of this server whose responses are not handled yet, by etcd revision.
+    own_events: BTreeMap<i64, Vec<Arc<CommitEvent>>>,
+    /// Answers to callers that wait until the events of an etcd revision are published.
+    waiting: BTreeMap<i64, Vec<Waiting>>,
+    /// Callers that wait for the next read barrier.
+    barriers: Vec<(Instant, OnReadBarrier)>,
+    /// Callers of the read barrier in progress.
+    barriers_in_progress: Option<Vec<(Instant, OnReadBarrier)>>,
+    /// Responses of etcd to come.
+    responses: FuturesUnordered<BoxFuture<'static, Response>>,
+    /// Events of a watch response that etcd sends in fragments.
+    fragments: Vec<Event>,
+    is_closing: bool,
+}
+
+/// A commit that waits for a transaction.
+struct QueuedCommit {
+    commit: Commit,
+    done: OnCommitted,
+    submitted: Instant,
+    /// How often a transaction with this commit was refused because of another commit in it.
+    refusals: u32,
+}
+
+/// A caller that waits until events are published.
+enum Waiting {
+    /// The commits of an applied transaction, in the order of their operations.
+    Applied {
+        commits: Vec<QueuedCommit>,
+        since: Instant,
+    },
+    /// A commit whose precondition does not hold.
+    Refused {
+        commit: QueuedCommit,
+        error: CommitError,
+    },
+    Barrier {
+        since: Instant,
+        done: OnReadBarrier,
+    },
+}
+
+/// A response of etcd to this task.
+enum Response {
+    Transaction {
+        lane: usize,
+        used: Lane,
+        commits: Vec<QueuedCommit>,
+        outcome: LaneOutcome,
+    },
+    /// A lane whose last transaction had no response can be used again.
+    LaneFree {
+        lane: Lane,
+        number: usize,
+    },
+    /// The etcd revision of the last write of any server.
+    Barrier(Result<i64, EtcdError>),
+    Compacted(Result<(), EtcdError>),
+}
+
+/// Runs until the backend is closed, or until the published store can no longer follow etcd.
+pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let DriverConfig { api, keys, server_id, published, limits, queued, on_failure, revision, cluster_id } =
+        config;
+    let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
+    let mut driver = Driver {
+        api,
+        keys,
+        published,
+        limits,
+        queued,
+        cluster_id,
+        queue: VecDeque::new(),
+        lanes: lane_keys
+            .iter()
+            .map(|key| Some(Lane { key: key.clone(), revision: 0, transactions: 0 }))
+            .collect(),
+        lane_keys,
+        keys_in_progress: HashSet::new(),
+        applied: revision,
+        own_events: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        barriers: Vec::new(),
+        barriers_in_progress: None,
+        responses: FuturesUnordered::new(),
+        fragments: Vec::new(),
+        is_closing: false,
+    };
+    let failure = driver.follow(&mut commands).await;
+    driver.fail_all(failure.as_ref());
+    if let Some(error) = failure {
+        on_failure(&error);
+    }
+}
+
+impl<A: EtcdApi> Driver<A> {
+    /// Handles commands, responses and events. Returns `None` after the backend was closed, and the error that makes it
+    /// impossible to go on.
+    async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
+        let mut watch: Option<WatchStream> = None;
+        let mut opening: Option<BoxFuture<'static, Result<WatchStream, EtcdError>>> = Some(self.open_watch());
+        let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
+        loop {
+            if self.is_closing && self.queued.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            tokio::select! {
+                command = commands.recv(), if !self.is_closing => match command {
+                    Some(command) => {
+                        self.handle_command(command);
+                        // Commits that were submitted together share a transaction.
+                        while let Ok(command) = commands.try_recv() {
+                            self.handle_command(command);
+                        }
+                    }
+                    None => self.is_closing = true,
+                },
+                Some(response) = self.responses.next() => self.handle_response(response),
+                opened = async { opening.as_mut().expect("the branch is enabled").await }, if opening.is_some() => {
+                    opening = None;
+                    match opened {
+                        Ok(stream) => watch = Some(stream),
+                        Err(EtcdError::Compacted) => return Some(self.compacted_error()),
+                        Err(error) => {
+                            tracing::warn!(%error, "cannot watch etcd: retrying");
+                            opening = Some(self.open_watch());
+                        }
+                    }
+                }
+                event = async { watch.as_mut().expect("the branch is enabled").next().await }, if watch.is_some() => {
+                    match event {
+                        Some(Ok(response)) => match self.handle_watch_response(response) {
+                            Ok(WatchState::Open) => {}
+                            Ok(WatchState::Ended) => {
+                                watch = None;
+                                opening = Some(self.open_watch());
+                            }
+                            Err(error) => return Some(error),
+                        },
+                        ended => {
+                            if let Some(Err(error)) = ended {
+                                tracing::warn!(%error, "the watch of etcd ended: opening it again");
+                            }
+                            watch = None;
+                            opening = Some(self.open_watch());
+                        }
+                    }
+                }
+                _ = timeouts.tick() => {
+                    if self.fail_overdue() {
+                        // Events that should have come did not: another member may have them.
+                        watch = None;
+                        opening = Some(self.open_watch());
+                    }
+                }
+            }
+            self.start_transactions();
+            self.start_barrier();
+        }
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Commit(commit, done) => {
+                let submitted = Instant::now();
+                self.queue.push_back(QueuedCommit { commit, done, submitted, refusals: 0 });
+            }
+            Command::ReadBarrier(done) => self.barriers.push((Instant::now(), done)),
+            Command::Compact(revision) => {
+                self.published.compact(revision, |_| ());
+                let (api, revision) = (self.api.clone(), self.keys.etcd_revision(revision));
+                let request = CompactionRequest { revision, physical: false };
+                self.responses.push(Box::pin(async move { Response::Compacted(api.compact(request).await) }));
+            }
+            Command::Close => self.is_closing = true,
+        }
+    }
+
+    fn handle_response(&mut self, response: Response) {
+        match response {
+            Response::Transaction { lane, used, commits, outcome } => {
+                self.handle_outcome(lane, used, commits, outcome);
+            }
+            Response::LaneFree { lane, number } => self.free_lane(number, lane),
+            Response::Barrier(result) => self.handle_barrier(result),
+            Response::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
+            Response::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
+        }
+    }
+
+    // Transactions
+
+    /// Starts a transaction in every free lane, as long as there are commits that can be written now.
+    fn start_transactions(&mut self) {
+        while !self.queue.is_empty()
+            && let Some(number) = self.lanes.iter().position(Option::is_some)
+        {
+            let Some(batch) = self.next_batch() else { return };
+            let lane = self.lanes[number].take().expect("the lane is free");
+            let Batch { commits, request } = batch;
+            self.keys_in_progress.extend(commits.iter().map(|it| it.commit.key.clone()));
+            let (api, lanes) = (self.api.clone(), self.keys.lanes());
+            let deadline = Instant::now() + RESPONSE_TIMEOUT;
+            self.responses.push(Box::pin(async move {
+                let outcome = lane.execute(&*api, &lanes, request, deadline).await;
+                Response::Transaction { lane: number, used: lane, commits, outcome }
+            }));
+        }
+    }
+
+    /// Takes commits from the queue and builds their transaction. Answers commits that the published state already
+    /// refuses. Returns `None` if no commit can be written now.
+    ///
+    /// Rule: commits to one key are written in order. A commit whose key or namespace a transaction in progress writes
+    /// waits for it, because etcd compares with the state before the transaction.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let published = self.published.clone();
+        let store = published.read();
+        let mut batch = BatchBuilder::default();
+        let mut rest = VecDeque::new();
+        let mut refused = Vec::new();
+        // Keys of this batch, and of commits that must wait.
+        let mut blocked = HashSet::new();
+        let mut usage = BatchUsage { bytes: store.usage().total_bytes(), namespaces: HashMap::new() };
+        while let Some(queued) = self.queue.pop_front() {
+            let commit = &queued.commit;
+            let is_blocked = |key: &str| self.keys_in_progress.contains(key) || blocked.contains(key);
+            let waits =
+                is_blocked(&commit.key) || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key));
+            // A commit that was refused twice because of others is written alone.
+            let is_alone = 1 < queued.refusals;
+            if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
+                blocked.insert(commit.key.clone());
+                rest.push_back(queued);
+                continue;
+            }
+            let before = store.get(&commit.key);
+            let checked =
+                check_preconditions(commit, before, |key| store.get(key)).map_err(CommitError::from);
+            let checked = checked.and_then(|()| usage.check(&self.limits, &store, commit, before));
+            if let Err(error) = checked {
+                refused.push((queued, error));
+                continue;
+            }
+            if !batch.fits(&self.keys, commit) {
+                blocked.insert(commit.key.clone());
+                rest.push_back(queued);
+                continue;
+            }
+            blocked.insert(commit.key.clone());
+            batch.add(&self.keys, queued, before);
+            if is_alone {
+                break;
+            }
+        }
+        rest.append(&mut self.queue);
+        self.queue = rest;
+        drop(store);
+        for (queued, error) in refused {
+            self.answer(queued, Err(error));
+        }
+        batch.build()
+    }
+
+    fn handle_outcome(
+        &mut self,
+        number: usize,
+        used: Lane,
+        commits: Vec<QueuedCommit>,
+        outcome: LaneOutcome,
+    ) {
+        for it in &commits {
+            self.keys_in_progress.remove(&it.commit.key);
+        }
+        match outcome {
+            LaneOutcome::Applied { revision } => {
+                self.free_lane(number, used.moved_to(revision));
+                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
+            }
+            LaneOutcome::Refused { response, lane_revision } => {
+                self.free_lane(number, used.moved_to(lane_revision));
+                self.handle_refusal(commits, &response);
+            }
+            LaneOutcome::Rejected { error } => {
+                let revision = used.revision;
+                self.free_lane(number, used.moved_to(revision));
+                let refusal = match error {
+                    EtcdError::NoSpace => CommitError::DiskFull,
+                    error => CommitError::Unavailable { why: error.to_string() },
+                };
+                for it in commits {
+                    self.answer(it, Err(refusal.clone()));
+                }
+            }
+            LaneOutcome::Unknown { error } => {
+                let why = error.to_string();
+                for it in commits {
+                    self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
+                }
+                // Until the lane has moved on, the transaction may still be applied.
+                let api = self.api.clone();
+                self.responses.push(Box::pin(async move {
+                    let revision = used.advance(&*api).await;
+                    Response::LaneFree { lane: used.moved_to(revision), number }
+                }));
+            }
+        }
+    }
+
+    /// Answers the commits whose preconditions do not hold, and queues the others of the transaction again.
+    fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
+        let found: HashMap<Bytes, i64> = (0..response.responses.len())
+            .flat_map(|it| lane::found_keys(response, it))
+            .map(|it| (it.key.clone(), it.mod_revision))
+            .collect();
+        let last_write = lane::last_write_revision(response);
+        for mut it in commits.into_iter().rev() {
+            let conflict = expected_revisions(&self.keys, &it.commit, &self.published)
+                .into_iter()
+                .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
+            match conflict {
+                None => {
+                    it.refusals += 1;
+                    self.queue.push_front(it);
+                }
+                // The caller reads the state that refused its commit.
+                Some(_) if it.commit.expect == Precondition::Any => {
+                    it.refusals += 1;
+                    self.queue.push_front(it);
+                }
+                Some((key, _)) => {
+                    let error = match found.get(&key) {
+                        None => CommitConflict::Missing,
+                        Some(at) => {
+                            let at = self.keys.resource_version(*at, 0);
+                            match it.commit.expect {
+                                Precondition::Absent if key == self.keys.object(&it.commit.key) => {
+                                    CommitConflict::Exists { at }
+                                }
+                                _ => CommitConflict::Modified { at },
+                            }
+                        }
+                    };
+                    self.wait_until_applied(last_write, Waiting::Refused { commit: it, error: error.into() });
+                }
+            }
+        }
+    }
+
+    fn free_lane(&mut self, number: usize, lane: Lane) {
+        self.lanes[number] = Some(lane);
+    }
+
+    fn answer(&self, queued: QueuedCommit, result: Result<Arc<CommitEvent>, CommitError>) {
+        (queued.done)(result);
+        self.queued.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    // Read barrier
+
+    /// Starts a read barrier if callers wait for one and none is in progress. Callers that come while a barrier is in
+    /// progress share the next one, because its response may be older than they are.
+    fn start_barrier(&mut self) {
+        if self.barriers.is_empty() || self.barriers_in_progress.is_some() {
+            return;
+        }
+        self.barriers_in_progress = Some(std::mem::take(&mut self.barriers));
+        let (api, lanes) = (self.api.clone(), self.keys.lanes());
+        self.responses.push(Box::pin(async move {
+            // A linearizable read of the lanes: every write of an object writes a lane at the same revision.
+            let request = RangeRequest {
+                key: lanes.start,
+                range_end: lanes.end,
+                keys_only: true,
+                ..RangeRequest::default()
+            };
+            let read = tokio::time::timeout(RESPONSE_TIMEOUT, api.range(request)).await;
+            let read =
+                read.unwrap_or_else(|_| Err(EtcdError::NoResponse { why: "the read timed out".to_owned() }));
+            Response::Barrier(read.map(|it| it.kvs.iter().map(|kv| kv.mod_revision).max().unwrap_or(0)))
+        }));
+    }
+
+    fn handle_barrier(&mut self, result: Result<i64, EtcdError>) {
+        let callers = self.barriers_in_progress.take().unwrap_or_default();
+        match result {
+            Ok(revision) => {
+                for (since, done) in callers {
+                    self.wait_until_applied(revision, Waiting::Barrier { since, done });
+                }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                callers.into_iter().for_each(|(_, done)| done(Err(ReadBarrierError { why: why.clone() })));
+            }
+        }
+    }
+
+    // Watch
+
+    /// Opens the watch after the last published revision.
+    fn open_watch(&mut self) -> BoxFuture<'static, Result<WatchStream, EtcdError>> {
+        self.fragments.clear();
+        let api = self.api.clone();
+        let range = self.keys.all();
+        let request = WatchCreateRequest {
+            key: range.start,
+            range_end: range.end,
+            start_revision: self.applied + 1,
+            // Values may be larger in total than a message.
+            fragment: true,
+            ..WatchCreateRequest::default()
+        };
+        Box::pin(async move {
+            let opened = api.watch(request).await;
+            if opened.is_err() {
+                tokio::time::sleep(WATCH_RETRY_DELAY).await;
+            }
+            opened
+        })
+    }
+
+    fn handle_watch_response(&mut self, response: WatchResponse) -> Result<WatchState, LogError> {
+        let cluster_id = response.header.as_ref().map_or(0, |it| it.cluster_id);
+        if cluster_id != 0 && self.cluster_id != 0 && cluster_id != self.cluster_id {
+            return Err(LogError::Remote {
+                why: "etcd has another cluster ID than before: it was replaced or restored".to_owned(),
+            });
+        }
+        if response.compact_revision != 0 {
+            return Err(self.compacted_error());
+        }
+        if response.canceled {
+            tracing::warn!(reason = response.cancel_reason, "etcd ended the watch: opening it again");
+            return Ok(WatchState::Ended);
+        }
+        if response.created
+            && let Some(header) = &response.header
+            && header.revision < self.applied
+        {
+            return Err(LogError::Remote {
+                why: format!(
+                    "etcd is at revision {}, and this server has seen revision {}: etcd was restored from a snapshot",
+                    header.revision, self.applied
+                ),
+            });
+        }
+        self.fragments.extend(response.events);
+        if !response.fragment && !self.fragments.is_empty() {
+            let events = std::mem::take(&mut self.fragments);
+            self.apply(&events)?;
+        }
+        Ok(WatchState::Open)
+    }
+
+    /// Publishes the events of a watch response, and answers the callers that waited for them.
+    fn apply(&mut self, events: &[Event]) -> Result<(), LogError> {
+        let mut published: Vec<Arc<CommitEvent>> = Vec::with_capacity(events.len());
+        // The objects after the events of this response, which are not published yet.
+        let mut changed: HashMap<Arc<str>, Option<Arc<StoredObject>>> = HashMap::new();
+        let mut position = 0;
+        let mut revision = self.applied;
+        let mut own = Vec::new();
+        for event in events {
+            let Some(kv) = &event.kv else { continue };
+            if kv.mod_revision <= self.applied {
+                // A watch that was opened again may repeat events.
+                continue;
+            }
+            if kv.mod_revision != revision {
+                (revision, position) = (kv.mod_revision, 0);
+            }
+            if self.lane_keys.contains(&kv.key) {
+                own.push(revision);
+            }
+            let Some(key) = self.keys.store_key(&kv.key) else { continue };
+            let before = match changed.get(key) {
+                Some(changed) => changed.clone(),
+                None => self.published.read().get(key).cloned(),
+            };
+            let committed = match event.r#type() {
+                EventType::Put => {
+                    let (_, object) = load::stored_object(&self.keys, kv)
+                        .map_err(|it| LogError::Remote { why: it.to_string() })?;
+                    position = object_value::position_of(&kv.value);
+                    let StoredObject { value, index, expires_s, modified, .. } = object;
+                    CommitEvent::put(modified, key, before, value, index, expires_s)
+                }
+                EventType::Delete => {
+                    let Some(before) = before else {
+                        return Err(LogError::Remote {
+                            why: format!(
+                                "etcd deleted {key}, which this server does not have: an event was lost"
+                            ),
+                        });
+                    };
+                    CommitEvent::delete(self.keys.resource_version(revision, position), before)
+                }
+            };
+            position += 1;
+            let now = match &committed.change {
+                KeyChange::Put { now, .. } => Some(now.clone()),
+                KeyChange::Delete { .. } => None,
+            };
+            changed.insert(committed.key.clone(), now);
+            published.push(committed);
+        }
+        if !published.is_empty() {
+            self.published.publish(&published, |_| ());
+        }
+        for own in own {
+            let events = published.iter().filter(|it| self.keys.etcd_revision(it.revision) == own);
+            self.own_events.insert(own, events.cloned().collect());
+        }
+        self.applied = self.applied.max(revision);
+        self.answer_applied();
+        Ok(())
+    }
+
+    fn compacted_error(&self) -> LogError {
+        LogError::Remote {
+            why: format!(
+                "etcd has compacted revision {}, which this server has not seen: it was stopped or cut off for too \
+                 long and must list all objects again",
+                self.applied + 1
+            ),
+        }
+    }
+
+    // Callers that wait for events
+
+    fn wait_until_applied(&mut self, revision: i64, waiting: Waiting) {
+        self.waiting.entry(revision).or_default().push(waiting);
+        self.answer_applied();
+    }
+
+    fn answer_applied(&mut self) {
+        while let Some(entry) = self.waiting.first_entry().filter(|it| *it.key() <= self.applied) {
+            let (revision, callers) = entry.remove_entry();
+            for it in callers {
+                match it {
+                    Waiting::Applied { commits, .. } => self.answer_committed(revision, commits),
+                    Waiting::Refused { commit, error } => self.answer(commit, Err(error)),
+                    Waiting::Barrier { done, .. } => done(Ok(())),
+                }
+            }
+        }
+        // Transactions without a response leave their events behind.
+        let oldest = self.waiting.first_key_value().map_or(self.applied, |it| *it.0);
+        if self.lanes.iter().all(Option::is_some) {
+            self.own_events = self.own_events.split_off(&oldest);
+        }
+    }
+
+    /// Answers the commits of a transaction that was applied at `revision`.
+    fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
+        let events = self.own_events.remove(&revision).unwrap_or_default();
+        assert_eq!(events.len(), commits.len(), "a transaction has one event for each commit");
+        for (queued, event) in commits.into_iter().zip(events) {
+            assert_eq!(*queued.commit.key, *event.key, "events have the order of the operations");
+            self.answer(queued, Ok(event));
+        }
+    }
+
+    /// Answers callers that wait for too long. Returns whether the watch has not delivered events that it should have.
+    fn fail_overdue(&mut self) -> bool {
+        let now = Instant::now();
+        let is_overdue = |since: &Instant| *since + RESPONSE_TIMEOUT < now;
+        let why = || "etcd did not respond in time".to_owned();
+        let (overdue, queue): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(|it| is_overdue(&it.submitted));
+        self.queue = queue.into();
+        for it in overdue {
+            self.answer(it, Err(CommitError::Unavailable { why: why() }));
+        }
+        let (overdue, barriers): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.barriers).into_iter().partition(|(since, _)| is_overdue(since));
+        self.barriers = barriers;
+        for (_, done) in overdue {
+            done(Err(ReadBarrierError { why: why() }));
+        }
+        let mut lags = false;
+        let waiting = std::mem::take(&mut self.waiting);
+        for (revision, callers) in waiting {
+            for it in callers {
+                match it {
+                    Waiting::Barrier { since, done } if is_overdue(&since) => {
+                        lags = true;
+                        done(Err(ReadBarrierError { why: "the watch of etcd is behind".to_owned() }));
+                    }
+                    it => {
+                        lags |= matches!(&it, Waiting::Applied { since, .. } if is_overdue(since));
+                        self.waiting.entry(revision).or_default().push(it);
+                    }
+                }
+            }
+        }
+        lags
+    }
+
+    /// Answers all callers after the driver has ended.
+    fn fail_all(&mut self, failure: Option<&LogError>) {
+        let why = failure.map_or_else(|| "it was closed".to_owned(), ToString::to_string);
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        let mut commits: Vec<QueuedCommit> = std::mem::take(&mut self.queue).into();
+        let mut barriers: Vec<OnReadBarrier> = Vec::new();
+        for it in waiting {
+            match it {
+                Waiting::Applied { commits: applied, .. } => commits.extend(applied),
+                Waiting::Refused { commit, .. } => commits.push(commit),
+                Waiting::Barrier { done, .. } => barriers.push(done),
+            }
+        }
+        barriers.extend(std::mem::take(&mut self.barriers).into_iter().map(|(_, done)| done));
+        barriers.extend(self.barriers_in_progress.take().into_iter().flatten().map(|(_, done)| done));
+        for it in commits {
+            self.answer(it, Err(CommitError::Failed { why: why.clone() }));
+        }
+        barriers.into_iter().for_each(|done| done(Err(ReadBarrierError { why: why.clone() })));
+    }
+}
+
+/// Whether a watch goes on after a response.
+enum WatchState {
+    Open,
+    Ended,
+}
+
+/// Checks the preconditions of a commit against the published objects.
+fn check_preconditions<'a>(
+    commit: &Commit,
+    before: Option<&Arc<StoredObject>>,
+    get: impl Fn(&str) -> Option<&'a Arc<StoredObject>>,
+) -> Result<(), CommitConflict> {
+    if let Some((key, revision)) = &commit.within {
+        Precondition::At(*revision).check(get(key))?;
+    }
+    commit.expect.check(before)?;
+    match &commit.write {
+        CommitWrite::Delete if before.is_none() => Err(CommitConflict::Missing),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the etcd revisions that a commit expects of its key and of its namespace. A key that must not exist has
+/// revision 0.
+fn expected_revisions(keys: &Keyspace, commit: &Commit, published: &PublishedStore) -> Vec<(Bytes, i64)> {
+    let own = match commit.expect {
+        Precondition::Absent => 0,
+        Precondition::At(revision) => keys.etcd_revision(revision),
+        Precondition::Any => {
+            published.read().get(&commit.key).map_or(0, |it| keys.etcd_revision(it.modified))
+        }
+    };
+    let within =
+        commit.within.iter().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
+    [(keys.object(&commit.key), own)].into_iter().chain(within).collect()
+}
+
+/// A transaction and its commits, in the order of their operations.
+struct Batch {
+    commits: Vec<QueuedCommit>,
+    request: TxnRequest,
+}
+
+/// Collects the commits of a transaction.
+#[derive(Default)]
+struct BatchBuilder {
+    commits: Vec<QueuedCommit>,
+    compared: HashMap<Bytes, i64>,
+    request: TxnRequest,
+    bytes: usize,
+}
+
+impl BatchBuilder {
+    fn is_full(&self) -> bool {
+        BATCH_COMMITS_MAX <= self.commits.len()
+    }
+
+    /// Whether the transaction has room for a commit. The first commit always fits, so that etcd can reject it.
+    fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
+        let bytes = match &commit.write {
+            CommitWrite::Put { draft, .. } => draft.head.len() + draft.tail.len(),
+            CommitWrite::Delete => 0,
+        };
+        let within =
+            commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
+        // Two commits that expect different revisions of a namespace cannot both succeed.
+        let agrees = within.as_ref().is_none_or(|(key, at)| self.compared.get(key).is_none_or(|it| it == at));
+        let compares = self.compared.len() + 2;
+        self.commits.is_empty()
+            || (agrees && self.bytes + bytes <= BATCH_BYTES_MAX && compares <= BATCH_COMPARES_MAX)
+    }
+
+    /// Adds a commit. `before` is the published object of its key.
+    fn add(&mut self, keys: &Keyspace, queued: QueuedCommit, before: Option<&Arc<StoredObject>>) {
+        let commit = &queued.commit;
+        let key = keys.object(&commit.key);
+        let position = u8::try_from(self.commits.len()).expect("a transaction has at most 128 operations");
+        let expected = match commit.expect {
+            Precondition::Absent => 0,
+            Precondition::At(revision) => keys.etcd_revision(revision),
+            Precondition::Any => before.map_or(0, |it| keys.etcd_revision(it.modified)),
+        };
+        self.compare(key.clone(), expected);
+        if let Some((namespace, revision)) = &commit.within {
+            self.compare(keys.object(namespace), keys.etcd_revision(*revision));
+        }
+        let operation = match &commit.write {
+            CommitWrite::Put { index, expires_s, draft } => {
+                let created = before.map(|it| keys.position(it.created));
+                let value = object_value::encode(position, created, *expires_s, index, draft);
+                self.bytes += value.len();
+                lane::put(key, value)
+            }
+            CommitWrite::Delete => RequestOp {
+                request: Some(request_op::Request::RequestDeleteRange(DeleteRangeRequest {
+                    key,
+                    range_end: Bytes::new(),
+                })),
+            },
+        };
+        self.request.success.push(operation);
+        self.commits.push(queued);
+    }
+
+    fn compare(&mut self, key: Bytes, revision: i64) {
+        if self.compared.insert(key.clone(), revision).is_none() {
+            self.request.compare.push(lane::revision_is(key.clone(), revision));
+            self.request.failure.push(lane::range_keys(key, Bytes::new()));
+        }
+    }
+
+    fn build(self) -> Option<Batch> {
+        (!self.commits.is_empty()).then_some(Batch { commits: self.commits, request: self.request })
+    }
+}
+
+/// The size of the store with the commits of a batch.
+struct BatchUsage {
+    bytes: usize,
+    /// Size of each namespace that the batch changes.
+    namespaces: HashMap<String, usize>,
+}
+
+impl BatchUsage {
+    /// Checks a commit against the limits, and adds its size.
+    ///
+    /// The limits hold to the size of the transactions that all servers have in progress, because each server counts what
+    /// it has published.
+    fn check(
+        &mut self,
+        limits: &StoreLimits,
+        store: &muster_store::Store,
+        commit: &Commit,
+        before: Option<&Arc<StoredObject>>,
+    ) -> Result<(), CommitError> {
+        let CommitWrite::Put { draft, .. } = &commit.write else { return Ok(()) };
+        // A resourceVersion has at most 20 digits.
+        let bytes = commit.key.len() + draft.head.len() + draft.tail.len() + 20;
+        let before = before.map_or(0, |it| it.key.len() + it.value.len());
+        let growth =
+            isize::try_from(bytes).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX);
+        let namespace = muster_store::namespace_of(&commit.key);
+        let namespace_bytes = namespace.map(|it| {
+            let pending = self.namespaces.get(it).copied();
+            (it, pending.unwrap_or_else(|| store.usage().namespace_bytes(it)))
+        });
+        limits.check_growth(commit.class, growth, self.bytes, namespace_bytes)?;
+        self.bytes = self.bytes.saturating_add_signed(growth);
+        if let Some((namespace, bytes)) = namespace_bytes {
+            self.namespaces.insert(namespace.to_owned(), bytes.saturating_add_signed(growth));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! An etcd in memory with injected faults, for tests of the driver under virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::proto::compare::{CompareTarget, TargetUnion};
+use crate::proto::event::EventType;
+use crate::proto::{
+    CompactionRequest, Event, KeyValue, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse, request_op, response_op,
+};
+
+/// Rates of faults, per thousand calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    /// The request is lost.
+    pub(crate) lost_request: u64,
+    /// The request is applied, and its response is lost.
+    pub(crate) lost_response: u64,
+    /// The caller gets no response, and the request is applied later.
+    pub(crate) late: u64,
+    /// A watch breaks after a response.
+    pub(crate) broken_watch: u64,
+    /// The events of a revision come in fragments.
+    pub(crate) fragment: u64,
+}
+
+/// The state of the cluster, which all clients share.
+#[derive(Clone, Default)]
+pub(crate) struct FakeEtcd(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    revision: i64,
+    keys: BTreeMap<Bytes, KeyValue>,
+    /// The events of each revision, in the order of the operations.
+    history: BTreeMap<i64, Vec<Event>>,
+    compacted: i64,
+    watches: Vec<(i64, mpsc::UnboundedSender<WatchResponse>)>,
+    faults: Faults,
+    random: u64,
+}
+
+impl FakeEtcd {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        let state = State {
+            revision: 1,
+            faults,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            ..State::default()
+        };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub(crate) fn stop_faults(&self) {
+        self.0.lock().unwrap().faults = Faults::default();
+    }
+
+    pub(crate) fn random_below(&self, bound: u64) -> u64 {
+        self.0.lock().unwrap().random_below(bound)
+    }
+
+    /// All events, in order.
+    pub(crate) fn history(&self) -> Vec<(i64, Vec<Event>)> {
+        self.0.lock().unwrap().history.iter().map(|(revision, events)| (*revision, events.clone())).collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<KeyValue> {
+        self.0.lock().unwrap().keys.values().cloned().collect()
+    }
+
+    /// Delays a call for some virtual time, so that calls of several servers interleave.
+    async fn delay(&self) {
+        let ms = self.random_below(20);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+}
+
+impl State {
+    fn random_below(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % bound
+    }
+
+    fn happens(&mut self, per_thousand: u64) -> bool {
+        self.random_below(1000) < per_thousand
+    }
+
+    fn header(&self) -> Option<ResponseHeader> {
+        Some(ResponseHeader { cluster_id: 7, revision: self.revision, ..ResponseHeader::default() })
+    }
+
+    fn range(&self, request: &RangeRequest) -> Result<RangeResponse, EtcdError> {
+        let at = if request.revision == 0 { self.revision } else { request.revision };
+        if at < self.compacted {
+            return Err(EtcdError::Compacted);
+        }
+        let end = if request.range_end.is_empty() {
+            [&request.key[..], &[0]].concat().into()
+        } else {
+            request.range_end.clone()
+        };
+        let keys = if at == self.revision { self.keys.clone() } else { self.keys_at(at) };
+        let mut kvs: Vec<KeyValue> = keys.range(request.key.clone()..end).map(|(_, kv)| kv.clone()).collect();
+        let count = kvs.len();
+        let limit = usize::try_from(request.limit).unwrap();
+        if limit != 0 {
+            kvs.truncate(limit);
+        }
+        if request.keys_only {
+            kvs.iter_mut().for_each(|it| it.value = Bytes::new());
+        }
+        let more = kvs.len() < count;
+        Ok(RangeResponse { header: self.header(), kvs, more, count: i64::try_from(count).unwrap() })
+    }
+
+    fn keys_at(&self, revision: i64) -> BTreeMap<Bytes, KeyValue> {
+        let mut keys = BTreeMap::new();
+        for event in self.history.range(..=revision).flat_map(|(_, events)| events) {
+            let kv = event.kv.clone().unwrap();
+            match event.r#type() {
+                EventType::Put => drop(keys.insert(kv.key.clone(), kv)),
+                EventType::Delete => drop(keys.remove(&kv.key)),
+            }
+        }
+        keys
+    }
+
+    fn txn(&mut self, request: &TxnRequest) -> TxnResponse {
+        assert!(request.compare.len() <= 128 && request.success.len() <= 128 && request.failure.len() <= 128);
+        let succeeded = request.compare.iter().all(|it| {
+            assert_eq!(it.target(), CompareTarget::Mod);
+            let found = self.keys.get(&it.key).map_or(0, |kv| kv.mod_revision);
+            it.target_union == Some(TargetUnion::ModRevision(found))
+        });
+        let operations = if succeeded { &request.success } else { &request.failure };
+        let mut events = Vec::new();
+        let revision = self.revision + 1;
+        let responses = operations.iter().map(|it| self.operation(it, revision, &mut events)).collect();
+        if !events.is_empty() {
+            self.revision = revision;
+            let written: std::collections::BTreeSet<_> =
+                events.iter().map(|it| it.kv.as_ref().unwrap().key.clone()).collect();
+            assert_eq!(written.len(), events.len(), "a transaction writes a key once");
+            self.history.insert(revision, events);
+            self.notify();
+        }
+        TxnResponse { header: self.header(), succeeded, responses }
+    }
+
+    fn operation(&mut self, operation: &RequestOp, revision: i64, events: &mut Vec<Event>) -> ResponseOp {
+        let response = match operation.request.as_ref().unwrap() {
+            request_op::Request::RequestRange(range) => {
+                response_op::Response::ResponseRange(self.range(range).unwrap())
+            }
+            request_op::Request::RequestPut(put) => {
+                let before = self.keys.get(&put.key);
+                let kv = KeyValue {
+                    key: put.key.clone(),
+                    create_revision: before.map_or(revision, |it| it.create_revision),
+                    mod_revision: revision,
+                    version: before.map_or(1, |it| it.version + 1),
+                    value: put.value.clone(),
+                    lease: 0,
+                };
+                self.keys.insert(put.key.clone(), kv.clone());
+                events.push(Event { r#type: EventType::Put.into(), kv: Some(kv) });
+                response_op::Response::ResponsePut(Default::default())
+            }
+            request_op::Request::RequestDeleteRange(delete) => {
+                if self.keys.remove(&delete.key).is_some() {
+                    let kv =
+                        KeyValue { key: delete.key.clone(), mod_revision: revision, ..KeyValue::default() };
+                    events.push(Event { r#type: EventType::Delete.into(), kv: Some(kv) });
+                }
+                response_op::Response::ResponseDeleteRange(Default::default())
+            }
+        };
+        ResponseOp { response: Some(response) }
+    }
+
+    /// Sends to each watch the events that it has not got.
+    fn notify(&mut self) {
+        let mut watches = std::mem::take(&mut self.watches);
+        watches.retain_mut(|(next, sender)| {
+            if *next < self.compacted {
+                let _ = sender.send(WatchResponse {
+                    compact_revision: self.compacted,
+                    canceled: true,
+                    ..WatchResponse::default()
+                });
+                return false;
+            }
+            let events: Vec<Event> = self.history.range(*next..).flat_map(|(_, it)| it.clone()).collect();
+            *next = self.revision + 1;
+            let faults = self.faults;
+            let header = self.header();
+            let send = |events, fragment| {
+                sender.send(WatchResponse { header, events, fragment, ..WatchResponse::default() }).is_ok()
+            };
+            if 1 < events.len() && self.happens(faults.fragment) {
+                let (first, rest) = events.split_at(events.len() / 2);
+                send(first.to_vec(), true) && send(rest.to_vec(), false)
+            } else {
+                send(events, false) && !self.happens(faults.broken_watch)
+            }
+        });
+        self.watches.append(&mut watches);
+    }
+}
+
+impl EtcdApi for FakeEtcd {
+    async fn check(&self) -> Result<(), EtcdError> {
+        Ok(())
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
+        self.delay().await;
+        let lost = {
+            let mut state = self.0.lock().unwrap();
+            let rate = state.faults.lost_request;
+            state.happens(rate)
+        };
+        if lost {
+            return Err(no_response());
+        }
+        let response = self.0.lock().unwrap().range(&request);
+        self.delay().await;
+        response
+    }
+
+    async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        self.delay().await;
+        let response = {
+            let mut state = self.0.lock().unwrap();
+            let faults = state.faults;
+            if state.happens(faults.lost_request) {
+                return Err(no_response());
+            }
+            if state.happens(faults.late) {
+                let (etcd, ms) = (self.clone(), state.random_below(3_000));
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    etcd.0.lock().unwrap().txn(&request);
+                });
+                return Err(no_response());
+            }
+            let response = state.txn(&request);
+            if state.happens(faults.lost_response) {
+                return Err(no_response());
+            }
+            response
+        };
+        self.delay().await;
+        Ok(response)
+    }
+
+    async fn compact(&self, request: CompactionRequest) -> Result<(), EtcdError> {
+        self.delay().await;
+        let mut state = self.0.lock().unwrap();
+        state.compacted = state.compacted.max(request.revision);
+        Ok(())
+    }
+
+    async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
+        self.delay().await;
+        let mut state = self.0.lock().unwrap();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let header = state.header();
+        let _ = sender.send(WatchResponse { header, created: true, ..WatchResponse::default() });
+        state.watches.push((request.start_revision, sender));
+        state.notify();
+        let responses =
+            futures::stream::unfold(receiver, async |mut it| it.recv().await.map(|response| (response, it)));
+        let etcd = self.clone();
+        // A response takes a while, so that responses to transactions and events come in any order.
+        Ok(Box::pin(responses.then(move |it| {
+            let etcd = etcd.clone();
+            async move {
+                etcd.delay().await;
+                Ok(it)
+            }
+        })))
+    }
+}
+
+fn no_response() -> EtcdError {
+    EtcdError::NoResponse { why: "injected".to_owned() }
+}

@@ -1,0 +1,139 @@
+//! The keys of one cluster in etcd, below a prefix:
+//!
+//! | key | value |
+//! |---|---|
+//! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
+//! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
+//! | `m/base` | the offset of resourceVersions, in decimal |
+//!
+//! # resourceVersion
+//!
+//! One transaction writes many objects at one etcd revision. A watch that resumes between two of them needs a version
+//! for each, so the resourceVersion is `base + 128 × revision + position`. The position is the index of the object among
+//! the objects that the transaction writes. etcd allows 128 operations in a transaction.
+
+use bytes::Bytes;
+use muster_store::Revision;
+
+/// Number of resourceVersions of one etcd revision.
+pub(crate) const POSITIONS: u64 = 128;
+
+/// The keys of one cluster, and the mapping between etcd revisions and resourceVersions.
+#[derive(Debug, Clone)]
+pub struct Keyspace {
+    /// Prefix of all keys. It ends with a slash.
+    prefix: String,
+    /// Offset of resourceVersions. It is above zero if the cluster was restored or moved from another backend, so that
+    /// resourceVersions continue to increase.
+    base: Revision,
+}
+
+/// A range of keys, as requests have it: `start` is included, `end` is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub(crate) start: Bytes,
+    pub(crate) end: Bytes,
+}
+
+impl Keyspace {
+    /// Creates the key space below `prefix`. `base` is the value of `m/base`.
+    pub fn new(prefix: &str, base: Revision) -> Self {
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base }
+    }
+
+    /// Returns the same keys with another offset of resourceVersions.
+    #[must_use]
+    pub(crate) fn with_base(self, base: Revision) -> Self {
+        Self { base, ..self }
+    }
+
+    /// Returns the etcd key of the object with the store key `key`.
+    pub(crate) fn object(&self, key: &str) -> Bytes {
+        format!("{}o/{key}", self.prefix).into()
+    }
+
+    /// Returns the store key of an object, or `None` if `key` is not the etcd key of an object.
+    pub(crate) fn store_key<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        let key = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"o/")?;
+        std::str::from_utf8(key).ok()
+    }
+
+    pub(crate) fn lane(&self, server: &str, number: usize) -> Bytes {
+        format!("{}l/{server}/{number}", self.prefix).into()
+    }
+
+    pub(crate) fn base_key(&self) -> Bytes {
+        format!("{}m/base", self.prefix).into()
+    }
+
+    /// Returns the range of all keys of the cluster.
+    pub(crate) fn all(&self) -> KeyRange {
+        KeyRange::with_prefix(&self.prefix)
+    }
+
+    pub(crate) fn objects(&self) -> KeyRange {
+        KeyRange::with_prefix(&format!("{}o/", self.prefix))
+    }
+
+    /// Returns the range of the lanes of all servers. The highest revision among them is that of the last write.
+    pub(crate) fn lanes(&self) -> KeyRange {
+        KeyRange::with_prefix(&format!("{}l/", self.prefix))
+    }
+
+    /// Returns the resourceVersion of the object at `position` among those that were written at an etcd revision.
+    pub(crate) fn resource_version(&self, etcd_revision: i64, position: u8) -> Revision {
+        self.base + u64::try_from(etcd_revision).unwrap_or(0) * POSITIONS + u64::from(position)
+    }
+
+    /// Returns the highest resourceVersion that an object written at an etcd revision can have.
+    pub(crate) fn last_resource_version(&self, etcd_revision: i64) -> Revision {
+        self.resource_version(etcd_revision, (POSITIONS - 1) as u8)
+    }
+
+    /// Returns the etcd revision at which the object with a resourceVersion was written.
+    pub(crate) fn etcd_revision(&self, resource_version: Revision) -> i64 {
+        i64::try_from(resource_version.saturating_sub(self.base) / POSITIONS).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the position in a resourceVersion.
+    pub(crate) fn position(&self, resource_version: Revision) -> u8 {
+        (resource_version.saturating_sub(self.base) % POSITIONS) as u8
+    }
+}
+
+impl KeyRange {
+    /// Returns the range of all keys with a prefix that is not empty.
+    pub(crate) fn with_prefix(prefix: &str) -> Self {
+        let mut end = prefix.as_bytes().to_vec();
+        *end.last_mut().expect("a prefix is not empty") += 1;
+        Self { start: Bytes::copy_from_slice(prefix.as_bytes()), end: end.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resource_versions_increase_with_revision_and_position() {
+        let keys = Keyspace::new("/muster/v1", 1_000);
+        assert_eq!(keys.resource_version(1, 0), 1_128);
+        assert_eq!(keys.resource_version(1, 127) + 1, keys.resource_version(2, 0));
+        for (revision, position) in [(1, 0), (1, 127), (77, 3)] {
+            let version = keys.resource_version(revision, position);
+            assert_eq!((keys.etcd_revision(version), keys.position(version)), (revision, position));
+        }
+    }
+
+    #[test]
+    fn object_keys_are_distinct_from_other_keys() {
+        let keys = Keyspace::new("/muster/v1/", 0);
+        assert_eq!(keys.object("pods/default/a"), "/muster/v1/o/pods/default/a");
+        assert_eq!(keys.store_key(&keys.object("pods/default/a")), Some("pods/default/a"));
+        assert_eq!(keys.store_key(&keys.lane("s", 0)), None);
+        assert_eq!(keys.store_key(b"/other/o/pods/default/a"), None);
+        let range = keys.objects();
+        assert!(range.start <= keys.object("") && keys.object("zzz") < range.end);
+        assert!(keys.lane("s", 0) < range.start);
+    }
+}

@@ -1,0 +1,199 @@
+//! Lanes: transactions whose outcome is known even if the response was lost.
+//!
+//! A transaction without a response may have been applied, or may be applied later. Repeating it is wrong even with
+//! compares: a create that was applied, and whose object was deleted since, would create the object again. So every
+//! transaction also compares and writes the key of its lane, and a lane has one transaction at a time. Of all requests
+//! with the same lane revision at most one is applied, and the lane's value says which: the number of a transaction, or
+//! nothing if the lane was only moved on so that no earlier request can be applied any more.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::api::{EtcdApi, EtcdError};
+use crate::keyspace::KeyRange;
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::proto::{
+    Compare, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, request_op, response_op,
+};
+
+/// Delay before a transaction without a response is sent again. It doubles with each attempt.
+const RESEND_DELAY_MIN: Duration = Duration::from_millis(20);
+const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
+
+/// One lane of this server.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    pub(crate) key: Bytes,
+    /// The etcd revision of the last transaction in this lane, 0 before the first one.
+    pub(crate) revision: i64,
+    /// Number of transactions in this lane so far. The next transaction writes it as the value of the lane.
+    pub(crate) transactions: u64,
+}
+
+/// What became of a transaction.
+#[derive(Debug)]
+pub(crate) enum LaneOutcome {
+    /// The transaction was applied at this etcd revision.
+    Applied { revision: i64 },
+    /// The transaction was not applied and will not be, because a compare failed. The response has the results of the
+    /// failure operations. `lane_revision` is the current revision of the lane.
+    Refused { response: TxnResponse, lane_revision: i64 },
+    /// etcd rejected the transaction, which was not applied.
+    Rejected { error: EtcdError },
+    /// No response came before the deadline. The transaction may have been applied or may be applied later.
+    Unknown { error: EtcdError },
+}
+
+impl Lane {
+    /// Executes a transaction in this lane. The operations `failure` are executed if a compare fails. Adds the compare
+    /// and the write of the lane, so `compare` and `success` may have at most 127 elements each, and `failure` 126.
+    ///
+    /// `lanes` is the range of the lanes of all servers. Its keys are in the last response of a refused transaction.
+    pub(crate) async fn execute(
+        &self,
+        api: &impl EtcdApi,
+        lanes: &KeyRange,
+        mut request: TxnRequest,
+        deadline: Instant,
+    ) -> LaneOutcome {
+        request.compare.push(revision_is(self.key.clone(), self.revision));
+        let number: Bytes = self.transactions.to_string().into();
+        request.success.push(put(self.key.clone(), number.clone()));
+        request.failure.push(get(self.key.clone()));
+        request.failure.push(range_keys(lanes.start.clone(), lanes.end.clone()));
+        let mut delay = RESEND_DELAY_MIN;
+        let mut is_unanswered = false;
+        loop {
+            let error = match api.txn(request.clone()).await {
+                Ok(response) if response.succeeded => {
+                    return LaneOutcome::Applied { revision: header_revision(&response) };
+                }
+                Ok(response) => {
+                    match found_lane(&response) {
+                        // An earlier attempt was applied.
+                        (revision, value) if revision != self.revision && value == number => {
+                            return LaneOutcome::Applied { revision };
+                        }
+                        // No earlier attempt was applied or can be: the lane has moved on, or there was none.
+                        (revision, _) if revision != self.revision || !is_unanswered => {
+                            return LaneOutcome::Refused { response, lane_revision: revision };
+                        }
+                        // An earlier attempt may still be applied. After the lane has moved on, it cannot.
+                        _ => match self.advance_once(api).await {
+                            Ok((revision, value)) if value == number => {
+                                return LaneOutcome::Applied { revision };
+                            }
+                            Ok((revision, _)) => {
+                                return LaneOutcome::Refused { response, lane_revision: revision };
+                            }
+                            Err(error) => error,
+                        },
+                    }
+                }
+                Err(error @ (EtcdError::NoSpace | EtcdError::Rejected { .. } | EtcdError::Compacted)) => {
+                    if !is_unanswered {
+                        return LaneOutcome::Rejected { error };
+                    }
+                    error
+                }
+                Err(error @ EtcdError::NoResponse { .. }) => error,
+            };
+            is_unanswered = true;
+            if deadline <= Instant::now() + delay {
+                return LaneOutcome::Unknown { error };
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RESEND_DELAY_MAX);
+        }
+    }
+
+    /// Returns the lane for the next transaction, after the last one ended at this revision of the lane.
+    pub(crate) fn moved_to(self, revision: i64) -> Self {
+        Self { key: self.key, revision, transactions: self.transactions + 1 }
+    }
+
+    /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats until etcd responds.
+    /// Returns the new revision of the lane.
+    pub(crate) async fn advance(&self, api: &impl EtcdApi) -> i64 {
+        let mut delay = RESEND_DELAY_MIN;
+        loop {
+            match self.advance_once(api).await {
+                Ok((revision, _)) => return revision,
+                Err(error) => tracing::debug!(%error, "cannot move a lane on yet"),
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RESEND_DELAY_MAX);
+        }
+    }
+
+    /// Moves the lane on unless it has moved already. Returns its revision and value.
+    async fn advance_once(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
+        let request = TxnRequest {
+            compare: vec![revision_is(self.key.clone(), self.revision)],
+            success: vec![put(self.key.clone(), Bytes::new())],
+            failure: vec![get(self.key.clone())],
+        };
+        let response = api.txn(request).await?;
+        Ok(match response.succeeded {
+            true => (header_revision(&response), Bytes::new()),
+            false => found_keys(&response, 0)
+                .first()
+                .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone())),
+        })
+    }
+}
+
+/// Returns the comparison "the key was last modified at this etcd revision". A key that does not exist has revision 0.
+pub(crate) fn revision_is(key: Bytes, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        target_union: Some(TargetUnion::ModRevision(revision)),
+    }
+}
+
+pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
+    RequestOp { request: Some(request_op::Request::RequestPut(PutRequest { key, value, lease: 0 })) }
+}
+
+/// Returns the operation that reads a key with its value.
+fn get(key: Bytes) -> RequestOp {
+    RequestOp {
+        request: Some(request_op::Request::RequestRange(RangeRequest { key, ..RangeRequest::default() })),
+    }
+}
+
+/// Returns the operation that reads the revisions of a range of keys, or of one key if `end` is empty.
+pub(crate) fn range_keys(start: Bytes, end: Bytes) -> RequestOp {
+    let range = RangeRequest { key: start, range_end: end, keys_only: true, ..RangeRequest::default() };
+    RequestOp { request: Some(request_op::Request::RequestRange(range)) }
+}
+
+/// Returns the keys that the range operation with this index found.
+pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue] {
+    match response.responses.get(operation).and_then(|it| it.response.as_ref()) {
+        Some(response_op::Response::ResponseRange(range)) => &range.kvs,
+        _ => &[],
+    }
+}
+
+/// Returns the revision and value of the lane in the response of a transaction whose compares failed.
+fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
+    let operation = response.responses.len().saturating_sub(2);
+    found_keys(response, operation)
+        .first()
+        .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
+}
+
+/// Returns the highest revision of all lanes in the response of a transaction whose compares failed.
+pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
+    let operation = response.responses.len().saturating_sub(1);
+    found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)
+}
+
+pub(crate) fn header_revision(response: &TxnResponse) -> i64 {
+    response.header.as_ref().map_or(0, |it| it.revision)
+}

@@ -1,0 +1,42 @@
+//! The storage backend on etcd: several servers share one key space, and every server has all objects in memory.
+//!
+//! Every server follows one watch over the whole key space and applies its events in order to a
+//! [`PublishedStore`](muster_store::PublishedStore). A write is a transaction that compares the revision of each key it
+//! depends on. A write is acknowledged when etcd has committed it and this server's own watch has delivered it, so a
+//! client reads its own writes from this server's memory. A read that must be current first passes the read barrier.
+//!
+//! Only this crate knows etcd. It runs on a thread of its own, so the store and the simulator stay synchronous.
+
+/// Calls of etcd's gRPC interface, as the backend uses them.
+mod api;
+/// The backend: its thread and its interface to the store.
+mod backend;
+/// The gRPC client of an etcd cluster.
+mod client;
+/// The task that batches commits, follows the watch and answers callers.
+mod driver;
+/// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
+mod keyspace;
+/// Transactions whose outcome is known even if the response was lost.
+mod lane;
+/// The first list of all objects.
+mod load;
+/// Encoding of an object as a value in etcd.
+mod object_value;
+
+/// An etcd in memory with faults.
+#[cfg(test)]
+mod fake_etcd;
+#[cfg(test)]
+mod tests;
+
+/// Messages and clients that are generated from `proto/etcd.proto`.
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all)]
+pub mod proto {
+    tonic::include_proto!("etcdserverpb");
+}
+
+pub use crate::api::{EtcdApi, EtcdError, WatchStream};
+pub use crate::backend::{EtcdBackend, OpenError, open};
+pub use crate::client::{ClientTls, EtcdClient, EtcdVersion};
+pub use crate::keyspace::Keyspace;

@@ -1,0 +1,105 @@
+//! The first list of all objects, at one revision.
+
+use muster_store::{HistoryWindow, Revision, Store, StoredObject};
+
+use crate::api::{EtcdApi, EtcdError};
+use crate::keyspace::Keyspace;
+use crate::object_value::{self, ValueError};
+use crate::proto::{KeyValue, RangeRequest, RangeResponse};
+
+/// Number of objects that one request reads. 500 objects of the largest size are read in parts by etcd's own limit on
+/// responses, which is that of the client.
+const PAGE_OBJECTS: i64 = 500;
+
+/// All objects at one etcd revision.
+#[derive(Debug)]
+pub(crate) struct LoadedObjects {
+    pub(crate) store: Store,
+    /// The key space, with the offset of resourceVersions that the cluster has.
+    pub(crate) keys: Keyspace,
+    /// The etcd revision of the list. The watch continues after it.
+    pub(crate) revision: i64,
+    /// The ID of the etcd cluster. Another ID later means that etcd was replaced.
+    pub(crate) cluster_id: u64,
+}
+
+/// Why the objects cannot be loaded.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LoadError {
+    #[error("list the objects in etcd")]
+    Etcd {
+        #[source]
+        source: EtcdError,
+    },
+    #[error("read the value of {key} in etcd: {why}")]
+    Value { key: String, why: String },
+}
+
+/// Lists all objects at the current revision, page by page.
+pub(crate) async fn load(
+    api: &impl EtcdApi,
+    keys: Keyspace,
+    window: HistoryWindow,
+) -> Result<LoadedObjects, LoadError> {
+    let failed = |source| LoadError::Etcd { source };
+    let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
+    let found = api.range(base_request).await.map_err(failed)?;
+    let (revision, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
+    let keys = keys.with_base(parse_base(&found)?);
+    let mut store = Store::empty_after(keys.last_resource_version(revision), window);
+    let range = keys.objects();
+    let mut start = range.start;
+    loop {
+        let request = RangeRequest {
+            key: start.clone(),
+            range_end: range.end.clone(),
+            limit: PAGE_OBJECTS,
+            revision,
+            ..RangeRequest::default()
+        };
+        let page = api.range(request).await.map_err(failed)?;
+        for kv in &page.kvs {
+            let (key, stored) = stored_object(&keys, kv)?;
+            debug_assert_eq!(key, &*stored.key);
+            store.restore_object(stored);
+        }
+        match page.kvs.last() {
+            // The next page begins with the key after the last one.
+            Some(last) if page.more => start = [&last.key[..], &[0]].concat().into(),
+            _ => break,
+        }
+    }
+    Ok(LoadedObjects { store, keys, revision, cluster_id })
+}
+
+fn parse_base(found: &RangeResponse) -> Result<Revision, LoadError> {
+    let Some(kv) = found.kvs.first() else { return Ok(0) };
+    let text = std::str::from_utf8(&kv.value).unwrap_or_default();
+    text.parse().map_err(|_| value_error(&kv.key, "it is not a number"))
+}
+
+/// Decodes the key-value pair of an object. Returns its store key and the object.
+pub(crate) fn stored_object<'a>(
+    keys: &Keyspace,
+    kv: &'a KeyValue,
+) -> Result<(&'a str, StoredObject), LoadError> {
+    let key =
+        keys.store_key(&kv.key).ok_or_else(|| value_error(&kv.key, "the key is not one of an object"))?;
+    let decoded =
+        object_value::decode(&kv.value).map_err(|it: ValueError| value_error(&kv.key, &it.to_string()))?;
+    let modified = keys.resource_version(kv.mod_revision, decoded.position);
+    let created = keys.resource_version(kv.create_revision, decoded.created_position);
+    let object = StoredObject {
+        key: key.into(),
+        value: decoded.draft.with_revision(modified),
+        index: decoded.index,
+        created,
+        modified,
+        expires_s: decoded.expires_s,
+    };
+    Ok((key, object))
+}
+
+fn value_error(key: &[u8], why: &str) -> LoadError {
+    LoadError::Value { key: String::from_utf8_lossy(key).into_owned(), why: why.to_owned() }
+}

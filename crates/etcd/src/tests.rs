@@ -1,0 +1,304 @@
+//! Model tests: several servers write to one etcd that loses requests and responses, applies requests late, and breaks
+//! watches. Every server must end with the state of etcd, and every answer must be true.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use muster_store::{
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, HistoryWindow, KeyChange, ObjectDraft,
+    Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits, StoredObject, WriteClass,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::driver::{self, Command, DriverConfig};
+use crate::fake_etcd::{FakeEtcd, Faults};
+use crate::keyspace::Keyspace;
+use crate::load;
+use crate::proto::event::EventType;
+
+const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
+const FAULTS: Faults =
+    Faults { lost_request: 60, lost_response: 60, late: 40, broken_watch: 50, fragment: 300 };
+
+/// A server: its driver, and the events that it has published.
+#[derive(Clone)]
+struct Server {
+    commands: mpsc::UnboundedSender<Command>,
+    published: Arc<PublishedStore>,
+    events: Arc<Mutex<Vec<Arc<CommitEvent>>>>,
+    queued: Arc<AtomicUsize>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Server {
+    async fn start(etcd: &FakeEtcd, name: &str) -> Self {
+        let loaded = loop {
+            match load::load(etcd, Keyspace::new("/m", 0), WIDE).await {
+                Ok(loaded) => break loaded,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let events: Arc<Mutex<Vec<Arc<CommitEvent>>>> = Arc::default();
+        let (seen, failure) = (events.clone(), Arc::new(Mutex::new(None)));
+        let failed = failure.clone();
+        let published = PublishedStore::new(
+            loaded.store,
+            Box::new(move |batch| seen.lock().unwrap().extend(batch.iter().cloned())),
+        );
+        let (commands, received) = mpsc::unbounded_channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let config = DriverConfig {
+            api: Arc::new(etcd.clone()),
+            keys: loaded.keys,
+            server_id: name.to_owned(),
+            published: published.clone(),
+            limits: StoreLimits::UNLIMITED,
+            queued: queued.clone(),
+            on_failure: Box::new(move |error| *failed.lock().unwrap() = Some(error.to_string())),
+            revision: loaded.revision,
+            cluster_id: loaded.cluster_id,
+        };
+        tokio::spawn(driver::run(config, received));
+        Self { commands, published, events, queued, failure }
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
+        let (said, outcome) = oneshot::channel();
+        self.queued.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let done = Box::new(move |it| drop(said.send(it)));
+        let _ = self.commands.send(Command::Commit(commit, done));
+        outcome.await.expect("every commit is answered")
+    }
+
+    async fn read_barrier(&self) -> bool {
+        let (said, outcome) = oneshot::channel();
+        let _ = self
+            .commands
+            .send(Command::ReadBarrier(Box::new(move |it| said.send(it.is_ok()).unwrap_or_default())));
+        outcome.await.expect("every barrier is answered")
+    }
+
+    fn get(&self, key: &str) -> Option<Arc<StoredObject>> {
+        self.published.read().get(key).cloned()
+    }
+}
+
+fn put(key: &str, expect: Precondition, value: &str) -> Commit {
+    let head = format!(r#"{{"value":"{value}","metadata":{{"resourceVersion":""#).into_bytes();
+    let draft = ObjectDraft { head, tail: br#""}}"#.to_vec() };
+    let index = SelectorIndex::new([("value", value)], []);
+    let write = CommitWrite::Put { index, expires_s: None, draft };
+    Commit { key: key.into(), expect, within: None, class: WriteClass::Ordinary, write }
+}
+
+fn delete(key: &str, expect: Precondition) -> Commit {
+    Commit { key: key.into(), expect, within: None, class: WriteClass::Ordinary, write: CommitWrite::Delete }
+}
+
+fn value_of(object: &StoredObject) -> &str {
+    object.index.label("value").unwrap()
+}
+
+/// Everything that a test recorded about answered commits.
+#[derive(Default)]
+struct Record {
+    /// Revision, key and value (`None` for a delete) of acknowledged commits.
+    acknowledged: Vec<(Revision, String, Option<String>)>,
+    /// Values that were refused: they must never be written.
+    refused: Vec<String>,
+    /// Values whose outcome is not known.
+    unknown: Vec<String>,
+}
+
+/// Runs clients on all servers, then checks the record against the history of etcd.
+async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, writes: usize) -> Record {
+    let etcd = FakeEtcd::new(seed, faults);
+    let mut started = Vec::new();
+    for it in 0..servers {
+        started.push(Server::start(&etcd, &format!("s{it}")).await);
+    }
+    let record = Arc::new(Mutex::new(Record::default()));
+    let tasks: Vec<_> = (0..clients)
+        .map(|client| {
+            let (server, etcd, record) = (started[client % servers].clone(), etcd.clone(), record.clone());
+            tokio::spawn(async move { run_client(client, writes, &server, &etcd, &record).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    etcd.stop_faults();
+    // Requests that are applied late, and watches that are opened again.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let marker = started[0].commit(put("marker//end", Precondition::Absent, "end")).await.unwrap();
+    for it in &started {
+        assert!(it.read_barrier().await, "seed {seed}: {:?}", it.failure.lock().unwrap());
+        assert_eq!(it.published.read().revision(), marker.revision, "seed {seed}");
+    }
+    let record = std::mem::take(&mut *record.lock().unwrap());
+    check_history(seed, &etcd, &started, &record);
+    record
+}
+
+/// Creates, updates and deletes a few keys that all clients share.
+async fn run_client(client: usize, writes: usize, server: &Server, etcd: &FakeEtcd, record: &Mutex<Record>) {
+    for number in 0..writes {
+        let key = format!("pods/default/{}", etcd.random_below(6));
+        let value = format!("{client}-{number}");
+        if etcd.random_below(4) == 0 {
+            check_barrier(server, record).await;
+        }
+        let found = server.get(&key);
+        let (commit, written) = match (&found, etcd.random_below(5)) {
+            (Some(it), 0) => (delete(&key, Precondition::At(it.modified)), None),
+            (_, 1) => (put(&key, Precondition::Any, &value), Some(value.clone())),
+            (Some(it), _) => (put(&key, Precondition::At(it.modified), &value), Some(value.clone())),
+            (None, _) => (put(&key, Precondition::Absent, &value), Some(value.clone())),
+        };
+        let outcome = server.commit(commit).await;
+        let mut record = record.lock().unwrap();
+        match outcome {
+            Ok(event) => {
+                // A client reads its own write from the server that acknowledged it.
+                assert!(event.revision <= server.published.read().revision());
+                record.acknowledged.push((event.revision, key, written));
+            }
+            Err(CommitError::OutcomeUnknown { .. }) => record.unknown.extend(written),
+            Err(CommitError::Conflict(_) | CommitError::Unavailable { .. }) => record.refused.extend(written),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// After a read barrier a server has every commit that was acknowledged before it, by any server.
+async fn check_barrier(server: &Server, record: &Mutex<Record>) {
+    let before = record.lock().unwrap().acknowledged.iter().map(|it| it.0).max();
+    if server.read_barrier().await {
+        assert!(before <= Some(server.published.read().revision()), "a stale read after the barrier");
+    }
+}
+
+fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record) {
+    let keys = Keyspace::new("/m", 0);
+    // The history of etcd, one line for each object.
+    let mut history: Vec<(Revision, String, Option<String>)> = Vec::new();
+    for (revision, events) in etcd.history() {
+        let objects = events.iter().filter(|it| keys.store_key(&it.kv.as_ref().unwrap().key).is_some());
+        for (position, event) in objects.enumerate() {
+            let kv = event.kv.as_ref().unwrap();
+            let key = keys.store_key(&kv.key).unwrap().to_owned();
+            let value = (event.r#type() == EventType::Put)
+                .then(|| value_of(&load::stored_object(&keys, kv).unwrap().1).to_owned());
+            history.push((keys.resource_version(revision, u8::try_from(position).unwrap()), key, value));
+        }
+    }
+    let written: HashMap<&str, usize> =
+        history.iter().filter_map(|it| it.2.as_deref()).fold(HashMap::new(), |mut counts, value| {
+            *counts.entry(value).or_default() += 1;
+            counts
+        });
+    for it in &record.acknowledged {
+        assert_eq!(
+            history.iter().filter(|found| *found == it).count(),
+            1,
+            "seed {seed}: {it:?} was acknowledged"
+        );
+    }
+    for it in &record.refused {
+        assert_eq!(written.get(&**it), None, "seed {seed}: {it} was refused and is written");
+    }
+    for it in &record.unknown {
+        assert!(written.get(&**it).is_none_or(|count| *count == 1), "seed {seed}: {it} is written twice");
+    }
+    let mut state: BTreeMap<&str, (Revision, &str)> = BTreeMap::new();
+    for (revision, key, value) in &history {
+        match value {
+            Some(value) => drop(state.insert(key, (*revision, value))),
+            None => drop(state.remove(&**key)),
+        }
+    }
+    for server in servers {
+        assert_eq!(*server.failure.lock().unwrap(), None, "seed {seed}");
+        let events: Vec<_> = server.events.lock().unwrap().iter().map(|it| line(it)).collect();
+        assert_eq!(events, history, "seed {seed}: a server published other events than those of etcd");
+        let store = server.published.read();
+        let objects: BTreeMap<&str, (Revision, &str)> =
+            store.list("").map(|it| (&*it.key, (it.modified, value_of(it)))).collect();
+        assert_eq!(objects, state, "seed {seed}");
+        for it in store.list("") {
+            let version = format!(r#""resourceVersion":"{}""#, it.modified);
+            assert!(std::str::from_utf8(&it.value).unwrap().contains(&version), "seed {seed}: {it:?}");
+        }
+    }
+    assert_eq!(etcd.keys().iter().filter(|it| keys.store_key(&it.key).is_some()).count(), state.len());
+}
+
+fn line(event: &CommitEvent) -> (Revision, String, Option<String>) {
+    let value = match &event.change {
+        KeyChange::Put { now, .. } => Some(value_of(now).to_owned()),
+        KeyChange::Delete { .. } => None,
+    };
+    (event.revision, event.key.to_string(), value)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_is_true_under_faults() {
+    let (mut acknowledged, mut refused, mut unknown) = (0, 0, 0);
+    for seed in 0..60 {
+        let record = run_model(seed, FAULTS, 3, 9, 25).await;
+        acknowledged += record.acknowledged.len();
+        refused += record.refused.len();
+        unknown += record.unknown.len();
+    }
+    assert!(
+        1000 < acknowledged && 100 < refused,
+        "{acknowledged} acknowledged, {refused} refused, {unknown} unknown"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_faults_every_commit_has_an_outcome() {
+    for seed in 0..20 {
+        let record = run_model(seed, Faults::default(), 2, 8, 20).await;
+        assert!(record.unknown.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commits_that_are_submitted_together_share_a_transaction() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    let commits = (0..250).map(|it| {
+        let (server, key) = (server.clone(), format!("pods/default/{it:03}"));
+        async move { server.commit(put(&key, Precondition::Absent, "x")).await.unwrap() }
+    });
+    futures::future::join_all(commits).await;
+    let written = etcd.history().iter().filter(|(_, events)| 1 < events.len()).count();
+    assert_eq!(written, 3, "100, 100 and 50 commits");
+    assert_eq!(server.published.read().list("").count(), 250);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_name_the_state_that_refused_the_commit() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let created = one.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
+    let exists = two.commit(put("nodes//n", Precondition::Absent, "2")).await.unwrap_err();
+    assert!(matches!(exists, CommitError::Conflict(CommitConflict::Exists { .. })), "{exists}");
+    // The caller reads the object that refused its commit.
+    assert_eq!(two.get("nodes//n").unwrap().modified, created.revision);
+    let updated = two.commit(put("nodes//n", Precondition::At(created.revision), "2")).await.unwrap();
+    let modified = one.commit(put("nodes//n", Precondition::At(created.revision), "3")).await.unwrap_err();
+    assert!(matches!(modified, CommitError::Conflict(CommitConflict::Modified { .. })), "{modified}");
+    assert_eq!(one.get("nodes//n").unwrap().modified, updated.revision);
+    assert_eq!(one.get("nodes//n").unwrap().created, created.revision);
+    let mut inside = put("pods/n/p", Precondition::Absent, "p");
+    inside.within = Some(("nodes//n".to_owned(), created.revision));
+    let moved = two.commit(inside).await.unwrap_err();
+    assert!(matches!(moved, CommitError::Conflict(CommitConflict::Modified { .. })), "{moved}");
+    one.commit(delete("nodes//n", Precondition::Any)).await.unwrap();
+    let missing = two.commit(delete("nodes//n", Precondition::At(updated.revision))).await.unwrap_err();
+    assert_eq!(missing, CommitError::Conflict(CommitConflict::Missing));
+}
