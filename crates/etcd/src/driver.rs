@@ -13,36 +13,23 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, KeyChange, LogError, OnCommitted,
-    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
-    StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, KeyChange, LogError, OnCommitted, OnFailure,
+    OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits, StoredObject,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::batch::{Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions};
 use crate::keyspace::Keyspace;
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load;
 use crate::object_value;
 use crate::proto::event::EventType;
-use crate::proto::{
-    CompactionRequest, DeleteRangeRequest, Event, RangeRequest, RequestOp, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchResponse, request_op,
-};
+use crate::proto::{CompactionRequest, Event, RangeRequest, TxnResponse, WatchCreateRequest, WatchResponse};
 
 /// Number of lanes, and so of transactions in progress. While one waits for etcd's fsync, the next one is collected.
 const LANES: usize = 2;
-
-/// Maximum number of commits in one transaction. Each commit has one operation, and etcd allows 128.
-const BATCH_COMMITS_MAX: usize = 100;
-
-/// Maximum number of keys that one transaction compares, beside the key of its lane. etcd allows 128 compares, and as
-/// many operations if a compare fails, two of which read the lanes.
-const BATCH_COMPARES_MAX: usize = 126;
-
-/// Maximum size of the values in one transaction. etcd allows 1.5 MiB in a request.
-const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Time after which a commit or a read barrier fails if etcd does not respond. Upstream: a request of kube-apiserver to
 /// etcd has no deadline of its own, so it waits for the deadline of the client's request.
@@ -109,15 +96,6 @@ struct Driver<A> {
     /// Events of a watch response that etcd sends in fragments.
     fragments: Vec<Event>,
     is_closing: bool,
-}
-
-/// A commit that waits for a transaction.
-struct QueuedCommit {
-    commit: Commit,
-    done: OnCommitted,
-    submitted: Instant,
-    /// How often a transaction with this commit was refused because of another commit in it.
-    refusals: u32,
 }
 
 /// A caller that waits until events are published.
@@ -722,153 +700,4 @@ impl<A: EtcdApi> Driver<A> {
 enum WatchState {
     Open,
     Ended,
-}
-
-/// Checks the preconditions of a commit against the published objects.
-fn check_preconditions<'a>(
-    commit: &Commit,
-    before: Option<&Arc<StoredObject>>,
-    get: impl Fn(&str) -> Option<&'a Arc<StoredObject>>,
-) -> Result<(), CommitConflict> {
-    if let Some((key, revision)) = &commit.within {
-        Precondition::At(*revision).check(get(key))?;
-    }
-    commit.expect.check(before)?;
-    match &commit.write {
-        CommitWrite::Delete if before.is_none() => Err(CommitConflict::Missing),
-        _ => Ok(()),
-    }
-}
-
-/// Returns the etcd revisions that a commit expects of its key and of its namespace. A key that must not exist has
-/// revision 0.
-fn expected_revisions(keys: &Keyspace, commit: &Commit, published: &PublishedStore) -> Vec<(Bytes, i64)> {
-    let own = match commit.expect {
-        Precondition::Absent => 0,
-        Precondition::At(revision) => keys.etcd_revision(revision),
-        Precondition::Any => {
-            published.read().get(&commit.key).map_or(0, |it| keys.etcd_revision(it.modified))
-        }
-    };
-    let within =
-        commit.within.iter().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
-    [(keys.object(&commit.key), own)].into_iter().chain(within).collect()
-}
-
-/// A transaction and its commits, in the order of their operations.
-struct Batch {
-    commits: Vec<QueuedCommit>,
-    request: TxnRequest,
-}
-
-/// Collects the commits of a transaction.
-#[derive(Default)]
-struct BatchBuilder {
-    commits: Vec<QueuedCommit>,
-    compared: HashMap<Bytes, i64>,
-    request: TxnRequest,
-    bytes: usize,
-}
-
-impl BatchBuilder {
-    fn is_full(&self) -> bool {
-        BATCH_COMMITS_MAX <= self.commits.len()
-    }
-
-    /// Whether the transaction has room for a commit. The first commit always fits, so that etcd can reject it.
-    fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
-        let bytes = match &commit.write {
-            CommitWrite::Put { draft, .. } => draft.head.len() + draft.tail.len(),
-            CommitWrite::Delete => 0,
-        };
-        let within =
-            commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
-        // Two commits that expect different revisions of a namespace cannot both succeed.
-        let agrees = within.as_ref().is_none_or(|(key, at)| self.compared.get(key).is_none_or(|it| it == at));
-        let compares = self.compared.len() + 2;
-        self.commits.is_empty()
-            || (agrees && self.bytes + bytes <= BATCH_BYTES_MAX && compares <= BATCH_COMPARES_MAX)
-    }
-
-    /// Adds a commit. `before` is the published object of its key.
-    fn add(&mut self, keys: &Keyspace, queued: QueuedCommit, before: Option<&Arc<StoredObject>>) {
-        let commit = &queued.commit;
-        let key = keys.object(&commit.key);
-        let position = u8::try_from(self.commits.len()).expect("a transaction has at most 128 operations");
-        let expected = match commit.expect {
-            Precondition::Absent => 0,
-            Precondition::At(revision) => keys.etcd_revision(revision),
-            Precondition::Any => before.map_or(0, |it| keys.etcd_revision(it.modified)),
-        };
-        self.compare(key.clone(), expected);
-        if let Some((namespace, revision)) = &commit.within {
-            self.compare(keys.object(namespace), keys.etcd_revision(*revision));
-        }
-        let operation = match &commit.write {
-            CommitWrite::Put { index, expires_s, draft } => {
-                let created = before.map(|it| keys.position(it.created));
-                let value = object_value::encode(position, created, *expires_s, index, draft);
-                self.bytes += value.len();
-                lane::put(key, value)
-            }
-            CommitWrite::Delete => RequestOp {
-                request: Some(request_op::Request::RequestDeleteRange(DeleteRangeRequest {
-                    key,
-                    range_end: Bytes::new(),
-                })),
-            },
-        };
-        self.request.success.push(operation);
-        self.commits.push(queued);
-    }
-
-    fn compare(&mut self, key: Bytes, revision: i64) {
-        if self.compared.insert(key.clone(), revision).is_none() {
-            self.request.compare.push(lane::revision_is(key.clone(), revision));
-            self.request.failure.push(lane::range_keys(key, Bytes::new()));
-        }
-    }
-
-    fn build(self) -> Option<Batch> {
-        (!self.commits.is_empty()).then_some(Batch { commits: self.commits, request: self.request })
-    }
-}
-
-/// The size of the store with the commits of a batch.
-struct BatchUsage {
-    bytes: usize,
-    /// Size of each namespace that the batch changes.
-    namespaces: HashMap<String, usize>,
-}
-
-impl BatchUsage {
-    /// Checks a commit against the limits, and adds its size.
-    ///
-    /// The limits hold to the size of the transactions that all servers have in progress, because each server counts what
-    /// it has published.
-    fn check(
-        &mut self,
-        limits: &StoreLimits,
-        store: &muster_store::Store,
-        commit: &Commit,
-        before: Option<&Arc<StoredObject>>,
-    ) -> Result<(), CommitError> {
-        let CommitWrite::Put { draft, .. } = &commit.write else { return Ok(()) };
-        // A resourceVersion has at most 20 digits.
-        let bytes = commit.key.len() + draft.head.len() + draft.tail.len() + 20;
-        let before = before.map_or(0, |it| it.key.len() + it.value.len());
-        let growth =
-            isize::try_from(bytes).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX);
-        let namespace = muster_store::namespace_of(&commit.key);
-        let namespace_bytes = namespace.map(|it| {
-            let pending = self.namespaces.get(it).copied();
-            (it, pending.unwrap_or_else(|| store.usage().namespace_bytes(it)))
-        });
-        limits.check_growth(commit.class, growth, self.bytes, namespace_bytes)?;
-        self.bytes = self.bytes.saturating_add_signed(growth);
-        if let Some((namespace, bytes)) = namespace_bytes {
-            self.namespaces.insert(namespace.to_owned(), bytes.saturating_add_signed(growth));
-        }
-        Ok(())
-    }
 }

@@ -11,6 +11,8 @@
 mod api;
 /// The backend: its thread and its interface to the store.
 mod backend;
+/// The transaction of a batch of commits.
+mod batch;
 /// The gRPC client of an etcd cluster.
 mod client;
 /// The task that batches commits, follows the watch and answers callers.
