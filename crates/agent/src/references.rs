@@ -159,7 +159,7 @@ impl std::fmt::Debug for ReferenceClient {
     }
 }
 
-/// Returns the time at which a token is renewed: after 80 % of its lifetime, but at most after a day.
+/// Returns the time at which a token is renewed: after 80 % of its lifetime, but at the latest after a day.
 fn renewal_time(issued: Timestamp, expires: Timestamp) -> Timestamp {
     let lifetime = expires.duration_since(issued).max(SignedDuration::ZERO);
     issued.checked_add((lifetime * 4 / 5).min(TOKEN_RENEWAL_AGE_MAX)).unwrap_or(issued)

@@ -85,8 +85,8 @@ fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
     status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
 }
 
-/// Returns the name of the last field manager that wrote status counts, which is the DaemonSet's controller. `metadata`
-/// is the JSON of a DaemonSet's metadata.
+/// Returns the name of the last field manager that wrote status counts, which is taken to be the DaemonSet's
+/// controller. `metadata` is the JSON of a DaemonSet's metadata.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
     status_writers(metadata).into_iter().max().map(|it| it.name)
 }

@@ -83,7 +83,7 @@ pub(crate) trait Observer<C: Controller>: Send {
     type Query: Send;
 
     /// Opens the channel from which the runner receives queries. `None` if the observer answers no queries.
-    fn open_queries(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
+    fn open_query_channel(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
         None
     }
 
@@ -276,7 +276,7 @@ where
         stop: &CancellationToken,
     ) {
         let mut received = Vec::new();
-        let mut queries = self.observer.open_queries();
+        let mut queries = self.observer.open_query_channel();
         loop {
             self.reconcile();
             let wake_at = self.start_calls();

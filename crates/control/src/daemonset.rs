@@ -181,7 +181,7 @@ impl DaemonSetObserver {
 impl Observer<DaemonSetController> for DaemonSetObserver {
     type Query = ExplainQuery;
 
-    fn open_queries(&mut self) -> Option<mpsc::Receiver<ExplainQuery>> {
+    fn open_query_channel(&mut self) -> Option<mpsc::Receiver<ExplainQuery>> {
         Some(self.context.explain_queries.subscribe())
     }
 

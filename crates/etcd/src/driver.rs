@@ -66,7 +66,7 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) cluster_id: u64,
 }
 
-/// The state of the task.
+/// The task that batches commits into transactions, follows the watch and answers callers.
 struct Driver<A> {
     api: Arc<A>,
     keys: Keyspace,

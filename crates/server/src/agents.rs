@@ -66,7 +66,7 @@ pub(crate) struct AgentClient {
 
 impl std::fmt::Debug for AgentClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agents").finish_non_exhaustive()
+        f.debug_struct("AgentClient").finish_non_exhaustive()
     }
 }
 

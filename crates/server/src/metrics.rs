@@ -81,7 +81,7 @@ pub(crate) struct ServerMetrics {
 
 impl fmt::Debug for ServerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("ServerMetrics").finish_non_exhaustive()
     }
 }
 

@@ -145,7 +145,7 @@ pub(crate) struct CertificateAndKey {
 
 impl fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("CertificateAndKey").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 

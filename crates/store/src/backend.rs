@@ -113,7 +113,7 @@ pub enum CommitError {
 
 impl fmt::Debug for DbOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("window", &self.window).finish_non_exhaustive()
+        f.debug_struct("DbOptions").field("window", &self.window).finish_non_exhaustive()
     }
 }
 

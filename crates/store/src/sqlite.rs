@@ -403,7 +403,8 @@ impl Log for Sqlite {
     }
 
     /// Whether there is disk space for writes other than deletes: there is no reserve, the reserve has its target size,
-    /// or the database file has free pages of that size.
+    /// or the free pages of the database file are together as large as the target size. First tries to refill a reserve
+    /// that is too small.
     fn has_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.ensure_full_size() {

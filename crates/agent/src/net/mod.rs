@@ -176,7 +176,7 @@ async fn reconcile(
     };
     let (desired, table, own) = {
         let proxy_state = cache.lock_state();
-        let desired = decide::pod_routes(&proxy_state, &config.name, routes.network());
+        let desired = decide::pod_routes(&proxy_state, &config.name, routes.node_network());
         let table = decide::build_table(&proxy_state, &this_node, &desired);
         (desired, table, proxy_state.node(&config.name).cloned())
     };

@@ -23,7 +23,7 @@ pub(super) struct PodRoutes {
     /// The node's InternalIP.
     address: IpAddr,
     /// The network of the interface that has the node's address.
-    network: Option<Ipv4Cidr>,
+    node_network: Option<Ipv4Cidr>,
     /// The machine's own IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
     /// Whether bridged packets between the node's pods pass nftables.
@@ -36,13 +36,20 @@ pub(super) struct PodRoutes {
 
 impl PodRoutes {
     pub(super) fn new(address: IpAddr) -> Self {
-        let (network, own, applied) = (None, Vec::new(), Routes::new());
-        Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied }
+        let (node_network, own, applied) = (None, Vec::new(), Routes::new());
+        Self {
+            address,
+            node_network,
+            node_addresses: own,
+            is_bridge_filtered: false,
+            is_prepared: false,
+            applied,
+        }
     }
 
     /// Returns the network of the interface that has the node's address, or `None` if it is unknown.
-    pub(super) fn network(&self) -> Option<Ipv4Cidr> {
-        self.network
+    pub(super) fn node_network(&self) -> Option<Ipv4Cidr> {
+        self.node_network
     }
 
     /// Returns the machine's own IPv4 addresses.
@@ -74,7 +81,7 @@ impl PodRoutes {
                 .await?;
         }
         let links = read_interfaces().await?;
-        self.network = network_of_address(&links, self.address);
+        self.node_network = network_of_address(&links, self.address);
         self.node_addresses = machine_addresses(&links);
         self.applied = read_routes().await?;
         self.is_prepared = true;
@@ -162,8 +169,8 @@ fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Ipv4Cidr> 
     }
 }
 
-/// Returns the machine's own IPv4 addresses. Addresses of Services are omitted: the cluster DNS address on the loopback
-/// interface, and the cluster IPs that kube-proxy in IPVS mode adds to `kube-ipvs0`.
+/// Returns the IPv4 addresses of the machine's interfaces, except for `lo` and `kube-ipvs0`. These two have addresses of
+/// Services: the cluster DNS address, and the cluster IPs that kube-proxy in IPVS mode adds.
 fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));
     let addresses = links.flat_map(|it| &it.addr_info).filter_map(|it| it.local);

@@ -378,6 +378,7 @@ impl<R: Runtime> Executor<R> {
     }
 
     /// Runs the preStop hook of a container, if `pre_stop` is true, and stops the container with the remaining grace
+    /// period. With `pre_stop` this is at least [`GRACE_PERIOD_MIN`], because the hook may have used up the grace
     /// period.
     async fn stop_container(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> ActionOutcome {
         let began = Instant::now();

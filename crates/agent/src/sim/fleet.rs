@@ -139,7 +139,7 @@ impl FleetOptions {
 /// Registers one more simulated node in the fleet that [`NewNode::fleet`] names. The process that runs this fleet then
 /// simulates the node.
 pub async fn register_node(client: &Client, new: &NewNode) -> kube::Result<()> {
-    send_request(client, create_node_request(new, Timestamp::now())).await.map(drop)
+    send_write_request(client, create_node_request(new, Timestamp::now())).await.map(drop)
 }
 
 /// Returns the node numbers that no node of any fleet uses, in ascending order.
@@ -175,7 +175,7 @@ async fn send_all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result
             done.expect("no call panics")?;
         }
         let client = client.clone();
-        in_flight.spawn(async move { send_request(&client, call).await });
+        in_flight.spawn(async move { send_write_request(&client, call).await });
     }
     while let Some(done) = in_flight.join_next().await {
         done.expect("no call panics")?;
@@ -183,8 +183,8 @@ async fn send_all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result
     Ok(())
 }
 
-/// Sends a request and returns the resourceVersion of the written object.
-async fn send_request(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
+/// Sends a write request and returns the resourceVersion of the written object.
+async fn send_write_request(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
     let written: wire::WriteResponse = client.request(request).await?;
     Ok(wire::resource_version(&written.metadata))
 }
@@ -417,7 +417,7 @@ impl FleetRunner {
                     CallKey::NodeDeletion(_) => {
                         client.request::<IgnoredAny>(request).await.map(|_| CallResponse::Written(0))
                     }
-                    _ => send_request(&client, request).await.map(CallResponse::Written),
+                    _ => send_write_request(&client, request).await.map(CallResponse::Written),
                 };
                 CompletedCall { key, result }
             });

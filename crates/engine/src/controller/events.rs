@@ -88,8 +88,8 @@ pub struct EventWrite<'a> {
     record: &'a EventRecord,
     /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
-    /// Number of failed attempts, without a patch that found no Event.
-    tries: u32,
+    /// Number of failed attempts. A patch that got status 404, after which the Event is created instead, is not counted.
+    failed_attempts: u32,
 }
 
 /// Maximum number of attempts to write one Event.
@@ -100,7 +100,7 @@ const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 impl<'a> EventWrite<'a> {
     /// Creates the write of `emitted`, which was made from `record`. No request has been made yet.
     pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
-        Self { emitted, record, is_patch: emitted.count != 1, tries: 0 }
+        Self { emitted, record, is_patch: emitted.count != 1, failed_attempts: 0 }
     }
 
     /// Returns the verb, path and body of the next request. `component` is the name of the component that reports the
@@ -127,8 +127,8 @@ impl<'a> EventWrite<'a> {
             Some(code) if code != 429 && code < 500 => return None,
             _ => {}
         }
-        self.tries += 1;
-        (self.tries < EVENT_WRITE_ATTEMPTS_MAX).then_some(EVENT_WRITE_RETRY_DELAY)
+        self.failed_attempts += 1;
+        (self.failed_attempts < EVENT_WRITE_ATTEMPTS_MAX).then_some(EVENT_WRITE_RETRY_DELAY)
     }
 }
 
@@ -176,8 +176,9 @@ struct ObjectEvents {
     last: Time,
     /// Recent events, by whether they are warnings and by reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
-    /// The Events that were emitted for the object, including those that the rate limit dropped.
-    emitted: BTreeMap<EventKey, EmittedEvent>,
+    /// The last Events about the object, with their counts: at most [`REMEMBERED_EVENTS_MAX`]. An Event that the rate
+    /// limit kept from being written is remembered too.
+    remembered: BTreeMap<EventKey, EmittedEvent>,
     /// The times at which the two token buckets will be full again: index 0 for normal events, 1 for warnings.
     full_at: [Time; 2],
 }
@@ -221,7 +222,7 @@ impl EventCorrelator {
             event.message.clone()
         };
         let key = (event.warning, event.reason, (!aggregated).then(|| event.message.clone()));
-        let before = object.emitted.remove(&key);
+        let before = object.remembered.remove(&key);
         self.last_name = now.max(Time::from_micros(self.last_name.as_micros() + 1));
         let emitted = match before {
             Some(before) => {
@@ -264,13 +265,13 @@ impl ObjectEvents {
         many
     }
 
-    /// Remembers an emitted Event. If the object already has [`REMEMBERED_EVENTS_MAX`] Events, forgets the oldest one.
+    /// Remembers an Event. If the object already has [`REMEMBERED_EVENTS_MAX`] Events, forgets the oldest one.
     fn remember_event(&mut self, key: EventKey, emitted: EmittedEvent) {
-        if REMEMBERED_EVENTS_MAX <= self.emitted.len() {
-            let oldest = self.emitted.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());
-            oldest.and_then(|key| self.emitted.remove(&key));
+        if REMEMBERED_EVENTS_MAX <= self.remembered.len() {
+            let oldest = self.remembered.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.remembered.remove(&key));
         }
-        self.emitted.insert(key, emitted);
+        self.remembered.insert(key, emitted);
     }
 
     /// Takes a token from the bucket for warnings or for normal events. Returns whether the bucket had one.

@@ -49,7 +49,7 @@ pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub(super) policy: Option<Arc<Policy>>,
-    /// The DaemonSet as rules read it: like `set`, but with a rolling update instead of `OnDelete` if a policy governs
+    /// The DaemonSet from which plans are made: like `set`, but with a rolling update instead of `OnDelete` if a policy governs
     /// it.
     pub(super) effective: Arc<Set>,
     /// Pods of the DaemonSet by node. A pod without a target node is not in this map.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 pub const SOURCE_ANNOTATION: &str = ANNOTATION_CONFIG_SOURCE;
 /// Annotation `kubernetes.io/config.seen` of a static pod: the time at which its manifest was read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-/// Annotation `kubernetes.io/config.hash` of a static pod: the hash of its manifest.
+/// Annotation `kubernetes.io/config.hash` of a static pod: a hash of its manifest, file name and node name.
 const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation `kubernetes.io/config.mirror` of a mirror pod: the value of [`HASH_ANNOTATION`] of its static pod.
 pub const MIRROR_ANNOTATION: &str = ANNOTATION_CONFIG_MIRROR;

@@ -158,7 +158,7 @@ impl Controller for Scheduler {
             if CALLS_IN_FLIGHT_MAX <= self.in_flight + reconcile.calls.len() {
                 break;
             }
-            let Some(key) = self.queue.next(now) else { break };
+            let Some(key) = self.queue.peek_next(now) else { break };
             self.schedule_pod(&key, now, &mut reconcile);
         }
         self.in_flight += reconcile.calls.len();

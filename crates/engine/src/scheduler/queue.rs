@@ -151,14 +151,14 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// Returns the key of the next pod to schedule. `None` if no pod is to be tried now. The pod stays in the queue
-    /// until it is parked or removed.
+    /// Returns the key of the next pod to schedule. `None` if no pod is to be tried now. The pod stays active until it is
+    /// parked or removed.
     ///
     /// Rule: pods are scheduled by priority, then by age. After a change that may help an unschedulable pod, the pod is
     /// tried again: at once if no pod is active, otherwise after a backoff of one to ten seconds. Without such a
     /// change, the pod is tried again after five minutes. No pod waits longer than five minutes, even if the clock is
     /// set back.
-    pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
+    pub(super) fn peek_next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_DURATION_MAX < at
         {

@@ -384,7 +384,8 @@ fn plan_abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
 }
 
 /// Plans a new attempt of a failed rollout. The change also removes the requests of the last attempt. Fails if the
-/// rollout has not failed, or if a retry is already requested.
+/// rollout has not failed, or if a retry is already requested. Without a DaemonRollout, the verdict about the current
+/// revision says whether the rollout has failed.
 fn plan_retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if snapshot.rollout.is_none() {

@@ -48,7 +48,7 @@ struct RevocationList {
     config_map: Option<Bytes>,
     /// Keys of all entries of the ConfigMap.
     keys: HashSet<String>,
-    /// The entries that revoke all certificates of a user, by user name.
+    /// The entries that revoke the certificates of a user that were issued up to a time, by user name.
     subjects: HashMap<String, RevokedSubject>,
 }
 

@@ -59,7 +59,7 @@ const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for TokenSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("key_id", &self.key_id).finish_non_exhaustive()
+        f.debug_struct("TokenSigner").field("key_id", &self.key_id).finish_non_exhaustive()
     }
 }
 

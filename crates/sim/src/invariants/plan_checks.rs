@@ -76,7 +76,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W13: a cached set equals the server's set at the same revision, because no rule modifies the cache.
+    /// Checks W13: a cached set equals the server's set at the same revision, because the controller never modifies its cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,

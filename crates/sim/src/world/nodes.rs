@@ -69,16 +69,17 @@ impl World {
     pub fn crash_random_container(&mut self, node: &Text) {
         let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {
-            self.trace.add_line(self.now, || format!("{what} on {node} crashes_node"));
+            self.trace.add_line(self.now, || format!("{what} on {node} crashes"));
             self.schedule_kubelet_sync(node);
         }
     }
 
-    /// Creates the containers of a pod that a scenario declares as running.
-    pub fn add_running_containers(&mut self, object: &mut Value) {
-        let node = object["spec"]["nodeName"].as_str();
+    /// Creates the sandbox and container of a pod that a scenario declares as running, and adds the container's status
+    /// to `pod`, the JSON of the pod. Does nothing for a pod that is not running or whose node has no kubelet.
+    pub fn add_running_pod(&mut self, pod: &mut Value) {
+        let node = pod["spec"]["nodeName"].as_str();
         if let Some(kubelet) = node.and_then(|it| self.kubelets.get_mut(it)) {
-            kubelet.add_running_pod(object, self.now);
+            kubelet.add_running_pod(pod, self.now);
         }
     }
 

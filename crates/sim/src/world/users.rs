@@ -363,7 +363,7 @@ impl World {
             let _ = self.server.create(Kind::Revisions, fresh(object), Actor::User);
         }
         for mut object in world.pods {
-            self.add_running_containers(&mut object);
+            self.add_running_pod(&mut object);
             let _ = self.server.create(Kind::Pods, fresh(object), Actor::User);
         }
     }

@@ -47,12 +47,12 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    pub(super) fn new(file: &Path, own: IpAddr) -> Self {
+    pub(super) fn new(resolv_conf: &Path, own_address: IpAddr) -> Self {
         let queries = Semaphore::new(QUERIES_MAX);
         let queries_by_client = AddressLimits::new(QUERIES_PER_CLIENT_MAX);
         Self {
-            resolv_conf: file.to_owned(),
-            own_address: own,
+            resolv_conf: resolv_conf.to_owned(),
+            own_address,
             queries,
             queries_by_client,
             resolvers: Mutex::default(),

@@ -375,11 +375,11 @@ impl PhaseMachine<'_> {
         self.events.push(KubeEvent::normal("StepStarted", text));
     }
 
-    /// Sets the phase and its message. Clears `passes_at` of the step in every phase but `Soaking`.
+    /// Sets the phase and its message, and clears `passes_at` of the step.
     fn enter(&mut self, phase: Phase, message: String) {
         self.status.phase = Some(phase);
         self.status.message = message.into();
-        if let Some(step) = self.status.step.as_mut().filter(|_| phase != Phase::Soaking) {
+        if let Some(step) = self.status.step.as_mut() {
             step.passes_at = None;
         }
     }
@@ -1033,9 +1033,9 @@ pub(crate) fn is_stopped_without_rollback(status: &RolloutStatus) -> bool {
 /// updated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupState {
-    /// Admitted nodes of the group have not soaked yet.
+    /// At least one admitted node of the group has neither soaked nor failed.
     Updating,
-    /// All admitted nodes of the group have soaked, but other nodes are not admitted, for example because they joined
+    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because they joined
     /// later.
     Joined,
     /// No node of the group is admitted.

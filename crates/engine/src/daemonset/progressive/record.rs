@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use super::membership::NodeAdmission;
 use super::policy::PolicyKind;
 
-/// The fields of a DaemonRollout that rules read. A DaemonRollout has the name and namespace of its DaemonSet.
+/// The fields of a DaemonRollout that the controller uses. A DaemonRollout has the name and namespace of its DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
     pub key: ObjectKey,
