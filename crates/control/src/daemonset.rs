@@ -1,4 +1,5 @@
-//! Runs the engine's DaemonSet controller, with metrics, logs, conflict detection and explain queries.
+//! Runs the engine's DaemonSet controller, with metrics, logs, explain queries, and the detection of another controller
+//! that writes the same DaemonSets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -188,7 +188,8 @@ fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
         .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
 }
 
-/// Returns the highest revision of all lanes in the response of a transaction whose compares failed.
+/// Returns the etcd revision of the last write of any server, from the response of a transaction whose compares failed.
+/// Every write also writes its lane, so this is the highest revision of the lanes that the last operation lists.
 pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     let operation = response.responses.len().saturating_sub(1);
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)

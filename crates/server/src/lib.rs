@@ -571,8 +571,8 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
     }
 }
 
-/// Serves one TCP connection. Closes the connection if the client exceeds a timeout: `HEADER_TIMEOUT` for sending
-/// requests, or `response_timeout` for reading responses.
+/// Serves one TCP connection. Closes the connection if the client does not read a response for `response_timeout`, or
+/// if it exceeds one of the timeouts of [`serve_tls`] and [`serve_http`].
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,

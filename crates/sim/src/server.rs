@@ -210,7 +210,8 @@ impl SimServer {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
-    /// Records the pod template of a set in [`SimServer::templates`], although no set with this template is created.
+    /// Records the pod template of a set in [`SimServer::templates`]. It is used for a template that only a
+    /// ControllerRevision has: the set itself is not created.
     pub fn record_template(&mut self, set: &Value) {
         let set = facts::decode_set(set.to_string().as_bytes(), &mut self.shared).expect("a set");
         add_template(&mut self.templates, &set);

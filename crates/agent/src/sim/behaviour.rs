@@ -147,7 +147,8 @@ impl Default for ContainerTimings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeBehaviour {
     faults: Vec<NodeFault>,
-    /// Time that containers on the node take to start. `None` means the default.
+    /// Time that containers on the node take to start, from the Node's annotation. `None` means the default, or
+    /// `SLOW_START_DELAY` with the fault `SlowStart`.
     start: Option<Duration>,
     /// Time that containers on the node take to stop. `None` means the default.
     stop: Option<Duration>,

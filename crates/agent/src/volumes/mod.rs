@@ -341,7 +341,8 @@ impl VolumeManager {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
 
-    /// Returns the location of a volume on the machine. Fails if the type of the volume is not supported.
+    /// Returns the location of a volume on the machine. Fails if the type of the volume is not
+    /// supported, or if its path or name is invalid.
     fn volume_location<'a>(
         &self,
         pod_dir: &Path,

@@ -277,7 +277,7 @@ pub struct StepSpread {
     pub label_key: String,
 }
 
-/// Groups of nodes that are updated one after the other.
+/// Groups of nodes that are updated in order, by default one at a time.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("required" = ["labelKey"])))]

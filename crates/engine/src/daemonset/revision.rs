@@ -203,13 +203,14 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
 }
 
 /// Whether a user edited the DaemonSet's template since `current` was recorded: both the bytes of the template and the
-/// template generation differ from those of `current`. The caller has checked that the two templates are equivalent.
+/// template generation differ from those of `current`. The caller has checked that pods of the two templates are the
+/// same.
 ///
-/// Rule: after such an edit, the template is recorded as a new revision with the hash label of `current`. So the pods
-/// stay up to date for this controller. They also stay up to date for upstream's controller, which compares bytes and
-/// would otherwise restart all pods when it takes over. An API server that only sets more defaults changes the bytes,
-/// but not the template generation. Then no revision is needed, because upstream's controller accepts the pods by their
-/// template generation.
+/// Rule: after such an edit, the template is recorded as a new revision that has the hash label of `current`. Upstream's
+/// controller looks for a revision with exactly the bytes of the template, and compares its hash label with those of
+/// the pods. It finds this revision, so it restarts no pod when it takes over. An API server that only sets more
+/// defaults changes the bytes, but not the template generation. Then no revision is needed, because upstream's
+/// controller accepts the pods by their template generation.
 fn was_template_edited(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)

@@ -102,7 +102,7 @@ pub enum Why {
     NeverBound,
     /// The pod is being deleted on a node that is out of service.
     NodeOutOfService,
-    /// The pod has failed or succeeded, and so have too many other pods since then.
+    /// The pod has failed or succeeded, and too many such pods exist. Evicted pods are deleted first, then the oldest.
     TooManyEnded,
 }
 
@@ -249,7 +249,7 @@ impl fmt::Display for Why {
             Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
             Self::NeverBound => f.write_str("deleted before it was bound"),
             Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
-            Self::TooManyEnded => f.write_str("ended, as too many others have since"),
+            Self::TooManyEnded => f.write_str("ended, and too many ended pods exist"),
         }
     }
 }

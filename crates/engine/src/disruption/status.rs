@@ -111,7 +111,7 @@ fn no_scale_error(controller: &PodController) -> String {
 
 impl BudgetEvaluation {
     /// Returns the earliest time at which an evicted pod that still exists counts as healthy again. `None` if there is
-    /// no evicted pod.
+    /// no such time: no pod was evicted recently, or the counts could not be computed.
     pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
         let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));

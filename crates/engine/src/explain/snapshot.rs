@@ -298,7 +298,8 @@ impl Snapshot {
         explained
     }
 
-    /// Returns the DaemonSet's pods by node name, as they were added to the snapshot. Pods without a node are left out.
+    /// Returns the DaemonSet's pods in the snapshot, by the name of the node that they are bound to, or that their node
+    /// affinity names. Other pods are left out.
     pub(crate) fn pods_by_node(&self, set: &Set) -> PodsByNode {
         let mut own: PodsByNode = BTreeMap::new();
         for item in self.facts.get(&Kind::Pods).into_iter().flatten() {
@@ -311,8 +312,8 @@ impl Snapshot {
         own
     }
 
-    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node and without node
-    /// affinity. `None` if the template is invalid.
+    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node, node selector
+    /// and node affinity. `None` if the template is invalid.
     pub(crate) fn template_pod(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;

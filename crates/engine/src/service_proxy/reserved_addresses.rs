@@ -8,8 +8,8 @@ use super::facts::{Ipv4Cidr, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// Addresses for which a Service gets no rules, because they belong to the API server, to nodes, to pods or to other
-/// Services.
+/// Decides for which addresses of a Service the proxy writes rules. External addresses must not belong to the API server
+/// or to any node, pod or other Service. Cluster IPs must not belong to the API server, to this node or to its pods.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,

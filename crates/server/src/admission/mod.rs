@@ -17,7 +17,8 @@ mod certificate_requester;
 mod external_ips;
 /// Applies the defaults and constraints of LimitRanges to pods.
 mod limit_ranger;
-/// Refuses new objects in missing or terminating namespaces.
+/// Refuses new objects in missing or terminating namespaces, and the deletion of `default`, `kube-system` and
+/// `kube-public`.
 mod namespace_lifecycle;
 /// Refuses node addresses that belong to Services or to pods of another node.
 mod node_address;

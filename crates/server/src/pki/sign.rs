@@ -223,7 +223,8 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| encode_tlv(0x03, &[unused, bits]))
 }
 
-/// Encodes the value of the extended key usage extension: the usages `ServerAuth` and `ClientAuth`.
+/// Encodes the value of the extended key usage extension: those of `usages` that belong to it, which are `ServerAuth`
+/// and `ClientAuth`.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| encode_tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {

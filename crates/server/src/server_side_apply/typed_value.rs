@@ -18,7 +18,7 @@ use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 /// Whether field managers own a value of some type as a whole, or its parts separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
-    /// A value without parts, such as a string.
+    /// A scalar such as a string, or JSON without a known structure. It is owned as one value.
     Scalar,
     /// An object, map or list that is owned as one value.
     Atomic,

@@ -112,7 +112,7 @@ impl DataError {
 
 /// Returns what the store must know about a data directory to open its database: the path of the cluster marker,
 /// whether the directory had a cluster, and `new_cluster`, which is [`StoreOptions::new_cluster`].
-fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
+fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
     DataDirectory { marker: cluster_marker_path(data_dir), had_cluster, new_cluster }
 }
@@ -129,7 +129,7 @@ pub fn reencrypt_secrets(
 ) -> Result<usize, DataError> {
     Ok(muster_store::reencrypt_secrets(
         &database_path(data_dir),
-        &data_directory(data_dir, false),
+        &inspect_data_directory(data_dir, false),
         read,
         write,
     )?)
@@ -139,7 +139,7 @@ pub fn reencrypt_secrets(
 /// call. If the directory contained certificates but no database, this function would assume that the database of a
 /// cluster is lost.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
-    let directory = data_directory(data_dir, options.new_cluster);
+    let directory = inspect_data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
     let OpenedLog { log, is_adopted, clear_secrets } =
         Sqlite::open_in_directory(&database_path(data_dir), &directory, keys)?;

@@ -1,9 +1,9 @@
 //! Tables for `kubectl get`: the columns of each kind. Upstream: `printers/internalversion`.
 
-/// Columns of ConfigMaps, Secrets, role bindings and CertificateSigningRequests.
-mod access;
 /// Columns of Namespaces, Nodes, Events, Leases, classes and quotas.
 mod cluster;
+/// Columns of ConfigMaps, Secrets, role bindings and CertificateSigningRequests.
+mod config_and_auth;
 /// Columns of Services, Endpoints and EndpointSlices.
 mod network;
 /// Columns of pods.
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 use crate::types::{self, GroupVersionKind, Shape};
 use crate::unstructured::{list_at, str_at};
 
-pub(crate) use access::{
-    CERTIFICATE_SIGNING_REQUEST_COLUMNS, CLUSTER_ROLE_BINDING_COLUMNS, CONFIG_MAP_COLUMNS,
-    ROLE_BINDING_COLUMNS, SECRET_COLUMNS,
-};
 pub(crate) use cluster::{
     EVENT_COLUMNS, LEASE_COLUMNS, NAMESPACE_COLUMNS, NODE_COLUMNS, PRIORITY_CLASS_COLUMNS,
     RESOURCE_QUOTA_COLUMNS, RUNTIME_CLASS_COLUMNS,
+};
+pub(crate) use config_and_auth::{
+    CERTIFICATE_SIGNING_REQUEST_COLUMNS, CLUSTER_ROLE_BINDING_COLUMNS, CONFIG_MAP_COLUMNS,
+    ROLE_BINDING_COLUMNS, SECRET_COLUMNS,
 };
 pub(crate) use network::{ENDPOINT_SLICE_COLUMNS, ENDPOINTS_COLUMNS, SERVICE_COLUMNS};
 pub(crate) use pod::{POD_COLUMNS, completed_condition as completed_pod_condition};

@@ -422,7 +422,7 @@ static DEV_MUSTER_V1ALPHA1_STEPAPPROVAL: Type = Type {
 
 static DEV_MUSTER_V1ALPHA1_STEPGROUPS: Type = Type {
     name: "dev.muster.v1alpha1.StepGroups",
-    description: "Groups of nodes that are updated one after the other.",
+    description: "Groups of nodes that are updated in order, by default one at a time.",
     atomic: false,
     fields: &[
         Field { name: "labelKey", shape: Shape::String, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Node label whose values form the groups, such as topology.kubernetes.io/zone." },

@@ -517,7 +517,7 @@ impl PhaseMachine<'_> {
     ///
     /// Rule: a failed revision gets the verdict `Bad`. If an operator aborted it, its nodes return to the stable
     /// revision. Otherwise `onFailure` and `onDeadline` decide whether they return. With `onFailure: Auto` they return
-    /// in every step but the last.
+    /// in every step but the last. Without a stable revision, and in assist mode, they never return.
     fn fail(&mut self, reason: &'static str, why: String) {
         if self.input.current.verdict != Some(RevisionVerdict::Bad) {
             let hash = self.current_hash();

@@ -115,7 +115,7 @@ pub struct Step {
     pub soak: Duration,
     /// Whether an operator must approve the end of the step.
     pub approval: Approval,
-    /// Groups of nodes that are updated one after the other. `None` if the step is not divided into such groups.
+    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step is not divided into such groups.
     pub groups: Option<NodeGroups>,
 }
 

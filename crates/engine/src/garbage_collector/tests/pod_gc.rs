@@ -123,9 +123,9 @@ fn surplus_terminated_pods_are_deleted_evicted_ones_first_then_the_oldest() {
     }
     cluster.run();
     expect![[r#"
-        force-delete Pod a/evicted: ended, as too many others have since
-        force-delete Pod a/old: ended, as too many others have since
-        force-delete Pod a/older: ended, as too many others have since
+        force-delete Pod a/evicted: ended, and too many ended pods exist
+        force-delete Pod a/old: ended, and too many ended pods exist
+        force-delete Pod a/older: ended, and too many ended pods exist
         left: Node n1
         left: Pod a/new
         left: Pod a/newer
