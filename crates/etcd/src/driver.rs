@@ -129,9 +129,18 @@ enum Response {
         lane: Lane,
         number: usize,
     },
-    /// The etcd revision of the last write of any server.
-    Barrier(Result<i64, EtcdError>),
+    Barrier(Result<BarrierRead, EtcdError>),
     Compacted(Result<(), EtcdError>),
+}
+
+/// The linearizable read of a read barrier.
+struct BarrierRead {
+    /// The etcd revision of the last write of any server.
+    last_write: i64,
+    /// The etcd revision at the time of the read.
+    current: i64,
+    /// The etcd revision that this server had published when the read began.
+    applied_before: i64,
 }
 
 /// Runs until the backend is closed, or until the published store can no longer follow etcd.
@@ -191,7 +200,11 @@ impl<A: EtcdApi> Driver<A> {
                     }
                     None => self.is_closing = true,
                 },
-                Some(response) = self.responses.next() => self.handle_response(response),
+                Some(response) = self.responses.next() => {
+                    if let Err(error) = self.handle_response(response) {
+                        return Some(error);
+                    }
+                }
                 opened = async { opening.as_mut().expect("the branch is enabled").await }, if opening.is_some() => {
                     opening = None;
                     match opened {
@@ -252,16 +265,17 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    fn handle_response(&mut self, response: Response) {
+    fn handle_response(&mut self, response: Response) -> Result<(), LogError> {
         match response {
             Response::Transaction { lane, used, commits, outcome } => {
                 self.handle_outcome(lane, used, commits, outcome);
             }
             Response::LaneFree { lane, number } => self.free_lane(number, lane),
-            Response::Barrier(result) => self.handle_barrier(result),
+            Response::Barrier(result) => self.handle_barrier(result)?,
             Response::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
             Response::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
         }
+        Ok(())
     }
 
     // Transactions
@@ -441,7 +455,7 @@ impl<A: EtcdApi> Driver<A> {
             return;
         }
         self.barriers_in_progress = Some(std::mem::take(&mut self.barriers));
-        let (api, lanes) = (self.api.clone(), self.keys.lanes());
+        let (api, lanes, applied) = (self.api.clone(), self.keys.lanes(), self.applied);
         self.responses.push(Box::pin(async move {
             // A linearizable read of the lanes: every write of an object writes a lane at the same revision.
             let request = RangeRequest {
@@ -453,16 +467,31 @@ impl<A: EtcdApi> Driver<A> {
             let read = tokio::time::timeout(RESPONSE_TIMEOUT, api.range(request)).await;
             let read =
                 read.unwrap_or_else(|_| Err(EtcdError::NoResponse { why: "the read timed out".to_owned() }));
-            Response::Barrier(read.map(|it| it.kvs.iter().map(|kv| kv.mod_revision).max().unwrap_or(0)))
+            Response::Barrier(read.map(|it| BarrierRead {
+                last_write: it.kvs.iter().map(|kv| kv.mod_revision).max().unwrap_or(0),
+                current: it.header.map_or(0, |it| it.revision),
+                applied_before: applied,
+            }))
         }));
     }
 
-    fn handle_barrier(&mut self, result: Result<i64, EtcdError>) {
+    /// Lets the callers of a barrier wait for the last write. Fails if etcd has lost revisions that this server has seen.
+    fn handle_barrier(&mut self, result: Result<BarrierRead, EtcdError>) -> Result<(), LogError> {
+        if let Ok(read) = &result
+            && read.current < read.applied_before
+        {
+            return Err(LogError::Remote {
+                why: format!(
+                    "etcd is at revision {}, and this server has seen revision {}: etcd was restored from a snapshot",
+                    read.current, read.applied_before
+                ),
+            });
+        }
         let callers = self.barriers_in_progress.take().unwrap_or_default();
         match result {
-            Ok(revision) => {
+            Ok(read) => {
                 for (since, done) in callers {
-                    self.wait_until_applied(revision, Waiting::Barrier { since, done });
+                    self.wait_until_applied(read.last_write, Waiting::Barrier { since, done });
                 }
             }
             Err(error) => {
@@ -470,6 +499,7 @@ impl<A: EtcdApi> Driver<A> {
                 callers.into_iter().for_each(|(_, done)| done(Err(ReadBarrierError { why: why.clone() })));
             }
         }
+        Ok(())
     }
 
     // Watch
@@ -509,17 +539,6 @@ impl<A: EtcdApi> Driver<A> {
         if response.canceled {
             tracing::warn!(reason = response.cancel_reason, "etcd ended the watch: opening it again");
             return Ok(WatchState::Ended);
-        }
-        if response.created
-            && let Some(header) = &response.header
-            && header.revision < self.applied
-        {
-            return Err(LogError::Remote {
-                why: format!(
-                    "etcd is at revision {}, and this server has seen revision {}: etcd was restored from a snapshot",
-                    header.revision, self.applied
-                ),
-            });
         }
         self.fragments.extend(response.events);
         if !response.fragment && !self.fragments.is_empty() {
@@ -664,10 +683,18 @@ impl<A: EtcdApi> Driver<A> {
                         lags = true;
                         done(Err(ReadBarrierError { why: "the watch of etcd is behind".to_owned() }));
                     }
-                    it => {
-                        lags |= matches!(&it, Waiting::Applied { since, .. } if is_overdue(since));
-                        self.waiting.entry(revision).or_default().push(it);
+                    Waiting::Applied { commits, since } if is_overdue(&since) => {
+                        lags = true;
+                        let why = "it was made, but the watch of etcd is behind".to_owned();
+                        for it in commits {
+                            self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
+                        }
                     }
+                    Waiting::Refused { commit, error } if is_overdue(&commit.submitted) => {
+                        lags = true;
+                        self.answer(commit, Err(error));
+                    }
+                    it => self.waiting.entry(revision).or_default().push(it),
                 }
             }
         }

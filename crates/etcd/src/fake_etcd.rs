@@ -58,6 +58,14 @@ impl FakeEtcd {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// Returns to the state at an earlier revision, as a restored snapshot does.
+    pub(crate) fn restore(&self, revision: i64) {
+        let mut state = self.0.lock().unwrap();
+        state.keys = state.keys_at(revision);
+        state.history.retain(|at, _| *at <= revision);
+        state.revision = revision;
+    }
+
     pub(crate) fn stop_faults(&self) {
         self.0.lock().unwrap().faults = Faults::default();
     }

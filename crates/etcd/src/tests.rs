@@ -302,3 +302,20 @@ async fn conflicts_name_the_state_that_refused_the_commit() {
     let missing = two.commit(delete("nodes//n", Precondition::At(updated.revision))).await.unwrap_err();
     assert_eq!(missing, CommitError::Conflict(CommitConflict::Missing));
 }
+
+/// A server whose events are ahead of a restored etcd ends: its memory is not the state of etcd.
+#[tokio::test(start_paused = true)]
+async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    for it in 0..3 {
+        server.commit(put(&format!("nodes//{it}"), Precondition::Absent, "x")).await.unwrap();
+    }
+    assert!(server.read_barrier().await);
+    etcd.restore(2);
+    assert!(!server.read_barrier().await);
+    expect_test::expect![
+        "etcd is at revision 2, and this server has seen revision 4: etcd was restored from a snapshot"
+    ]
+    .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
+}
