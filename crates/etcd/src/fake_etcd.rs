@@ -44,6 +44,8 @@ struct State {
     compacted: i64,
     watches: Vec<(i64, mpsc::UnboundedSender<WatchResponse>)>,
     faults: Faults,
+    /// The next transaction is applied after this time, and its response is lost.
+    next_delay: Option<Duration>,
     random: u64,
 }
 
@@ -64,6 +66,11 @@ impl FakeEtcd {
         state.keys = state.keys_at(revision);
         state.history.retain(|at, _| *at <= revision);
         state.revision = revision;
+    }
+
+    /// Applies the next transaction after this time, and loses its response.
+    pub(crate) fn delay_next_transaction(&self, delay: Duration) {
+        self.0.lock().unwrap().next_delay = Some(delay);
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -253,10 +260,12 @@ impl EtcdApi for FakeEtcd {
             if state.happens(faults.lost_request) {
                 return Err(no_response());
             }
-            if state.happens(faults.late) {
-                let (etcd, ms) = (self.clone(), state.random_below(3_000));
+            let delay = state.next_delay.take();
+            if delay.is_some() || state.happens(faults.late) {
+                let delay = delay.unwrap_or_else(|| Duration::from_millis(state.random_below(3_000)));
+                let etcd = self.clone();
                 tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    tokio::time::sleep(delay).await;
                     etcd.0.lock().unwrap().txn(&request);
                 });
                 return Err(no_response());

@@ -319,3 +319,25 @@ async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
     ]
     .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
 }
+
+/// A create whose first request is late is refused, because another server has created the object. The late request must
+/// not create the object again after it was deleted.
+#[tokio::test(start_paused = true)]
+async fn a_refused_commit_is_not_made_by_a_late_request() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    etcd.delay_next_transaction(Duration::from_secs(2));
+    let late = tokio::spawn({
+        let one = one.clone();
+        async move { one.commit(put("nodes//n", Precondition::Absent, "late")).await }
+    });
+    // The request of the first server has left before the second server creates the object.
+    tokio::time::sleep(Duration::from_millis(21)).await;
+    let created = two.commit(put("nodes//n", Precondition::Absent, "n")).await.unwrap();
+    let refused = late.await.unwrap().unwrap_err();
+    assert!(matches!(refused, CommitError::Conflict(CommitConflict::Exists { .. })), "{refused}");
+    two.commit(delete("nodes//n", Precondition::At(created.revision))).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(two.read_barrier().await);
+    assert_eq!(two.get("nodes//n"), None);
+}
