@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
 use super::AdmissionChain;
+use crate::auth::node_authorizer;
 use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
@@ -137,7 +138,7 @@ fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
         "a mirror pod may not reference service accounts"
-    } else if !referenced_secrets(spec).is_empty() || is_set(&spec["imagePullSecrets"]) {
+    } else if !node_authorizer::names_referenced_by_pod(spec, "secrets").is_empty() {
         "a mirror pod may not reference secrets"
     } else if list_at(spec, "volumes")
         .iter()

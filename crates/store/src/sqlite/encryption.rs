@@ -68,6 +68,12 @@ pub enum KeyFileError {
     /// A line of the file is not an ID and a key, or repeats an ID.
     #[error("line {line} of {} is not a key: each line is an ID and 32 bytes in base64", path.display())]
     Line { path: PathBuf, line: usize },
+    /// The file has the maximum number of keys.
+    #[error(
+        "{} has {KEYS_MAX} keys and cannot get another: run `muster encrypt`, then remove the keys after the first",
+        path.display()
+    )]
+    Full { path: PathBuf },
     /// The file contains no keys, or too many.
     #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
     Count { path: PathBuf },
@@ -114,6 +120,9 @@ impl EncryptionKeys {
     /// Generates a key and writes a key file with the new key first and the keys in `kept` after it. The previous
     /// content of the file is not read. Returns the keys of the new file.
     pub fn write_file_with_new_key(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
+        if kept.is_some_and(|it| KEYS_MAX <= it.0.len()) {
+            return Err(KeyFileError::Full { path: path.to_owned() });
+        }
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;
         let (secret, id) = random.split_at(KEY_BYTES);
@@ -274,6 +283,19 @@ mod tests {
             );
         }
         assert_eq!(keys.encrypt("configmaps/default/a", 7, value), Ok(None), "only Secrets are encrypted");
+    }
+
+    #[test]
+    fn a_full_key_file_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        let mut keys = EncryptionKeys::write_file_with_new_key(None, &file).unwrap();
+        for _ in 1..KEYS_MAX {
+            keys = EncryptionKeys::write_file_with_new_key(Some(&keys), &file).unwrap();
+        }
+        let full = EncryptionKeys::write_file_with_new_key(Some(&keys), &file);
+        assert!(matches!(full, Err(KeyFileError::Full { .. })), "{full:?}");
+        assert_eq!(EncryptionKeys::read(&file).unwrap().active_key_id(), keys.active_key_id());
     }
 
     #[test]

@@ -30,6 +30,29 @@ async fn server_owned_fields_ignore_the_client() {
     assert_eq!(whole, status, "a write that changes nothing is none");
 }
 
+/// A mirror pod references no Secret, in whichever field: the node mounts it without a check of its own.
+#[tokio::test]
+async fn a_mirror_pod_references_no_secret() {
+    let server = Server::new().await;
+    let mirror = |volume: Value| {
+        let mut pod = pod("m", "");
+        pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        pod["spec"]["nodeName"] = json!("n");
+        pod["spec"]["volumes"] = json!([volume]);
+        pod
+    };
+    for volume in [
+        json!({"name": "v", "secret": {"secretName": "s"}}),
+        json!({"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}]}}),
+        json!({"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}),
+    ] {
+        check(
+            server.json("POST", PODS, mirror(volume)).await,
+            &expect![[r#"403 pods "m" is forbidden: a mirror pod may not reference secrets"#]],
+        );
+    }
+}
+
 #[tokio::test]
 async fn refusals_are_upstreams() {
     let server = Server::new().await;
