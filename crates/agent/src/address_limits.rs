@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts the permits that each IP address holds. An address without permits takes no memory.
+/// Counts the permits that each IP address holds. An address is forgotten when its last permit is released.
 #[derive(Debug)]
 pub(crate) struct AddressLimits {
     max_per_address: usize,
@@ -24,7 +24,8 @@ impl AddressLimits {
         Arc::new(Self { max_per_address, counts: Mutex::default() })
     }
 
-    /// Acquires a permit for an address. Returns `None` if the address already holds the maximum.
+    /// Acquires a permit for an address. An IPv4-mapped IPv6 address counts as its IPv4 address. Returns `None` if the
+    /// address already holds the maximum.
     pub(crate) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let address = address.to_canonical();
         let mut held = self.lock_counts();

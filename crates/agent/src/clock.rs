@@ -14,7 +14,7 @@ pub(crate) fn now() -> Time {
 }
 
 /// Converts a timestamp of the container runtime to the node's time. `nanos` is the number of nanoseconds since the
-/// Unix epoch on the machine's clock.
+/// Unix epoch on the machine's clock. The result is never later than the node's current time.
 pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
     with_clock(|clock| clock.node_time_at(Time::from_micros(nanos / 1000)))
 }

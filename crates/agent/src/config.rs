@@ -17,22 +17,23 @@ use serde_json::Value;
 pub struct Config {
     /// Name of the Node object.
     pub name: String,
-    /// Directory of all files that the node persists. It contains the node's certificates, and the volumes of each pod
-    /// in `pods/UID`.
+    /// Directory of the agent's own files, such as the node's certificates, and the volumes of each pod in `pods/UID`.
+    /// Container logs are in `var_log`.
     pub root_dir: PathBuf,
     /// Path of the container runtime's CRI socket.
     pub runtime_socket: PathBuf,
     /// Directory that the node's pods see as `/var/log`. Container logs are in `pods`, with links to them in
     /// `containers`.
     pub var_log: PathBuf,
-    /// Maps hostPath volumes to other directories of the machine: a hostPath below the first path of a pair is resolved
-    /// below the second path. For example, each of several nodes on one machine can have its own `/var/log`.
+    /// Maps hostPath volumes to other directories of the machine: a hostPath at or below the first path of a pair is
+    /// resolved at or below the second path. The first matching pair applies. For example, each of several nodes on one
+    /// machine can have its own `/var/log`.
     pub host_path_mappings: Vec<(PathBuf, PathBuf)>,
     /// Parent cgroup of the node's pods in each cgroup hierarchy, for example `/kubepods`.
     pub cgroup_parent: String,
     /// The node's InternalIP.
     pub address: IpAddr,
-    /// Port of the agent's HTTPS endpoint, which serves logs, exec and metrics.
+    /// Port of the agent's HTTPS endpoint, which serves logs, exec, metrics and more.
     pub port: u16,
     /// Labels of the Node object, in addition to the well-known labels that every node has.
     pub labels: BTreeMap<String, String>,
@@ -43,28 +44,29 @@ pub struct Config {
     /// Pod CIDR of the node, for example `10.244.1.0/24`. With `None`, the API server assigns the CIDR.
     pub pod_cidr: Option<String>,
     /// Directory from which the runtime reads its CNI configuration. The agent writes a configuration file there when
-    /// the pod CIDR is known, unless another file already exists. With `None`, the agent writes no CNI configuration.
+    /// the pod CIDR is known, unless another program's configuration file exists. With `None`, the agent writes no CNI
+    /// configuration.
     pub cni_conf_dir: Option<PathBuf>,
     /// Directory of static pod manifests. With `None`, the node has no static pods.
     pub static_pod_dir: Option<PathBuf>,
     /// URL of the API server.
     pub server_url: String,
-    /// CIDRs that are allowed for the `externalIPs` of Services. The node ignores all other external IPs.
+    /// CIDRs that are allowed for the `externalIPs` of Services. The node ignores external IPs outside these CIDRs.
     pub external_ip_ranges: Vec<Ipv4Cidr>,
-    /// Address of the cluster DNS, at which the agent serves DNS, and which is written to the resolv.conf of pods. With
-    /// `None`, the agent serves no DNS, and pods use the DNS of the node.
+    /// Address of the cluster DNS, at which the agent serves DNS. It is the nameserver of pods whose `dnsPolicy`
+    /// selects the cluster DNS. With `None`, the agent serves no DNS, and these pods use the DNS of the node.
     pub cluster_dns: Option<IpAddr>,
     /// Path of the node's resolver configuration, usually `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
     /// DNS domain of the cluster, usually `cluster.local`.
     pub cluster_domain: String,
-    /// Whether containers without a seccomp profile run with `RuntimeDefault`.
+    /// Whether containers without a seccomp profile run with `RuntimeDefault`, unless they are privileged.
     pub seccomp_default: bool,
     /// Thresholds and intervals of eviction, image garbage collection and log rotation.
     pub eviction_and_gc: EvictionAndGcConfig,
 }
 
-/// Thresholds and intervals of eviction, image garbage collection and log rotation. The defaults are the
+/// Thresholds and intervals of eviction, image garbage collection and log rotation. The default thresholds are the
 /// kubelet's.
 #[derive(Debug, Clone)]
 pub struct EvictionAndGcConfig {
@@ -79,17 +81,19 @@ pub struct EvictionAndGcConfig {
     /// Maximum termination grace period of a pod that is evicted because of a soft threshold. Upstream:
     /// `evictionMaxPodGracePeriod`.
     pub eviction_grace_max: Duration,
-    /// Disk usage in percent above which unused images are removed.
+    /// Disk usage in percent at which the removal of unused images starts. 100 disables the removal.
     pub image_gc_high_percent: u8,
     /// Disk usage in percent at which the removal of unused images stops.
     pub image_gc_low_percent: u8,
-    /// Minimum age of an unused image before it may be removed. Upstream: `imageMinimumGCAge`.
+    /// Minimum time between when the agent first saw an image and its removal. It does not apply under disk pressure.
+    /// Upstream: `imageMinimumGCAge`.
     pub image_age_min: Duration,
-    /// Size in bytes at which the log of a container is rotated. Upstream: `containerLogMaxSize`.
+    /// Size in bytes above which the log of a container is rotated. Upstream: `containerLogMaxSize`.
     pub log_bytes_max: u64,
-    /// Maximum number of log files of a container, including rotated files. Upstream: `containerLogMaxFiles`.
+    /// Maximum number of log files of a container instance, including rotated files. Values below 2 count as 2.
+    /// Upstream: `containerLogMaxFiles`.
     pub log_files_max: u16,
-    /// Interval between two checks of thresholds, images and logs.
+    /// Interval between two checks of thresholds, of pods' storage limits, and of logs. Images are checked less often.
     pub check_interval: Duration,
 }
 
@@ -127,7 +131,8 @@ impl EvictionAndGcConfig {
 }
 
 impl Config {
-    /// Returns the path on the machine that a hostPath refers to, according to `host_path_mappings`.
+    /// Returns the path on the machine that a hostPath refers to, according to `host_path_mappings`. A path without a
+    /// mapping is returned unchanged.
     pub fn resolve_host_path(&self, path: &Path) -> PathBuf {
         let own = self
             .host_path_mappings

@@ -68,7 +68,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether containerd caused the error. All other errors are caused by the archive or by the image name.
+    /// Whether the import into containerd failed. All other errors are caused by the archive or by the image name.
     pub fn is_containerd_error(&self) -> bool {
         matches!(self, Self::Containerd { .. })
     }
@@ -223,7 +223,8 @@ impl ContainerdLease {
         read.map_err(|it| ImageError::Containerd { tried: "read the generated content", why: it.to_string() })
     }
 
-    /// Writes the chunks of a blob to containerd's content store, and commits the blob.
+    /// Writes the chunks of a blob to containerd's content store, and commits the blob. Succeeds if containerd already
+    /// has the blob.
     async fn write_chunks(&self, blob: &Blob, chunks: mpsc::Receiver<Vec<u8>>) -> Result<(), ImageError> {
         let total = i64::try_from(blob.size).unwrap_or(i64::MAX);
         let message = WriteContentRequest {

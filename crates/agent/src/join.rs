@@ -58,10 +58,10 @@ const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
 /// Maximum backoff after a failed renewal of a certificate.
 const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
 
-/// Maximum time that a machine without a certificate waits for an existing Node with the same name to become NotReady.
-/// With the default node monitor grace period, a node becomes NotReady after about a minute.
+/// Maximum time that a machine without a certificate waits for an existing Node with the same name and address to
+/// become NotReady. With the default node monitor grace period, a node becomes NotReady after about a minute.
 const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Interval between join attempts while an existing Node with the machine's name is Ready.
+/// Interval between join attempts while an existing Node with the machine's name and address is Ready.
 const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Maximum sleep before the renewal time of a certificate is checked again. A longer sleep would not notice that the
@@ -233,8 +233,8 @@ impl JoinedNode {
     }
 
     /// Renews the client certificate and the serving certificate until `stop` is cancelled. `address` is the node's
-    /// address in the serving certificate. `serve` is called with the stored serving certificate, if it is still valid,
-    /// and with each new one, each time as PEM with its key.
+    /// address in the serving certificate. `serve` is called with the stored serving certificate, if it has this
+    /// address and has not expired, and with each new one, each time as PEM with its key.
     ///
     /// Rule: a certificate is renewed at 70 to 90 % of its lifetime. The exact time depends on the node's name, so that
     /// the nodes of a fleet do not renew simultaneously.
@@ -282,7 +282,7 @@ impl JoinedNode {
     }
 
     /// Renews the serving certificate whenever its renewal time comes. Calls `serve` with the stored certificate, if it
-    /// is still valid, and with each new one. Never returns.
+    /// has this address and has not expired, and with each new one. Never returns.
     async fn renew_serving_certificate(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.options.dir.join(SERVING_FILE);
         let mut current = Certificate::read(&path).ok().flatten();
@@ -354,8 +354,9 @@ impl JoinedNode {
     }
 }
 
-/// Gets a client certificate with the bootstrap token, and stores the certificate. Fails if another machine uses the
-/// name of the node. `had_certificate` is true if the directory has a certificate that has expired.
+/// Gets a client certificate with the bootstrap token, and stores the certificate. Waits while a Node with this name
+/// and address is Ready. Fails if another machine uses the name of the node. `had_certificate` is true if the directory
+/// has a certificate that has expired.
 async fn join_with_token(
     options: &JoinOptions,
     server: &Uri,

@@ -27,7 +27,7 @@ pub mod net;
 pub mod node;
 /// A pod from the API server or from a manifest.
 mod parsed_pod;
-/// Secrets, ConfigMaps and tokens that pods refer to.
+/// Secrets, ConfigMaps and service account tokens that pods refer to.
 pub mod references;
 /// The container runtime interface.
 pub mod runtime;

@@ -112,20 +112,21 @@ impl ClusterMembership {
         self.lock_state().is_verified()
     }
 
-    /// Whether the agent has a complete list of pods from the confirmed API server. If it has, pods on the node that
-    /// are not in the list may be removed.
+    /// Whether the agent has received a complete list of pods from a confirmed API server, and the API server is still
+    /// confirmed. If so, pods on the node that are not in the list may be removed.
     pub(super) fn may_remove_orphans(&self) -> bool {
         self.lock_state().may_remove_orphans()
     }
 
-    /// Confirms the cluster after a complete list of pods was received, and records that a list was received.
-    /// Returns whether the list may be applied.
+    /// Confirms the cluster after a complete list of pods was received, and, if the cluster is confirmed, records that
+    /// a list was received. Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
         self.lock_state().record_pod_list()
     }
 
-    /// Returns why the node is NotReady, if its cluster could not be confirmed. Returns `None` otherwise.
+    /// Returns why the node is NotReady, if its cluster could not be confirmed. Returns `None` if it is confirmed, or
+    /// if the API server did not respond.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         self.lock_state().not_ready_reason(&self.record.display().to_string())
     }
@@ -153,7 +154,7 @@ impl ClusterMembership {
         }
     }
 
-    /// Logs why the cluster is not confirmed, at most once per [`LOG_INTERVAL`].
+    /// Logs the reason of [`Self::not_ready_reason`], if there is one, at most once per [`LOG_INTERVAL`].
     fn log_not_ready_reason(&self) {
         let Some(trouble) = self.not_ready_reason() else { return };
         let mut logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +174,7 @@ fn read_record(record: &Path) -> ClusterRecord {
     }
 }
 
-/// Whether the text has the syntax of a cluster UID: at most [`UID_BYTES_MAX`] ASCII letters, digits and hyphens.
+/// Whether the text has the syntax of a cluster UID: 1 to [`UID_BYTES_MAX`] ASCII letters, digits and hyphens.
 fn is_uid(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= UID_BYTES_MAX

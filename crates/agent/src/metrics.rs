@@ -21,7 +21,7 @@ use crate::join;
 /// image.
 const CALL_BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 
-/// Histogram buckets of pod starts, in seconds. A pod whose image is present starts within a second.
+/// Histogram buckets of pod starts, in seconds. A pod whose image is present usually starts within a second.
 const POD_START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
 /// Histogram buckets of the part of a pod start that is spent in the agent and not in the runtime, in seconds.
@@ -43,9 +43,9 @@ pub struct AgentMetrics {
     start_duration: Histogram,
     /// The part of `start_duration` that is spent in the agent and not in the runtime.
     agent_start_duration: Histogram,
-    /// Seconds until the client certificate expires. 0 without a certificate.
+    /// Seconds until the client certificate expires, negative after its expiry. 0 without a certificate.
     client_ttl: Gauge,
-    /// Seconds until the serving certificate expires. 0 without a certificate.
+    /// Seconds until the serving certificate expires, negative after its expiry. 0 without a certificate.
     server_ttl: Gauge,
     /// Resident memory of the agent process, in bytes.
     memory: Gauge,
@@ -214,7 +214,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Counts an eviction by its eviction signal.
+    /// Counts an eviction by its eviction signal, or by the limit that the pod exceeded.
     pub(crate) fn count_eviction(&self, eviction_signal: &'static str) {
         self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
@@ -226,8 +226,8 @@ impl AgentMetrics {
         self.agent_start_duration.observe(in_agent.as_secs_f64());
     }
 
-    /// Encodes all metrics in the Prometheus text format. `phases` has the phase of each pod. `pki` is the directory of
-    /// the node's certificates.
+    /// Updates the gauges and the CPU time, and encodes all metrics in the OpenMetrics text format. `phases` has the
+    /// phase of each pod. `pki` is the directory of the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
         /// All pod phases. The metric `muster_pods` has a value for each phase, even if no pod has this phase. A pod
         /// without a known phase counts as Pending.

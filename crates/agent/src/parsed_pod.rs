@@ -24,7 +24,7 @@ pub struct ParsedPod {
     pub object: Arc<PodObject>,
     /// The pod as pod admission reads it. `None` if the pod cannot be parsed for admission.
     pub candidate: Option<AdmissionCandidate>,
-    /// The whole object as JSON, for the downward API.
+    /// The object as JSON, without `managedFields`.
     pub json: Value,
     /// The init, main and ephemeral containers, in this order. An `Action` refers to a container by its index in this
     /// list.

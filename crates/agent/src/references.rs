@@ -1,7 +1,7 @@
 //! ConfigMaps, Secrets and service account tokens that the pods of a node refer to.
 //!
-//! ConfigMaps and Secrets are not cached: each is read when a pod needs it, so a starting pod gets the newest
-//! version and no Secret stays in the agent's memory. Tokens are cached until they are due for renewal.
+//! ConfigMaps and Secrets are not cached: each is read when a pod needs it, so a starting pod gets the newest version
+//! and no Secret stays in the agent's memory. Tokens are cached, and renewed before they expire.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -175,7 +175,7 @@ pub struct RuntimeError {
     /// The operation that failed, as a verb phrase such as `list sandboxes`.
     pub operation: &'static str,
     pub kind: RuntimeErrorKind,
-    /// The runtime's error message.
+    /// The runtime's error message, or the agent's if the runtime sent none.
     pub message: String,
 }
 

@@ -9,7 +9,7 @@ use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
 /// Stores equal strings and equal lists of many objects only once. Entries that nothing else references are removed
-/// each time the number of entries has doubled since the last removal.
+/// when a string is added and the number of entries has doubled since the last removal, if there are enough entries.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: BTreeSet<Text>,

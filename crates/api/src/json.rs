@@ -13,7 +13,7 @@ use serde::ser::{Serialize, Serializer};
 use crate::quantity::Quantity;
 
 /// Decodes an object from JSON text. The whole text is checked for UTF-8 once, which is cheaper than a check of each
-/// string.
+/// string. Invalid UTF-8 is an error only in fields that are not skipped.
 pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
     match core::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
@@ -117,7 +117,7 @@ impl<'a, V> StrMap<'a, V> {
         self.0.is_empty()
     }
 
-    /// Creates a map from entries, and sorts them by key if they are not sorted already.
+    /// Creates a map from entries in any order. Of entries with the same key, the last one is kept.
     fn from_entries(mut entries: Vec<(Str<'a>, V)>) -> Self {
         if !entries.is_sorted_by(|one, next| one.0 < next.0) {
             entries.sort_by(|one, other| one.0.cmp(&other.0));
@@ -173,7 +173,7 @@ impl<V: Serialize> Serialize for StrMap<'_, V> {
 pub enum IntOrString<'a> {
     Int(i64),
     String(Str<'a>),
-    /// A value that is neither an integer nor a string.
+    /// A value that is neither a signed 64-bit integer nor a string.
     Invalid(serde_json::Value),
 }
 

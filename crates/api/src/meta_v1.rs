@@ -137,7 +137,7 @@ pub struct LabelSelector<'a> {
 }
 
 impl LabelSelector<'_> {
-    /// Parses a label selector. The error is a message that names the invalid requirement.
+    /// Parses a label selector. The error is a message about the first invalid requirement.
     ///
     /// Rule: a null selector matches nothing, and an empty selector matches everything. Upstream:
     /// `LabelSelectorAsSelector`.

@@ -18,8 +18,9 @@ pub enum ExpositionFormat {
 impl ExpositionFormat {
     /// Returns the format that an `Accept` header selects.
     ///
-    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics at least the same weight as plain text.
-    /// Otherwise it gets plain text. Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
+    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics a weight above zero and at least the
+    /// weight of plain text or of a wildcard. Otherwise it gets plain text. Upstream:
+    /// `expfmt.NegotiateIncludingOpenMetrics`.
     pub fn negotiate(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.split(',') {

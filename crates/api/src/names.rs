@@ -82,8 +82,8 @@ pub fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Returns the errors of a string that must be a qualified name such as `example.com/name`: a label or annotation key,
-/// taint key, finalizer or condition type.
+/// Returns the errors of a string that must be a qualified name such as `example.com/name`, for example a label key, a
+/// taint key or a finalizer.
 pub fn qualified_name_errors(text: &str) -> Vec<String> {
     /// Upstream's message for an invalid qualified name.
     const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
@@ -264,7 +264,7 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
 
 /// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`, so that
 /// the prefix passes the check of a complete name. The dash is allowed, because a suffix follows it. Returns any other
-/// name unchanged. Upstream: `maskTrailingDash`.
+/// name, and the prefix `-`, unchanged. Upstream: `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {

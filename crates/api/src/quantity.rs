@@ -1,8 +1,9 @@
 //! Resource quantities, such as `100m`, `1.5Gi` and `12e6`.
 //!
 //! Upstream: `apimachinery/pkg/api/resource/quantity.go`. A [`Quantity`] is a 128-bit integer of nanounits. Finer
-//! fractions are rounded away from zero. A quantity above about 10²⁹ is refused, although upstream's type is unbounded.
-//! With a binary suffix, as upstream, a quantity above 2⁶³-1 is parsed as 2⁶³-1.
+//! fractions are rounded away from zero. A quantity above about 10²⁹, or with more than 38 significant digits, is
+//! refused, although upstream's type is unbounded. With a binary suffix, as upstream, a quantity above 2⁶³-1 is parsed
+//! as 2⁶³-1.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -35,7 +36,7 @@ enum SuffixFormat {
 pub enum QuantityError {
     /// The text does not have the format of a quantity.
     Format,
-    /// The numeric part is too large.
+    /// The numeric part is too large or has too many digits.
     Number,
     /// The suffix is unknown.
     Suffix,

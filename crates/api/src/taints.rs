@@ -76,8 +76,8 @@ pub enum TolerationOperator {
 }
 
 impl Toleration {
-    /// Creates a toleration from the fields of an API object, in which absent fields are empty. `value` is called only
-    /// for the operator `Equal`.
+    /// Creates a toleration from the fields of an API object, in which absent fields are empty. An empty operator means
+    /// `Equal`. `value` is called only for `Equal`.
     pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
         let op = match operator {
             "" | "Equal" => TolerationOperator::Equal(value()),

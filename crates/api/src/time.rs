@@ -111,8 +111,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
-/// Parses a duration in Go's format, such as `90s`, `1h30m`, `1.5h` or `0`. Returns `None` if the text is invalid or
-/// the duration is negative. Upstream: `time.ParseDuration`.
+/// Parses a duration in Go's format, such as `90s`, `1h30m`, `1.5h` or `0`. Returns `None` if the text is invalid, or
+/// if the duration is negative or too long. Upstream: `time.ParseDuration`.
 pub fn parse_go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

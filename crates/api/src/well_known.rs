@@ -28,7 +28,7 @@ pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
 /// Deprecated label of a daemon pod whose value is the template generation of its DaemonSet.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
-/// Labels that a kubelet sets on its Node, by itself or because an administrator configured them. Upstream:
+/// Labels that a kubelet may set on its Node, by itself or because an administrator configured them. Upstream:
 /// `kubeletLabels`.
 pub const KUBELET_LABELS: [&str; 11] = [
     LABEL_HOSTNAME,
@@ -93,7 +93,7 @@ pub const NODE_MEMORY_PRESSURE: &str = "MemoryPressure";
 pub const NODE_DISK_PRESSURE: &str = "DiskPressure";
 /// Type of the node condition that says whether the node is low on process IDs.
 pub const NODE_PID_PRESSURE: &str = "PIDPressure";
-/// Type of the node condition that says that the network of the node is not set up.
+/// Type of the node condition that says whether the network of the node is not set up.
 pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// The namespace of the Leases that nodes renew as heartbeats.

@@ -45,8 +45,9 @@ pub(crate) struct CallLimits {
 }
 
 impl Caller {
-    /// Waits for the rate limit and sends a call. A write is sent only within the lease term; after its end, this
-    /// function never returns. Returns the outcome, and the time from the request to the response.
+    /// Sends a call. With [`CallLimits`], waits for the rate limit first, and sends a write only within the lease term;
+    /// after the end of the term, this function never returns for a write. Returns the outcome, and the time from the
+    /// request to the response.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
         let request = self.http_request(request);

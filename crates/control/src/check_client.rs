@@ -28,8 +28,8 @@ use crate::call::Caller;
 use crate::check_endpoints::{CheckEndpoint, EndpointUrl};
 use crate::request::JSON_MEDIA_TYPE;
 
-/// Maximum number of concurrent measurements of checks. It bounds the memory for responses, which have at most 1 MiB
-/// each.
+/// Maximum number of concurrent measurements of one [`CheckClient`]. It bounds the memory for responses, which have at
+/// most 1 MiB each.
 const MEASUREMENTS_MAX: usize = 16;
 
 /// Maximum size of a response of Prometheus or a webhook. With a larger response the check is inconclusive.
@@ -265,8 +265,8 @@ fn endpoint_client(url: &EndpointUrl, credentials: &EndpointCredentials) -> Resu
     Client::try_from(config).map_err(|error| format!("caRef: {}", root_cause(&error)))
 }
 
-/// Sends a POST request. Returns the status code and the body of the response. The error is a message: the request
-/// failed, the endpoint redirects, or the response is too large.
+/// Sends a POST request. Returns the status code and the body of the response. The error is a message, for example that
+/// the request failed, that the endpoint redirects, or that the response is too large.
 async fn post(
     client: &Client,
     url: &EndpointUrl,

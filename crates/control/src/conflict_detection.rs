@@ -1,9 +1,9 @@
-//! Detects a second controller that writes the same DaemonSets. Each controller undoes the writes of the other,
+//! Detects a second controller that writes the same DaemonSets. Each controller would undo the writes of the other,
 //! although both appear healthy.
 //!
-//! `managedFields` records which field manager wrote the status last. A field manager that still writes the status
-//! after this replica became leader is a second controller. The watch delivers `managedFields` anyway, so the detection
-//! costs no request.
+//! `managedFields` records which field manager wrote the status last. A field manager that still writes status counts
+//! some time after this replica became leader counts as a second controller. The watch delivers `managedFields` anyway,
+//! so the detection costs no request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,8 +55,8 @@ impl ConflictDetector {
     }
 
     /// Returns a conflict if another controller has written the status of a DaemonSet since the watch delivered the
-    /// previous version of the DaemonSet. Returns `None` for the [`TAKEOVER_GRACE_PERIOD`] after this replica became
-    /// leader.
+    /// previous version of the DaemonSet. Returns `None` for the first version of a DaemonSet, and for the
+    /// [`TAKEOVER_GRACE_PERIOD`] after this replica became leader.
     pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_other_status_writer(&set.metadata);
         let before = self.last_writers.insert(set.key.clone(), writer.clone());
@@ -86,7 +86,7 @@ fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
 }
 
 /// Returns the name of the last field manager that wrote status counts, which is taken to be the DaemonSet's
-/// controller. `metadata` is the JSON of a DaemonSet's metadata.
+/// controller. `None` if there is none. `metadata` is the JSON of a DaemonSet's metadata.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
     status_writers(metadata).into_iter().max().map(|it| it.name)
 }

@@ -36,7 +36,7 @@ const RUNNER_SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Delay before a controller is restarted, after a panic or after the API server's store was replaced.
 const CONTROLLER_RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum time to write the queued Events when the controller stops.
+/// Maximum time to write the queued Events when a controller with a drain timeout stops. Other controllers drop them.
 const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Configuration of the [`Runner`] of one controller.
@@ -90,8 +90,8 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Answers a query from the state of the work queue and its controller. By default the query is dropped.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// Called when the list or watch of a kind has delivered data, even if only a bookmark. `_kind` is an index in
-    /// [`Controller::watches`].
+    /// Called when the list or watch of a kind has delivered data, even if only a bookmark, or when it was refused.
+    /// `_kind` is an index in [`Controller::watches`].
     fn on_delivery(&mut self, _kind: usize) {}
 
     /// Called before a list or watch event is applied. Returns Kubernetes Events to record.
@@ -125,7 +125,8 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Called when all due keys are reconciled and their calls are started, before the runner waits for the next event.
     fn on_idle(&mut self, _queue: &WorkQueue<C>) {}
 
-    /// Called when the controller stops. From then on, the runner only finishes plans that are being executed.
+    /// Called when a controller with a drain timeout stops. From then on, the runner only finishes plans that are being
+    /// executed.
     fn on_drain(&mut self, _queue: &WorkQueue<C>) {}
 }
 

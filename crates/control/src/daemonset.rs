@@ -34,8 +34,8 @@ use crate::{ASSIST_NAME, Context};
 /// filter by it. In assist mode the controller has the name [`ASSIST_NAME`] instead.
 const COMPONENT: &str = "daemonset-controller";
 
-/// Maximum time to finish the plans that are being executed when the controller stops. A plan has at most some hundreds
-/// of calls.
+/// Maximum time to finish the plans that are being executed when the controller stops. A plan usually has at most some
+/// hundreds of calls.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the DaemonSet controller until `stop` is cancelled. From then on it makes no new plan, and only finishes the
@@ -104,7 +104,8 @@ fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Du
     context.monitor.observe_call(&kind, outcome_label(error), took);
 }
 
-/// Observer of the DaemonSet controller, for metrics, logs, conflict detection, explain queries and test hooks.
+/// Observer of the DaemonSet controller, for metrics, logs, the detection of a second controller, explain queries and
+/// test hooks.
 struct DaemonSetObserver {
     /// Client, options, rate limiter and other values that all runners of the replica share.
     context: Arc<Context>,
@@ -132,10 +133,10 @@ impl DaemonSetObserver {
         }
     }
 
-    /// Checks whether another controller has written the status of a DaemonSet. Returns the event that reports the
-    /// conflict. `None` if there is no conflict, or if the last warning is too recent.
+    /// Checks whether another controller has written the status of a DaemonSet, and counts such a write. Returns the
+    /// event that reports the other controller. `None` if there is no such write, or if the last warning is too recent.
     ///
-    /// Rule: in assist mode upstream's controller is meant to write the status, so no conflict is reported.
+    /// Rule: in assist mode upstream's controller is meant to write the status, so nothing is reported.
     fn detect_conflict(&mut self, fact: &WatchedObject) -> Option<EventRecord> {
         if self.context.options.settings.assist {
             return None;

@@ -23,8 +23,8 @@ use crate::request::{JSON_MEDIA_TYPE, request};
 /// Timeout of the explain query to the controller. It is short, because the controller answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of nodes whose pods are listed with one request per node. For more nodes, all pods of the cluster are
-/// listed.
+/// Maximum number of nodes whose pods are listed with one request per node. For more nodes, all bound pods of the
+/// cluster are listed.
 const NODE_QUERIES_MAX: usize = 8;
 
 /// Why a DaemonSet cannot be explained.
@@ -176,8 +176,8 @@ async fn read_optional_kind(
     }
 }
 
-/// Adds all pods on these nodes to the snapshot, to check ports and resources. Without permission to list pods, adds a
-/// note that they are not checked.
+/// Adds all pods on these nodes (or on all nodes, if there are more than [`NODE_QUERIES_MAX`]) to the snapshot, to
+/// check ports and resources. Without permission to list pods, adds a note that they are not checked.
 pub(crate) async fn read_pods_on_nodes(
     client: &Client,
     snapshot: &mut Snapshot,

@@ -7,7 +7,7 @@ use muster_api::meta::ObjectKey;
 use muster_engine::explain::ControllerState;
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of queries in the queue of one controller. Further queries fail.
+/// Maximum number of queries in the queue of one controller. While it is full, the controller gets no further queries.
 const QUEUED_QUERIES_MAX: usize = 16;
 
 /// Sends explain queries to the running controllers. It outlives a controller, so that after a restart the new

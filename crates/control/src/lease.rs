@@ -111,7 +111,6 @@ impl Term {
         self.write_timeout
     }
 
-    /// Returns the timeout of each write.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.write_timeout
     }

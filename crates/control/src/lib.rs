@@ -1,8 +1,8 @@
 //! Runs the engine's controllers against an API server: lists and watches, calls the engine, and sends the requests
 //! that the engine returns.
 //!
-//! This crate makes no decisions. `muster_engine` decides what to do next, in which order, with which request bodies,
-//! and what each response means. The API server may be Muster's or any kube-apiserver.
+//! `muster_engine` makes the decisions of the controllers: what to do next, in which order, with which request bodies,
+//! and what follows from each outcome. The API server may be Muster's or any kube-apiserver.
 //!
 //! ```text
 //! let client = muster_control::client(config)?;
@@ -107,11 +107,12 @@ pub const ASSIST_NAME: &str = muster_engine::daemonset::manifest::ASSIST_FIELD_M
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Limits and features of the controller: creates and deletes per plan, status conditions, binding of pods.
+    /// Limits and features of the controller, such as creates and deletes per plan.
     pub settings: Settings,
     /// Namespaces whose DaemonSets are reconciled. Empty means all namespaces.
     pub namespaces: Vec<String>,
-    /// Maximum number of DaemonSets that are reconciled concurrently.
+    /// Maximum number of DaemonSets that are reconciled concurrently, in each of `namespaces` or in all namespaces
+    /// together.
     pub workers: usize,
     /// Limits on the requests to the API server.
     pub limits: RateLimits,
@@ -184,8 +185,8 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// Values that all runners of one replica of the DaemonSet controller share: client, options, rate limiter, lease term
-/// and monitor.
+/// Values that all runners of one replica of the DaemonSet controller share, such as client, options, rate limiter and
+/// lease term.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
@@ -237,8 +238,8 @@ impl Controller {
     /// being executed, and then releases the lease. Returns an error if it ends earlier, because this replica is no
     /// longer the leader or the API server's store was replaced.
     ///
-    /// With leader election, a standby replica lists and watches nothing, because a new leader must list everything
-    /// anyway to see the writes of the previous leader.
+    /// With leader election, a standby replica watches only the Lease, because a new leader must list everything anyway
+    /// to see the writes of the previous leader.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerExit> {
         let Some(lease) = self.options.lease.clone() else {
             return self.run_as_leader(Term::unlimited(CALL_TIMEOUT), &stop).await;

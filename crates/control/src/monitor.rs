@@ -34,13 +34,13 @@ const CHECK_NAMES_MAX: usize = 100;
 const OTHER_CHECKS: &str = "(other)";
 
 /// Time without a call of [`Monitor::record_heartbeat`] after which the runners count as hung. An idle runner calls it
-/// every minute.
+/// at least every minute.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Lifecycle stage of a replica of the DaemonSet controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The replica has not read the Lease yet.
+    /// The replica is neither leader nor on standby yet.
     Starting,
     /// Another replica is the leader, and this replica is on standby.
     Following,
@@ -80,7 +80,7 @@ pub struct Monitor {
     reconciles: Family<ReconcileLabels, Counter>,
     /// Metric `muster_decisions_total`: decisions of plans, by kind and reason.
     decisions: Family<DecisionLabels, Counter>,
-    /// Metric `muster_calls_total`: calls to the API server, by outcome.
+    /// Metric `muster_calls_total`: calls to the API server, by verb, resource and outcome.
     calls: Family<CallLabels, Counter>,
     /// Metric `muster_call_duration_seconds`: duration of calls, by verb and resource.
     latency: Family<CallKind, Histogram>,
@@ -98,7 +98,8 @@ pub struct Monitor {
     watch_lag: Histogram,
     /// Metric `muster_leader`: 1 if this replica is the leader or runs without leader election, otherwise 0.
     leader: Gauge,
-    /// Metric `muster_rollout_check_results_total`: results of measured checks of rollouts, by name of the check.
+    /// Metric `muster_rollout_check_results_total`: results of measured checks of rollouts, by name of the check and
+    /// result.
     check_results: Family<CheckLabels, Counter>,
     /// Names of checks that the metric `muster_rollout_check_results_total` has, at most [`CHECK_NAMES_MAX`].
     check_names: Mutex<BTreeSet<String>>,
@@ -106,7 +107,8 @@ pub struct Monitor {
     pub(crate) events_dropped: Counter,
     /// Metric `muster_panics_total`: panics of the controller while it worked on a DaemonSet.
     pub(crate) panics: Counter,
-    /// Metric `muster_rival_writes_total`: status writes of another controller while this replica is the leader.
+    /// Metric `muster_rival_writes_total`: detected status writes of another controller while this replica is the
+    /// leader.
     pub(crate) conflicting_writes: Counter,
 }
 
@@ -263,7 +265,7 @@ impl Monitor {
     /// Whether the readiness check succeeds.
     ///
     /// Rule: a standby replica is ready. A leader is ready while its caches are synced and it is not stopping. A
-    /// replica that has not read the Lease yet is not ready.
+    /// replica that is neither yet is not ready.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Number of objects in one page of a list. A page has one or two megabytes of JSON.
+/// Number of objects in one page of a list. A page of pods has one or two megabytes of JSON.
 const PAGE_SIZE: usize = 500;
 
 /// The response with one page of a list. The objects stay JSON text.

@@ -195,7 +195,7 @@ async fn dry_run_apply(
 }
 
 /// Returns the relevant part of an error message of the API server. For an unknown field the message starts with the
-/// whole object, so only the strict decoding error at its end is kept.
+/// whole object, so only the strict decoding error at its end is kept. A long message is cut.
 fn relevant_message(message: &str) -> String {
     /// Maximum length of the message in characters.
     const MESSAGE_CHARS_MAX: usize = 1000;

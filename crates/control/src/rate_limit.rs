@@ -53,7 +53,7 @@ struct LimiterState {
     free_permits: usize,
     /// Calls of [`Priority::Normal`] that wait for a permit.
     normal_waiters: VecDeque<oneshot::Sender<Permit>>,
-    /// Calls of [`Priority::Low`], which are status writes, that wait for a permit.
+    /// Calls of [`Priority::Low`], such as status writes, that wait for a permit. They are called status calls below.
     status_waiters: VecDeque<oneshot::Sender<Permit>>,
     /// Number of normal calls that got a permit while a status call waited.
     calls_since_status: u32,

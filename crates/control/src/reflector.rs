@@ -1,8 +1,8 @@
 //! Lists and watches one kind without gaps, and sends the objects to a controller.
 //!
-//! Each object is decoded into a fact (the fields that the controller reads) as soon as its last byte is received.
-//! Neither the object nor the text of a list is kept. A list is a consistent read, not from the server's watch cache,
-//! because the request has no `resourceVersion`.
+//! Each object is decoded into a fact (the fields that the controller reads) as soon as its watch event or its page of
+//! the list is received. The JSON text is not kept. A list is a consistent read, because the request has no
+//! `resourceVersion`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -27,8 +27,8 @@ const WATCH_TIMEOUT_S: u64 = 290;
 /// without data has a dead connection or a server that sends no bookmarks.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Time without data after which a streaming list is abandoned. A server that does not support streaming lists never
-/// ends the list. Also the timeout for the headers of a watch response.
+/// Time without data after which a streaming list is abandoned. A server that does not support streaming lists may
+/// never end the list. Also the timeout for the headers of a watch response.
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a whole streaming list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -50,7 +50,8 @@ const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 /// A message from a reflector to its controller: a whole list, one watch event, or a refused list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
-    /// All objects of the kind.
+    /// All objects of the kind that the controller needs and that can be decoded. Empty if the API server does not
+    /// serve an optional kind.
     Listed { facts: Vec<F>, resource_version: u64 },
     /// One event of the watch.
     Watched(WatchEvent<F>),
@@ -110,7 +111,8 @@ struct Reflector<C: Controller> {
     path: String,
     /// Channel to which the deliveries are sent.
     sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
-    /// Whether the server supports streaming lists (`sendInitialEvents`).
+    /// Whether to try streaming lists (`sendInitialEvents`). False once the server has refused one or has not completed
+    /// one in time.
     supports_streaming_list: bool,
     /// Time without data after which a streaming list is abandoned: [`LIST_IDLE_TIMEOUT`], or less in tests.
     idle_timeout: Duration,
@@ -261,7 +263,7 @@ where
 
     /// Lists the kind by a watch with `sendInitialEvents`, sends the list to the controller, and returns the open
     /// watch. Returns `None` if the server does not support streaming lists, or if the stream ended before the list was
-    /// complete or took too long.
+    /// complete or took too long. Unless the stream just ended, streaming lists are not tried again.
     async fn stream_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         /// Query parameters that request a streaming list.
         const STREAMING_LIST_OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -329,8 +331,8 @@ where
         }
     }
 
-    /// Sends a whole list to the controller. Returns [`ListWatchError::StaleState`] if the list is older than the state
-    /// that was received before.
+    /// Sends a whole list to the controller. If the list is older than the state that was received before, it is sent
+    /// nevertheless, and [`ListWatchError::StaleState`] is returned.
     async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);

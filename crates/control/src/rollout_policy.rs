@@ -13,7 +13,7 @@ use crate::Context;
 use crate::call::Caller;
 use crate::controller_runner::{RunnerConfig, run, run_in_namespace};
 
-/// Name of the rollout policy controller in logs.
+/// Name of the rollout policy controller in logs and Events.
 const COMPONENT: &str = "rollout-policy-controller";
 
 /// Maximum number of calls of the rollout policy controller in flight. Each policy has at most one call in flight.

@@ -1,8 +1,8 @@
 //! [`HashOrderedMap`]: a map from names or object keys to values, with a deterministic order and fast lookups among
 //! 100,000 keys, such as the names of all nodes.
 //!
-//! Node names are long, have common prefixes, and are scattered in memory. In a `BTreeMap` ordered by name, each
-//! comparison of a lookup would miss the processor's cache. So this map is a `BTreeMap` ordered by a hash of the name,
+//! Node names are long, have common prefixes, and are scattered in memory. In a `BTreeMap` ordered by name, most
+//! comparisons of a lookup would miss the processor's cache. So this map is a `BTreeMap` ordered by a hash of the name,
 //! and its nodes store the hashes. Names with equal hashes are ordered by name. The order has no meaning, but is the
 //! same in every run.
 

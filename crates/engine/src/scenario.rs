@@ -11,9 +11,11 @@
 //! rev  web-a  template=1
 //! ```
 //!
-//! Absent keywords have defaults: `of=` is the only DaemonSet of the scenario, the `rev=` of a pod is the `template=`
-//! of its DaemonSet, and a DaemonSet selects the label `app:NAME`. Template N is the template of the DaemonSet with the
-//! image `NAME:N`.
+//! Absent keywords have defaults. For example, `of=` is the only DaemonSet of the scenario, the `rev=` of a pod is the
+//! `template=` of its DaemonSet, and a DaemonSet selects the label `app:NAME`. Template N is the template of the
+//! DaemonSet with the image `NAME:N`.
+//!
+//! Some of the keywords:
 //!
 //! | keyword | meaning |
 //! |---|---|
@@ -81,7 +83,7 @@ impl core::error::Error for Error {}
 /// Time 0 of every scenario, as a Unix time: 2026-01-01T00:00:00Z.
 pub const EPOCH_S: i64 = 1_767_225_600;
 
-/// Formats seconds since [`EPOCH_S`] as an API timestamp.
+/// Formats seconds since [`EPOCH_S`] as an API timestamp. A time out of range becomes the latest timestamp.
 pub fn to_timestamp(second: i64) -> String {
     Timestamp::from_second(EPOCH_S.saturating_add(second)).unwrap_or(Timestamp::MAX).to_string()
 }
@@ -277,7 +279,7 @@ struct TaintText<'a> {
 }
 
 impl<'a> TaintText<'a> {
-    /// The notation of a taint, as error messages describe it.
+    /// The notation of a taint, as error messages about taints and tolerations describe it.
     const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
@@ -353,9 +355,9 @@ const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
 /// Returns the DaemonSet to which a pod or revision belongs. `None` if it belongs to none.
 ///
-/// Rule: a pod or revision belongs to the DaemonSet that owns it. An object without a controller belongs to the
-/// DaemonSet whose name is in its image `NAME:N`, and to no DaemonSet if the image is `none:N`. With any other image,
-/// the object belongs to the DaemonSet whose selector matches it.
+/// Rule: a pod or revision belongs to the DaemonSet that is its controller, by UID or else by name. An object without a
+/// controller belongs to the DaemonSet whose name is in its image `NAME:N`, and to no DaemonSet if the image is
+/// `none:N`. With any other image, the object belongs to the first DaemonSet whose selector matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets =
         world.sets.iter().filter(|it| text_at(it, NAMESPACE_POINTER) == text_at(object, NAMESPACE_POINTER));
@@ -383,7 +385,7 @@ fn controller_reference(object: &Value) -> Option<&Value> {
 }
 
 /// Returns the name and number in the image `NAME:N` of the first container of a DaemonSet, a pod or a
-/// ControllerRevision. `None` if the image has no number.
+/// ControllerRevision. `None` if there is no image, or if it has no number.
 fn image_of(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
@@ -399,7 +401,8 @@ fn template_number(set: &Value) -> i64 {
 
 /// Returns the pod template of a DaemonSet with the image `NAME:number`.
 ///
-/// Rule: template N is the template of the DaemonSet with image number N.
+/// Rule: template N is the template of the DaemonSet with image number N. A template whose image has no number stays as
+/// it is.
 fn template_of(set: &Value, number: i64) -> Value {
     let mut template = set["spec"]["template"].clone();
     if image_of(set).is_some_and(|it| it.1 != number) {

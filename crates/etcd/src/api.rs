@@ -10,7 +10,8 @@ use crate::proto::{
     WatchResponse,
 };
 
-/// The calls that the backend makes. Each call is one attempt: the backend decides whether to repeat it.
+/// The calls that the backend makes. A write is one attempt: the backend decides whether to repeat it. A read may be
+/// repeated at other members.
 pub trait EtcdApi: Send + Sync + 'static {
     /// Checks that the cluster can be used. It is called once, before all other calls.
     fn check(&self) -> impl Future<Output = Result<(), EtcdError>> + Send;
@@ -40,7 +41,7 @@ pub enum EtcdError {
     /// The alarm NOSPACE is active: etcd accepts only reads and deletes. The transaction was not applied.
     #[error("the database of etcd is full")]
     NoSpace,
-    /// etcd rejected the request. The transaction was not applied.
+    /// etcd rejected the request, or its version is not supported. A rejected transaction was not applied.
     #[error("etcd rejected the request: {why}")]
     Rejected { why: String },
     /// The requested revision was compacted.

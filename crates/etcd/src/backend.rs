@@ -18,7 +18,8 @@ use crate::driver::{self, Command, DriverConfig};
 use crate::keyspace::Keyspace;
 use crate::load::{self, LoadError};
 
-/// The storage backend on etcd. Dropping it ends its thread.
+/// The storage backend on etcd. Dropping it closes it, but does not wait for its thread, which first completes the
+/// queued commits.
 pub struct EtcdBackend {
     commands: mpsc::UnboundedSender<Command>,
     /// Number of commits that were submitted and not answered.
@@ -38,7 +39,8 @@ pub enum OpenError {
     Load(#[from] LoadError),
 }
 
-/// Lists all objects in etcd and starts the backend. Returns the store that it publishes to.
+/// Checks the etcd cluster, lists all objects and starts the backend. Returns the backend, and the store that it
+/// publishes to.
 pub fn open(
     api: impl EtcdApi,
     keys: Keyspace,

@@ -22,7 +22,7 @@ const BATCH_COMMITS_MAX: usize = 100;
 /// many operations if a compare fails, two of which read the lanes.
 const BATCH_COMPARES_MAX: usize = 126;
 
-/// Maximum size of the values in one transaction. etcd allows 1.5 MiB in a request.
+/// Maximum size of the values in one transaction of several commits. etcd allows 1.5 MiB in a request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// A commit that waits for a transaction.
@@ -30,11 +30,12 @@ pub(crate) struct QueuedCommit {
     pub(crate) commit: Commit,
     pub(crate) done: OnCommitted,
     pub(crate) submitted: Instant,
-    /// How often a transaction with this commit was refused because of another commit in it.
+    /// How often a transaction with this commit was refused and the commit was queued again.
     pub(crate) refusals: u32,
 }
 
-/// Checks the preconditions of a commit against the published objects.
+/// Checks the preconditions of a commit against the published objects. `before` is the published object of its key. A
+/// delete needs an object.
 pub(crate) fn check_preconditions<'a>(
     commit: &Commit,
     before: Option<&Arc<StoredObject>>,
@@ -51,7 +52,7 @@ pub(crate) fn check_preconditions<'a>(
 }
 
 /// Returns the etcd revisions that a commit expects of its key and of its namespace. A key that must not exist has
-/// revision 0.
+/// revision 0. With `Precondition::Any` the published revision of the key is expected.
 pub(crate) fn expected_revisions(
     keys: &Keyspace,
     commit: &Commit,
@@ -148,18 +149,18 @@ impl BatchBuilder {
     }
 }
 
-/// The size of the store with the commits of a batch.
+/// The size of the store with the puts of a batch. Its deletes are not subtracted.
 pub(crate) struct BatchUsage {
     pub(crate) bytes: usize,
-    /// Size of each namespace that the batch changes.
+    /// Size of each namespace in which the batch puts objects.
     pub(crate) namespaces: HashMap<String, usize>,
 }
 
 impl BatchUsage {
-    /// Checks a commit against the limits, and adds its size.
+    /// Checks a put against the limits, and adds its growth. A delete always passes.
     ///
-    /// The limits hold to the size of the transactions that all servers have in progress, because each server counts what
-    /// it has published.
+    /// The limits can be exceeded by the size of the transactions that all servers have in progress, because each
+    /// server counts only what it has published.
     pub(crate) fn check(
         &mut self,
         limits: &StoreLimits,

@@ -29,19 +29,19 @@ use crate::proto::{
 
 /// Time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time for the response of one call, after which the next member is asked. Together with one more attempt it is below
-/// the time after which the backend gives up.
+/// Timeout of one call. Two attempts take less than the time after which the backend gives up.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Interval of HTTP/2 pings, and the time for their response. They end connections to members that hang.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum size of a received message. A page of objects is the largest one.
+/// Maximum size of a message that a range or a watch receives.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// Certificates for connections to etcd.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
-/// The client of an etcd cluster. Calls go to one member until it fails, and then to the next one.
+/// The client of an etcd cluster. Calls go to one member until it does not respond, and then to the next one. Each
+/// watch is opened at the next member.
 #[derive(Clone)]
 pub struct EtcdClient {
     members: Arc<[Member]>,
@@ -56,7 +56,7 @@ pub struct EtcdClient {
 struct Member {
     url: String,
     endpoint: Endpoint,
-    /// The address to connect to, and the name in the member's certificate.
+    /// Host and port to connect to. An IPv6 address is in brackets.
     address: (String, u16),
     name: ServerName<'static>,
     tls: Option<ClientTls>,
@@ -132,7 +132,7 @@ impl EtcdClient {
         Self { accepts_any_version: true, ..self }
     }
 
-    /// Returns the version of each member, or why it did not respond.
+    /// Returns the URL of each member with its version, or why the version is not known.
     async fn versions(&self) -> Vec<(String, Result<EtcdVersion, EtcdError>)> {
         let ask = |member: &Member| {
             let (url, channel) = (member.url.clone(), member.calls());
@@ -324,13 +324,14 @@ async fn connect(
 }
 
 impl EtcdVersion {
-    /// Parses a version such as `3.5.28` or `3.6.9-rc.0`.
+    /// Parses a version such as `3.5.28`. A suffix such as `-rc.0` is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-', '+']).map(|it| it.parse().ok());
         Some(Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? })
     }
 
-    /// Whether watches of this version are reliable: earlier versions lose watch events or answer reads with stale data.
+    /// Whether this version is supported: 3.5.28, 3.6.9 or a later one of their series, or 3.7 and later. Older
+    /// versions lose watch events or answer reads with stale data.
     pub fn is_supported(self) -> bool {
         match (self.major, self.minor) {
             (3, 5) => 28 <= self.patch,

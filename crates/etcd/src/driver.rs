@@ -1,7 +1,7 @@
 //! The task that batches commits into transactions, applies the events of the watch, and answers callers.
 //!
-//! One task owns all state, so there are no locks but that of the published store. It waits for four things: commands of
-//! the server, responses of transactions, responses of the read barrier, and events of the watch.
+//! One task owns all state, so there are no locks but that of the published store. It waits for commands of the server,
+//! responses of etcd, events of the watch, and the interval at which overdue callers are answered.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -28,14 +28,16 @@ use crate::object_value;
 use crate::proto::event::EventType;
 use crate::proto::{CompactionRequest, Event, RangeRequest, TxnResponse, WatchCreateRequest, WatchResponse};
 
-/// Number of lanes, and so of transactions in progress. While one waits for etcd's fsync, the next one is collected.
+/// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
+/// one is collected.
 const LANES: usize = 2;
 
-/// Time after which a commit or a read barrier fails if etcd does not respond. Upstream: a request of kube-apiserver to
-/// etcd has no deadline of its own, so it waits for the deadline of the client's request.
+/// Time after which a commit or a read barrier fails if etcd does not respond. For a commit it applies to the wait in
+/// the queue, to the transaction and to the wait for its events, one after the other. Upstream: a request of
+/// kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the client's request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Delay before a failed watch is opened again.
+/// Delay after a failed attempt to open the watch. A watch that has ended is opened again at once.
 const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Interval at which overdue commits and barriers are looked for.
@@ -74,9 +76,9 @@ struct Driver<A> {
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
     cluster_id: u64,
-    /// Commits that are in no transaction.
+    /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
-    /// The lanes. `None` while a transaction is in progress.
+    /// The lanes. `None` while a transaction is in progress, or may still be applied after its response was lost.
     lanes: Vec<Option<Lane>>,
     lane_keys: Vec<Bytes>,
     /// Keys that transactions in progress write.
@@ -135,7 +137,8 @@ enum Response {
 
 /// The linearizable read of a read barrier.
 struct BarrierRead {
-    /// The etcd revision of the last write of any server.
+    /// The highest etcd revision of all lanes, which is at least that of the last write of an object. 0 if there is no
+    /// lane.
     last_write: i64,
     /// The etcd revision at the time of the read.
     current: i64,
@@ -143,7 +146,8 @@ struct BarrierRead {
     applied_before: i64,
 }
 
-/// Runs until the backend is closed, or until the published store can no longer follow etcd.
+/// Runs until the backend is closed, or until the published store can no longer follow etcd. In the second case it
+/// calls `on_failure`.
 pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let DriverConfig { api, keys, server_id, published, limits, queued, on_failure, revision, cluster_id } =
         config;
@@ -179,7 +183,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Handles commands, responses and events. Returns `None` after the backend was closed, and the error that makes it
+    /// Handles commands, responses and events. Returns `None` after the backend was closed, or the error that makes it
     /// impossible to go on.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut watch: Option<WatchStream> = None;
@@ -397,7 +401,8 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers the commits whose preconditions do not hold, and queues the others of the transaction again.
+    /// Answers the commits whose preconditions do not hold, after the state that refused them is published. Queues the
+    /// other commits of the transaction again, and all those with `Precondition::Any`.
     fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
         let found: HashMap<Bytes, i64> = (0..response.responses.len())
             .flat_map(|it| lane::found_keys(response, it))
@@ -449,7 +454,7 @@ impl<A: EtcdApi> Driver<A> {
     // Read barrier
 
     /// Starts a read barrier if callers wait for one and none is in progress. Callers that come while a barrier is in
-    /// progress share the next one, because its response may be older than they are.
+    /// progress share the next one, because the read in progress may be older than their calls.
     fn start_barrier(&mut self) {
         if self.barriers.is_empty() || self.barriers_in_progress.is_some() {
             return;
@@ -475,7 +480,8 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Lets the callers of a barrier wait for the last write. Fails if etcd has lost revisions that this server has seen.
+    /// Lets the callers of a barrier wait for the last write, or answers them with the error of the read. Fails if etcd
+    /// has lost revisions that this server has seen.
     fn handle_barrier(&mut self, result: Result<BarrierRead, EtcdError>) -> Result<(), LogError> {
         if let Ok(read) = &result
             && read.current < read.applied_before
@@ -504,7 +510,7 @@ impl<A: EtcdApi> Driver<A> {
 
     // Watch
 
-    /// Opens the watch after the last published revision.
+    /// Opens the watch after the last published revision. Returns an error only after a delay.
     fn open_watch(&mut self) -> BoxFuture<'static, Result<WatchStream, EtcdError>> {
         self.fragments.clear();
         let api = self.api.clone();
@@ -657,7 +663,8 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers callers that wait for too long. Returns whether the watch has not delivered events that it should have.
+    /// Answers callers that have waited for too long. Returns whether one of them waited for events that the watch has
+    /// not delivered.
     fn fail_overdue(&mut self) -> bool {
         let now = Instant::now();
         let is_overdue = |since: &Instant| *since + RESPONSE_TIMEOUT < now;
@@ -701,7 +708,8 @@ impl<A: EtcdApi> Driver<A> {
         lags
     }
 
-    /// Answers all callers after the driver has ended.
+    /// Answers the queued and waiting callers after the driver has ended. The callers of transactions in progress get
+    /// no answer.
     fn fail_all(&mut self, failure: Option<&LogError>) {
         let why = failure.map_or_else(|| "it was closed".to_owned(), ToString::to_string);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();

@@ -36,7 +36,8 @@ pub(crate) struct KeyRange {
 }
 
 impl Keyspace {
-    /// Creates the key space below `prefix`. `base` is the value of `m/base`.
+    /// Creates the key space below `prefix`. `base` is the offset of resourceVersions. When the objects are loaded, the
+    /// value of `m/base` replaces it.
     pub fn new(prefix: &str, base: Revision) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base }
     }
@@ -52,7 +53,7 @@ impl Keyspace {
         format!("{}o/{key}", self.prefix).into()
     }
 
-    /// Returns the store key of an object, or `None` if `key` is not the etcd key of an object.
+    /// Returns the store key of an object, or `None` if `key` is not the etcd key of an object or is not UTF-8.
     pub(crate) fn store_key<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"o/")?;
         std::str::from_utf8(key).ok()
@@ -75,7 +76,8 @@ impl Keyspace {
         KeyRange::with_prefix(&format!("{}o/", self.prefix))
     }
 
-    /// Returns the range of the lanes of all servers. The highest revision among them is that of the last write.
+    /// Returns the range of the lanes of all servers. The highest revision among them is at least that of the last
+    /// write of an object.
     pub(crate) fn lanes(&self) -> KeyRange {
         KeyRange::with_prefix(&format!("{}l/", self.prefix))
     }
@@ -90,7 +92,7 @@ impl Keyspace {
         self.resource_version(etcd_revision, (POSITIONS - 1) as u8)
     }
 
-    /// Returns the etcd revision at which the object with a resourceVersion was written.
+    /// Returns the etcd revision in a resourceVersion, or 0 if the resourceVersion is below the offset.
     pub(crate) fn etcd_revision(&self, resource_version: Revision) -> i64 {
         i64::try_from(resource_version.saturating_sub(self.base) / POSITIONS).unwrap_or(i64::MAX)
     }

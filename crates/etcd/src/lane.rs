@@ -1,4 +1,4 @@
-//! Lanes: transactions whose outcome is known even if the response was lost.
+//! Lanes: how the outcome of a transaction becomes known after its response was lost.
 //!
 //! A transaction without a response may have been applied, or may be applied later. Repeating it is wrong even with
 //! compares: a create that was applied, and whose object was deleted since, would create the object again. So every
@@ -18,7 +18,8 @@ use crate::proto::{
     Compare, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, request_op, response_op,
 };
 
-/// Delay before a transaction without a response is sent again. It doubles with each attempt.
+/// Delay before a transaction without a response is sent again. It doubles with each attempt, up to
+/// [`RESEND_DELAY_MAX`].
 const RESEND_DELAY_MIN: Duration = Duration::from_millis(20);
 const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 
@@ -26,7 +27,7 @@ const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) key: Bytes,
-    /// The etcd revision of the last transaction in this lane, 0 before the first one.
+    /// The etcd revision of the last write of the lane's key, 0 before the first one.
     pub(crate) revision: i64,
     /// Number of transactions in this lane so far. The next transaction writes it as the value of the lane.
     pub(crate) transactions: u64,
@@ -42,13 +43,14 @@ pub(crate) enum LaneOutcome {
     Refused { response: TxnResponse, lane_revision: i64 },
     /// etcd rejected the transaction, which was not applied.
     Rejected { error: EtcdError },
-    /// No response came before the deadline. The transaction may have been applied or may be applied later.
+    /// The outcome was not known at the deadline. The transaction may have been applied or may be applied later.
     Unknown { error: EtcdError },
 }
 
 impl Lane {
-    /// Executes a transaction in this lane. The operations `failure` are executed if a compare fails. Adds the compare
-    /// and the write of the lane, so `compare` and `success` may have at most 127 elements each, and `failure` 126.
+    /// Executes a transaction in this lane, and repeats it until its outcome or the deadline. The operations `failure`
+    /// are executed if a compare fails. Adds the compare and the write of the lane, so `compare` and `success` may have
+    /// at most 127 elements each, and `failure` 126.
     ///
     /// `lanes` is the range of the lanes of all servers. Its keys are in the last response of a refused transaction.
     pub(crate) async fn execute(
@@ -114,7 +116,7 @@ impl Lane {
         Self { key: self.key, revision, transactions: self.transactions + 1 }
     }
 
-    /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats until etcd responds.
+    /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats until etcd accepts it.
     /// Returns the new revision of the lane.
     pub(crate) async fn advance(&self, api: &impl EtcdApi) -> i64 {
         let mut delay = RESEND_DELAY_MIN;
@@ -188,8 +190,8 @@ fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
         .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
 }
 
-/// Returns the etcd revision of the last write of any server, from the response of a transaction whose compares failed.
-/// Every write also writes its lane, so this is the highest revision of the lanes that the last operation lists.
+/// Returns the highest etcd revision of all lanes, from the response of a transaction whose compares failed. Every
+/// write of an object also writes its lane, so this is at least the revision of the last such write of any server.
 pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     let operation = response.responses.len().saturating_sub(1);
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)

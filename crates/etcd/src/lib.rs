@@ -19,7 +19,7 @@ mod client;
 mod driver;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
 mod keyspace;
-/// Transactions whose outcome is known even if the response was lost.
+/// Lanes, with which the outcome of a transaction becomes known after its response was lost.
 mod lane;
 /// The first list of all objects.
 mod load;

@@ -7,8 +7,8 @@ use crate::keyspace::Keyspace;
 use crate::object_value::{self, ValueError};
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 
-/// Number of objects that one request reads. 500 objects of the largest size are read in parts by etcd's own limit on
-/// responses, which is that of the client.
+/// Maximum number of objects that one request reads. 500 objects of etcd's largest size (1.5 MiB) fit into the largest
+/// message of the client.
 const PAGE_OBJECTS: i64 = 500;
 
 /// All objects at one etcd revision.
@@ -19,7 +19,7 @@ pub(crate) struct LoadedObjects {
     pub(crate) keys: Keyspace,
     /// The etcd revision of the list. The watch continues after it.
     pub(crate) revision: i64,
-    /// The ID of the etcd cluster. Another ID later means that etcd was replaced.
+    /// The ID of the etcd cluster. Another ID later means that etcd was replaced or restored.
     pub(crate) cluster_id: u64,
 }
 

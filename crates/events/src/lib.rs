@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Timeout of the write of one Event.
+/// Timeout of one attempt to write an Event.
 const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum time between two log messages about a full queue. A full queue may drop thousands of Events at once.
@@ -32,7 +32,7 @@ const JSON_MEDIA_TYPE: &str = "application/json";
 #[derive(Debug, Clone)]
 pub struct EventSource {
     pub component: &'static str,
-    /// Name of the node on which the component runs. Empty for a controller.
+    /// Name of the node on which the component runs. Empty for a component that does not belong to a node.
     pub host: String,
 }
 
@@ -50,13 +50,13 @@ pub struct EventRecorder {
     sender: mpsc::Sender<EventRecord>,
     /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full, since the last log message about it.
+    /// Number of Events that were dropped because the queue was full or closed, since the last log message about it.
     rejected: Arc<AtomicU64>,
 }
 
 impl EventRecorder {
     /// Creates the recorder, and the future that writes its Events. The future ends when all clones of the recorder are
-    /// dropped and all queued Events are written. Events that are not written are counted in `dropped`.
+    /// dropped and all queued Events are written or dropped. Events that are not written are counted in `dropped`.
     pub fn new(
         client: Client,
         source: EventSource,
@@ -73,7 +73,7 @@ impl EventRecorder {
         (recorder, writer.run(queue))
     }
 
-    /// Queues an Event. If the queue is full, the Event is dropped.
+    /// Queues an Event. If the queue is full or closed, the Event is dropped.
     pub fn record(&self, record: EventRecord) {
         if let Err(rejected) = self.sender.try_send(record) {
             self.dropped.inc();
@@ -90,7 +90,7 @@ struct EventWriter {
     source: EventSource,
     /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full, since the last log message about it.
+    /// Number of Events that were dropped because the queue was full or closed, since the last log message about it.
     rejected: Arc<AtomicU64>,
 }
 

@@ -1,4 +1,5 @@
-//! Private files: readable only by their owner (mode 0600), and replaced atomically.
+//! Private files and directories, to which only their owner has access. [`write_private_file`] replaces a file
+//! atomically.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -135,7 +136,8 @@ fn temporary_file_name(name: &OsStr) -> PathBuf {
     temporary.into()
 }
 
-/// Whether `name` is the name of a temporary file in `dir` that this or an earlier version of Muster created.
+/// Whether `name` has the form of a temporary file of this version of Muster, or of an earlier version whose final file
+/// is in `dir`.
 fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
     if let Some(of) = name.strip_suffix(OLD_TEMPORARY_SUFFIX) {

@@ -29,7 +29,7 @@ pub(crate) struct AdminConnection {
 }
 
 impl AdminFlags {
-    /// Connects with the kubeconfig that the flags select.
+    /// Creates the client from the kubeconfig that the flags or `$KUBECONFIG` select.
     pub(crate) async fn connect(self) -> anyhow::Result<AdminConnection> {
         let path = self.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
         let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));

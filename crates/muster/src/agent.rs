@@ -207,7 +207,8 @@ impl EvictionAndGcFlags {
     }
 }
 
-/// Executes `muster agent`: runs the node agent until SIGINT or SIGTERM.
+/// Executes `muster agent`: runs the node agent until SIGINT or SIGTERM, or with `--until-stdin-ends` until standard
+/// input ends.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
@@ -234,8 +235,8 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Joins the cluster and runs the node until `graceful_stop` or `stop` is cancelled. SIGINT or SIGTERM cancels
-/// `graceful_stop`, and a second signal cancels `stop`.
+/// Joins the cluster and runs the node until `graceful_stop` or `stop` is cancelled. The first SIGINT or SIGTERM
+/// cancels `graceful_stop`. A second signal cancels `stop` too, and the end of standard input cancels both.
 async fn run_node(
     args: &AgentArgs,
     graceful_stop: &CancellationToken,
@@ -341,7 +342,7 @@ async fn run_node(
 }
 
 /// Imports the built-in sandbox image whenever the runtime's sandbox image is missing, until `stop` is cancelled. The
-/// image is missing on a machine that cannot reach a registry, or after images were removed.
+/// image can be missing on a machine that cannot reach a registry, or after images were removed.
 async fn ensure_sandbox_image_periodically(runtime: Arc<CriClient>, stop: CancellationToken) {
     let keeping = async {
         let mut is_logged = false;

@@ -183,7 +183,8 @@ fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
 const LEASE_NAME: &str = "muster-controller";
 
 impl ControllerArgs {
-    /// Returns the log format and the log level that the flags specify.
+    /// Returns the log format and the log level that the flags specify. `release` has no such flags, and logs warnings
+    /// as text.
     pub(crate) fn log_settings(&self) -> (LogFormat, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),
@@ -348,8 +349,8 @@ impl LeaseFlags {
     }
 }
 
-/// Returns the hostname, which in a pod is the pod's name. The holder identity of the Lease begins with it, so that
-/// users recognize the holder. The caller adds a UUID, so that the identity is unique.
+/// Returns the hostname, which in a pod is the pod's name, or `unknown`. The holder identity of the Lease begins with
+/// it, so that users recognize the holder. The caller adds a UUID, so that the identity is unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());

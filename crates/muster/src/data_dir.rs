@@ -65,7 +65,7 @@ impl DataDirLock {
     }
 }
 
-/// Creates the data directory if it is missing, and locks it.
+/// Creates the data directory if it is missing, locks it, and removes the temporary files of killed processes.
 ///
 /// Rule: only one process at a time uses a data directory, because two processes would write the same files. The
 /// directory must be empty or an earlier data directory, so that files of other programs are not mixed in. Only the
@@ -154,8 +154,8 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Executes `muster down` for a data directory that was deleted. The mounts, namespaces and cgroups of its nodes are
-/// found by the path of the directory.
+/// Executes `muster down` for a directory without a lock file, such as a data directory that was deleted. The mounts,
+/// namespaces and cgroups of its nodes are found by the path of the directory.
 async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use muster_api::time::{self, DurationError};
 
-/// Parses a positive duration: `500ms`, `30s`, `15m`, `24h`, `7d`.
+/// Parses a positive duration such as `500ms`, `30s`, `15m`, `24h` or `7d`.
 pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
     match time::parse_duration(text) {
         Ok(Duration::ZERO) => bail!("{text:?} is not a positive duration"),

@@ -71,7 +71,8 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses the name of a DaemonSet from `ds/NAME`, `ds NAME` or `NAME`.
+/// Parses the name of a DaemonSet from `ds/NAME`, `ds NAME` or `NAME`. Instead of `ds`, longer names such as
+/// `daemonset` are accepted.
 pub(crate) fn parse_daemonset_name(words: &[String]) -> anyhow::Result<&str> {
     let (kind, name) = match words {
         [word] => word.split_once('/').map_or((None, word.as_str()), |(kind, name)| (Some(kind), name)),

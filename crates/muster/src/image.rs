@@ -65,7 +65,8 @@ struct RuntimeFlags {
 }
 
 impl RuntimeFlags {
-    /// Connects to the selected container runtimes. Returns each runtime with the name of its node.
+    /// Checks that the selected container runtimes accept connections. Returns a client of each with the name of its
+    /// node, or with `this machine` for the runtime of `--runtime-endpoint`.
     fn connect(&self) -> anyhow::Result<Vec<(String, CriClient)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
@@ -124,7 +125,8 @@ pub(crate) async fn run(args: ImageArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats one output line for each tag of an image, or for each digest if the image has no tags.
+/// Formats one output line for each tag of an image, or for each digest if the image has no tags. An image with neither
+/// has one line with `<none>`.
 fn image_lines(node: &str, image: &v1::Image) -> Vec<String> {
     let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,7 +1,7 @@
 //! Writes log lines to standard error, as text for people or as JSON for log collectors.
 //!
-//! Lines that cannot be written are dropped, see [`output`]. Repeated warnings are rate-limited, see
-//! [`repeat_suppression`].
+//! While standard error cannot be written, lines are dropped, see [`output`]. Repeated warnings and errors are
+//! rate-limited, see [`repeat_suppression`].
 
 /// Writes to standard error and standard output.
 mod output;
@@ -43,8 +43,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. `level` is one level, or a list such as `warn,muster_control=debug`. The variable RUST_LOG overrides
-/// `level`.
+/// Starts logging, and sets the panic hook. `level` is one level, or a list such as `warn,muster_control=debug`. The
+/// variable RUST_LOG overrides `level`.
 pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
@@ -105,7 +105,8 @@ fn errors_only_directive() -> Directive {
     format!("{ERRORS_ONLY_TARGET}=error").parse().expect("a target and a level")
 }
 
-/// Formats a log event with `F`, unless the event repeats a recent event, see [`repeat_suppression`].
+/// Formats a log event with `F`, unless the event is suppressed, see [`repeat_suppression`]. Appends how many messages
+/// were suppressed before it.
 struct RepeatLimitedFormat<F> {
     format: F,
     repeats: Mutex<RecentMessages>,

@@ -22,8 +22,9 @@ const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 /// Maximum number of attempts to update the revocation list when writes conflict.
 const UPDATE_ATTEMPTS_MAX: usize = 10;
 
-/// Returns the entry of the revocation list for a credential that is revoked now. `subject` is the user of the
-/// credential. `not_after` is its expiry, or empty if it never expires.
+/// Returns the entry of the revocation list for a credential that is revoked now. `subject` is the user or the Secret
+/// of the credential, or empty if it is unknown. `not_after` is the expiry, or empty if the credential never expires or
+/// its expiry is unknown.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
     json!({"subject": subject, "notAfter": not_after, "revokedAt": format_rfc3339(Timestamp::now())})
 }
@@ -70,8 +71,8 @@ pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Opti
     maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
-/// Parses a JSON object and returns one of its string fields. Returns an empty string if the field is missing or the
-/// JSON is invalid.
+/// Parses a JSON object and returns one of its string fields. Returns an empty string if the field is missing or not a
+/// string, or if the JSON is invalid.
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()

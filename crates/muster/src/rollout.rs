@@ -251,9 +251,9 @@ pub(crate) async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name of the ClusterRole that grants `status` and `history`.
+/// Name of the ClusterRole that `status` and `history` need, beside the ClusterRole view.
 const VIEWER_ROLE: &str = "muster-rollout-viewer";
-/// Name of the ClusterRole that grants all commands of `muster rollout`.
+/// Name of the ClusterRole that all other commands of `muster rollout` need.
 const OPERATOR_ROLE: &str = "muster-rollout-operator";
 
 /// Creates the client for the rollout of the DaemonSet that the flags name. Error messages name `role`, the ClusterRole
@@ -300,8 +300,8 @@ async fn show_status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Executes `muster rollout status --watch`: prints a line for each change of a rollout until it ends, and returns the
-/// exit code.
+/// Executes `muster rollout status --watch`: prints a line for each change of a rollout until it ends, or with
+/// `--exit-on-wait` until it waits for an approval. Returns the exit code.
 async fn watch(api: &RolloutApi, args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let mut last_line = String::new();

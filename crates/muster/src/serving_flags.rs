@@ -96,8 +96,8 @@ impl ServingFlags {
 
     /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks.
     ///
-    /// Calls `announce_stop` after the first signal. A second signal stops the tasks immediately. Finally calls
-    /// `finish`, while the lock is still held.
+    /// Calls `announce_stop` after the first signal. A second signal stops the tasks immediately. So does a failure,
+    /// after which `announce_stop` is not called. Finally calls `finish`, while the lock is still held.
     pub(crate) async fn run_until_signal(
         &self,
         start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
@@ -239,7 +239,7 @@ pub(crate) enum ShutdownCause {
     Orderly,
     /// A second signal was received. Tasks stop immediately.
     Immediate,
-    /// No signal was received. The start failed, or the server failed later.
+    /// The start failed, or the server failed or the lock was lost later. Tasks stop immediately.
     AfterFailure,
 }
 

@@ -218,7 +218,8 @@ async fn patch_node(client: &Client, name: &str, patch: Value) -> anyhow::Result
     patched.map(drop).with_context(|| format!("patch the node {name:?}"))
 }
 
-/// Cordons a node, evicts its pods and waits until they are gone.
+/// Cordons a node, evicts its pods except those of DaemonSets and mirror pods, and waits until the evicted pods are
+/// gone.
 async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result<()> {
     let name = &drain.node;
     ensure_simulated(client, name).await?;

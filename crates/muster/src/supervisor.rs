@@ -150,8 +150,7 @@ impl Supervisor {
         self.server.spawn(async move { Ok(serving.await?) });
     }
 
-    /// Starts a supervised task, which is restarted whenever it ends. A restarted task reads its state from the API
-    /// server again.
+    /// Starts a supervised task, which is restarted whenever it ends, until the supervisor stops.
     pub(crate) fn supervise<F>(&mut self, name: impl Into<String>, start: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -176,7 +175,8 @@ impl Supervisor {
         }
     }
 
-    /// Stops all tasks. The server is stopped last, so that the other tasks can finish their requests.
+    /// Stops all tasks, and aborts those that do not stop in time. The server is stopped last, so that the other tasks
+    /// can finish their requests.
     pub(crate) async fn stop_all(mut self) {
         self.stop.cancel();
         let tasks = async {

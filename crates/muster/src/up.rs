@@ -188,7 +188,8 @@ async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// Starts the server, the controllers and the nodes, waits until all nodes are Ready, and prints the `ready:` line.
+/// Starts the server, the controllers and the nodes, waits until the nodes are Ready, and prints the `ready:` line.
+/// Does not wait for simulated nodes with injected failures.
 async fn start_cluster(
     args: &UpArgs,
     counts: &NodeCounts,
@@ -321,7 +322,8 @@ fn not_registered_text(name: &str, data_dir: &Path) -> String {
     }
 }
 
-/// Returns why a registered node is not Ready, from its conditions.
+/// Returns why a registered node does not count as Ready, from its Ready condition. If the condition is True, the taint
+/// [`NOT_READY_TAINT`] is the reason.
 fn not_ready_reason(node: &Node) -> String {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     match conditions.find(|it| it.type_ == "Ready") {

@@ -1,6 +1,7 @@
 //! HTTPS client with which the server sends requests to node agents. Each agent serves the kubelet API of its node.
 //!
-//! An agent's response is untrusted input: its size is limited, and redirects are not followed.
+//! An agent's response is untrusted input: the size of its headers, and of a body that is read as a whole, is limited,
+//! and redirects are not followed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(crate) enum AgentError {
     /// The response headers or the response body did not arrive within their timeout.
     #[error("the agent did not answer in time")]
     Timeout,
-    /// The response is not valid HTTP, is too large, or switches to a protocol that was not requested.
+    /// The exchange with the agent failed for another reason: the response is not valid HTTP, is too large or switches
+    /// to a protocol that was not requested, or the connection broke.
     #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }
@@ -70,7 +72,7 @@ impl std::fmt::Debug for AgentClient {
     }
 }
 
-/// Address of a node's agent, as the status of the Node reports it: node name, IP address and port.
+/// Name of a node, and IP address and port of its agent as the status of the Node reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     node: String,
@@ -79,9 +81,9 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Reads the address of a node's agent from the status of the Node. Returns `None` if the status has no agent port
-    /// or no IP address. Only IP addresses are used and host names are ignored, so that no DNS server decides where the
-    /// server connects.
+    /// Reads the address of a node's agent from the status of the Node. Uses the first `InternalIP`, or else the first
+    /// `ExternalIP`. Returns `None` if the status has no agent port or no such address. Only IP addresses are used and
+    /// host names are ignored, so that no DNS server decides where the server connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;

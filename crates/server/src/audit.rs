@@ -1,5 +1,5 @@
-//! The audit log: one line of JSON for each request, like upstream's events at level `Metadata`. It never contains
-//! request or response bodies.
+//! The audit log: one line of JSON for each request, like upstream's events at level `Metadata`. Lines are dropped if
+//! the disk is too slow. The log never contains request or response bodies.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -38,7 +38,7 @@ pub(crate) struct AuditLog {
 pub(crate) struct AuditEvent<'a> {
     pub(crate) attributes: &'a RequestAttributes,
     pub(crate) uri: &'a str,
-    /// The authenticated user. `None` if authentication failed.
+    /// The authenticated user. `None` if the request failed at authentication or before.
     pub(crate) user: Option<&'a User>,
     /// The user that the authenticated user impersonates, if any.
     pub(crate) impersonated: Option<&'a User>,
@@ -47,13 +47,13 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) user_agent: &'a str,
     /// HTTP status code of the response.
     pub(crate) code: u16,
-    /// Why authorization allowed the request. `None` if the request was not allowed.
+    /// Why authorization allowed the request. `None` if the request was not allowed, or failed before authorization.
     pub(crate) reason: Option<String>,
     /// Audit annotations that admission plugins have added.
     pub(crate) annotations: &'a [AuditAnnotation],
     /// Time at which the request was received.
     pub(crate) received_at: Timestamp,
-    /// Time at which the response was complete. For a watch, the time at which it started.
+    /// Time at which the response was ready to be sent. For a watch or another stream, the time at which it started.
     pub(crate) completed_at: Timestamp,
 }
 
@@ -187,7 +187,7 @@ impl RotatingFile {
         }
     }
 
-    /// Writes one line. Rotates the file first if the file would become larger than `bytes_max`.
+    /// Writes one line. Rotates the file first if it is not empty and would become larger than `bytes_max`.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.bytes_max < self.bytes + line.len() as u64 && 0 < self.bytes {
             self.rotate_file()?;

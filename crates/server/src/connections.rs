@@ -17,14 +17,16 @@ use tokio::task::AbortHandle;
 use crate::pki::PeerCertificate;
 use crate::request::{TrustLevel, User};
 
-/// Maximum number of connections from one address. It is high, because many clients may share an address.
+/// Maximum number of connections from one address. It is high, because many clients may share an address. The maximum
+/// is lower if the server allows few connections in total.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
 /// Number of connections that an authenticated user keeps when the server is full: a connection of such a user is
 /// closed to make room only if the user has more connections than this.
 const PROTECTED_CONNECTIONS_PER_USER: usize = 16;
 
-/// Maximum number of TLS handshakes in progress. Each needs about 30 kB of memory.
+/// Maximum number of TLS handshakes in progress. Each needs about 30 kB of memory. The maximum is lower if the server
+/// allows few connections in total.
 const HANDSHAKES_MAX: usize = 1_000;
 
 /// Maximum number of request bodies on one connection that have not arrived completely.
@@ -69,7 +71,8 @@ pub(crate) struct Connection {
     /// Key in `ConnectionTable::by_id`.
     id: u64,
     address: IpAddr,
-    /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
+    /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`. Before the first request, the
+    /// time at which the connection was admitted or its TLS handshake finished.
     last_request_ms: AtomicU64,
     /// The first user that was authenticated on the connection.
     user: OnceLock<ConnectionUser>,
@@ -143,11 +146,12 @@ impl ConnectionTracker {
 
     /// Admits a new connection, or returns `None` if it must be refused.
     ///
-    /// Rule: a new connection evicts another one when its address or the server has too many connections. The
-    /// unauthenticated connection that has been idle longest is evicted. If all connections are authenticated, the user
-    /// with the most connections loses the connection that has been idle longest. Trusted users, and users with at most
-    /// `PROTECTED_CONNECTIONS_PER_USER` connections, lose none. If no connection can be evicted, the new one is
-    /// refused. When too many TLS handshakes are in progress, the oldest of them is evicted.
+    /// Rule: a new connection evicts another one when its address or the server has too many connections. If it is the
+    /// address, only connections of the same address may be evicted. The unauthenticated connection that has been idle
+    /// longest is evicted. If all connections are authenticated, the user with the most connections loses the
+    /// connection that has been idle longest. Trusted users, and users with at most `PROTECTED_CONNECTIONS_PER_USER`
+    /// connections, lose none. If no connection can be evicted, the new one is refused. When too many TLS handshakes
+    /// are in progress, the oldest of them is evicted.
     pub(crate) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {

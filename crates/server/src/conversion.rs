@@ -10,7 +10,7 @@ use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 pub(crate) struct Conversion {
     /// Group, version and plural name of the kind in its storage version.
     pub(crate) storage_version: (&'static str, &'static str, &'static str),
-    /// Fields of the served version that field selectors support.
+    /// Fields of the served version that field selectors support, besides `metadata.name` and `metadata.namespace`.
     pub(crate) served_fields: &'static [&'static str],
     /// The fields of the storage version that correspond to `served_fields`, in the same order.
     stored_fields: &'static [&'static str],

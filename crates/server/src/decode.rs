@@ -95,8 +95,8 @@ pub(crate) fn decode_object(
     Ok(object)
 }
 
-/// Decodes the object that a patch results in, in the same way as an object in a request body. `strict_errors` are the
-/// strict decoding errors of the patch itself.
+/// Decodes the object that a patch results in. Sets its `apiVersion` and `kind` without checking them. `strict_errors`
+/// are the strict decoding errors of the patch itself.
 pub(crate) fn decode_patch_result(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -171,8 +171,8 @@ fn applied_object_too_large_error(object: &Value) -> ApiError {
     ))
 }
 
-/// Decodes the body of a JSON patch or merge patch. Returns the patch, and a strict decoding error for each duplicate
-/// field.
+/// Decodes the body of a JSON patch, merge patch or strategic merge patch. Returns the patch, and a strict decoding
+/// error for each duplicate field.
 pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);
@@ -180,8 +180,8 @@ pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> 
     Ok((patch, errors.strict_errors))
 }
 
-/// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Returns the applied object, and a strict
-/// decoding error for each duplicate field.
+/// Decodes the body of a server-side apply, in YAML or JSON. Returns the applied object, which is empty for a null
+/// body, and a strict decoding error for each duplicate field of a JSON body.
 pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     match parse_yaml(body).map_err(bad)? {
@@ -219,8 +219,8 @@ pub(crate) fn report_duplicate_fields(
     }
 }
 
-/// Parses YAML. Returns the value, and a strict decoding error for each duplicate field. The body is first parsed as
-/// JSON, because kubectl sends JSON as `apply-patch+yaml`.
+/// Parses YAML. The body is first parsed as JSON, because kubectl sends JSON as `apply-patch+yaml`. Returns the value,
+/// and a strict decoding error for each duplicate field of a JSON body. Fails if another body has a duplicate field.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);
@@ -257,7 +257,8 @@ fn set_type_meta(expected: GroupVersionKind<'_>, object: &mut Value) {
     object["kind"] = expected.kind.into();
 }
 
-/// Checks that `apiVersion` and `kind` of an object, if present, are those of the expected kind.
+/// Checks that `apiVersion` and `kind` of an object, if present, are those of the expected kind. DeleteOptions may have
+/// any `apiVersion`.
 fn check_type_meta(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
     // DeleteOptions are the same in every group.
     let is_option = expected.kind == "DeleteOptions";
@@ -304,7 +305,8 @@ struct TypeMeta {
 }
 
 impl TypeMeta {
-    /// Reads `apiVersion` and `kind` from a JSON body, for an error message. Both are empty if the body is not JSON.
+    /// Reads `apiVersion` and `kind` from a JSON body, for an error message. A field that is absent or not a string is
+    /// empty. Both are empty if the body is not JSON.
     fn from_body(body: &[u8]) -> Self {
         /// The two fields as JSON text, so that a value of the wrong type does not fail the parsing.
         #[derive(Default, serde::Deserialize)]
@@ -339,10 +341,10 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
-/// Returns the 400 error for a body that is not an object with readable `apiVersion` and `kind`. The message quotes the
-/// first bytes of the body.
+/// Returns the 400 error for a body that cannot be parsed, or whose `apiVersion` or `kind` has the wrong type. The
+/// message quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
-    /// Number of bytes of the body that the message quotes.
+    /// Maximum number of bytes of the body that the message quotes.
     const BODY_EXCERPT_BYTES_MAX: usize = 30;
     let more = if BODY_EXCERPT_BYTES_MAX < body.len() { " ..." } else { "" };
     let start = &body[..body.len().min(BODY_EXCERPT_BYTES_MAX)];

@@ -53,7 +53,6 @@ impl ApiError {
         matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
     }
 
-    /// Prepends `text` to the message.
     pub(crate) fn with_message_prefix(mut self, text: &str) -> Self {
         self.message.insert_str(0, text);
         self
@@ -85,7 +84,7 @@ impl ApiError {
         error
     }
 
-    /// Returns the error for a write that admission refuses (403).
+    /// Returns the error for a write that is refused for a reason other than authorization, mostly by admission (403).
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.group_resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
@@ -201,7 +200,8 @@ impl ApiError {
         )
     }
 
-    /// Returns the error for a verb that the kind does not support (405). For a read-only kind, the message says why.
+    /// Returns the error for a verb that the kind does not support (405). The message says why if the kind has a
+    /// `read_only_error`.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
         kind.read_only_error.map_or_else(Self::method_not_allowed, |why| {
             Self::with_empty_details(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
@@ -282,8 +282,8 @@ impl ApiError {
         Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// Returns the error for a request that did not complete before its deadline (504). Also used for a write that
-    /// failed repeatedly because of concurrent writes to the same object.
+    /// Returns the error for a request that did not complete before its deadline (504). Also used in some other cases,
+    /// such as a write that failed repeatedly because of concurrent writes to the same object.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
@@ -385,7 +385,6 @@ impl ApiError {
         error
     }
 
-    /// Returns the message of the `Status`.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

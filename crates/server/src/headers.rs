@@ -25,8 +25,8 @@ pub(crate) const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
 /// Header with the addresses of the client and of the proxies that forwarded the request.
 pub(crate) const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The headers that the server reads, except `Authorization` and `Impersonate-*`. [`check_utf8`] refuses requests in
-/// which one of them is not UTF-8.
+/// The headers that the server reads as text, except `Authorization` and `Impersonate-*`. [`check_utf8`] refuses
+/// requests in which one of them is not UTF-8.
 static DECODED_HEADERS: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,

@@ -28,7 +28,7 @@ pub(crate) struct HealthState {
 /// skip, from the query parameter `exclude`.
 ///
 /// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
-/// shutting down.
+/// shutting down. `healthz` fails only while the store does not accept writes.
 pub(crate) fn health_response(
     probe: &HealthProbe,
     state: HealthState,

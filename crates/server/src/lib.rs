@@ -191,8 +191,8 @@ fn listen_hint(error: &io::Error) -> &'static str {
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// The store has failed. A write that got no response may or may not be durable. Only a restart of the server shows
-    /// whether it is.
+    /// The store has failed, or its files were removed or replaced. A write that got no response may or may not be
+    /// durable. Only a restart of the server shows whether it is.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
@@ -320,8 +320,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Sets the range from which each new node gets a pod CIDR of 256 addresses. The first `reserved` CIDRs of the
-    /// range are not assigned, because nodes may choose them themselves. Returns an error message if the range is
+    /// Sets the range from which a node that has no pod CIDR gets one with 256 addresses. The first `reserved` CIDRs of
+    /// the range are not assigned, because nodes may choose them themselves. Returns an error message if the range is
     /// invalid.
     pub fn set_pod_cidr_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_cidrs.set_range(range, reserved)
@@ -346,15 +346,15 @@ impl ApiServer {
     }
 
     /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. A request
-    /// that does not specify a lifetime gets this maximum.
+    /// that does not specify a lifetime gets this maximum. The maximum is at most the lifetime of a CA certificate.
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
         self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
     }
 
-    /// Sets the maximum lifetime of service account tokens. A request for a longer lifetime gets a token with this
-    /// maximum.
+    /// Sets the maximum lifetime of service account tokens for TokenRequests. A request for a longer lifetime gets a
+    /// token with this maximum. Only the first call has an effect.
     pub fn set_token_lifetime_max(&self, lifetime: Duration) {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
@@ -489,7 +489,6 @@ struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// Starts a background task.
     fn spawn_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
         self.names.insert(id, name);
@@ -506,7 +505,6 @@ impl BackgroundTasks {
         self.names.get(&id).copied().unwrap_or("unknown work")
     }
 
-    /// Waits until all tasks have ended.
     async fn join_all(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }

@@ -25,15 +25,15 @@ const WATCHES_MAX: usize = 50_000;
 /// `system:masters`. If fewer watches are configured, at most half of them are reserved.
 const WATCHES_RESERVED: usize = 30_000;
 
-/// Maximum number of watches of one user, except Muster's own components and members of `system:masters`.
+/// Maximum number of watches of one user, except nodes, Muster's own components and members of `system:masters`.
 const WATCHES_OF_USER_MAX: usize = 5_000;
 
 /// Maximum number of watches of one node.
 const WATCHES_OF_NODE_MAX: usize = 200;
 
-/// Maximum number of streams to agents: followed logs, exec, attach and port-forwards. [`AGENT_STREAMS_OF_USER_MAX`] of
-/// them are reserved for nodes, Muster's own components and members of `system:masters`. With two buffers of 16 kB and
-/// two TLS connections each, 2,000 streams use about 200 MB.
+/// Maximum number of streams to agents, such as logs, exec, attach, port-forwards and proxied requests.
+/// [`AGENT_STREAMS_OF_USER_MAX`] of them are reserved for nodes, Muster's own components and members of
+/// `system:masters`. With two buffers of 16 kB and two TLS connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 
 /// Maximum number of streams to agents of one user, except Muster's own components and members of `system:masters`.
@@ -113,7 +113,7 @@ pub struct LimitsConfig {
     /// Maximum duration of a request, except watches and streams. `Duration::MAX` means no limit. Upstream:
     /// `--request-timeout`.
     pub request_timeout: Duration,
-    /// Maximum time that the server waits for the next part of a request body.
+    /// Maximum time until a request body begins to arrive. After that, the body must arrive at a minimum average rate.
     pub body_timeout: Duration,
     /// Maximum time that the server waits for a client that reads nothing of a response.
     pub response_timeout: Duration,

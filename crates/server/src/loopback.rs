@@ -1,5 +1,5 @@
 //! In-process clients for the components of Muster. Their requests use no connection and no TLS, but pass the same
-//! authorization, limits, metrics and audit as requests over the network.
+//! authorization, flow control, metrics and audit as requests over the network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -31,7 +31,8 @@ pub(crate) struct ServerMetrics {
     requests: Family<RequestCodeLabels, Counter>,
     /// `apiserver_request_duration_seconds`: request latency; for a watch, until its first byte.
     latency: Family<RequestLabels, Histogram>,
-    /// `apiserver_current_inflight_requests`: read-only and mutating requests in flight.
+    /// `apiserver_current_inflight_requests`: read-only and mutating requests that execute, without watches and agent
+    /// streams.
     in_flight: Family<InFlightLabels, Gauge>,
     /// `apiserver_flowcontrol_current_executing_seats`: seats in use by priority level. A request occupies a seat while
     /// it executes.
@@ -48,7 +49,7 @@ pub(crate) struct ServerMetrics {
     flow_rejected_total: Family<FlowLabels, Counter>,
     /// `apiserver_flowcontrol_rejected_requests_total`: requests that flow control rejected, by priority level.
     flow_rejections: Family<RejectionLabels, Counter>,
-    /// `apiserver_flowcontrol_request_wait_duration_seconds`: time that requests waited for a seat.
+    /// `apiserver_flowcontrol_request_wait_duration_seconds`: time that queued requests waited until they got a seat.
     flow_waits: Family<PriorityLevelLabels, Histogram>,
     /// `muster_requests_refused_total`: requests that were refused because the user, or all users together, exceeded a
     /// limit.
@@ -337,7 +338,6 @@ impl RequestLabels {
         }
     }
 
-    /// Whether the request is a watch.
     pub(crate) fn is_watch(&self) -> bool {
         self.verb == "watch"
     }
@@ -357,7 +357,7 @@ impl ServerMetrics {
         self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
-    /// Counts a request that exceeds a limit. `limit` is the value of the label `limit`, such as `watches`.
+    /// Counts a request that exceeds a limit. `limit` is the value of the label `limit`, such as `watch`.
     pub(crate) fn count_refused_request(&self, limit: &'static str) {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
@@ -452,13 +452,11 @@ impl ServerMetrics {
         }
     }
 
-    /// Sets the number of stored objects of a kind.
     pub(crate) fn set_object_count(&self, kind: &'static Kind, count: usize) {
         let stored = StoredObjectLabels { group: kind.group, resource: kind.plural };
         self.objects.get_or_create(&stored).set(gauge_value(count));
     }
 
-    /// Records the latency of a commit.
     pub(crate) fn record_commit(&self, latency: Duration) {
         self.commit_latency.observe(latency.as_secs_f64());
     }

@@ -389,7 +389,7 @@ impl CertificateAuthority {
 #[derive(Debug)]
 pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
-    /// IP addresses for which the certificate is valid.
+    /// IP addresses of the server, from which [`server_names`] derives the names of the certificate.
     addresses: Vec<IpAddr>,
     /// The current certificate with its key, and its issue time.
     current_key: RwLock<(Arc<CertifiedKey>, Timestamp)>,

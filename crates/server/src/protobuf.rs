@@ -269,7 +269,6 @@ impl<'a> Iterator for MessageFields<'a> {
 }
 
 impl<'a> MessageFields<'a> {
-    /// Decodes the next field.
     fn next_field(&mut self) -> Result<(u32, WireValue<'a>), String> {
         let key = decode_varint(&mut self.0)?;
         let number = u32::try_from(key >> 3).ok().filter(|it| *it != 0);

@@ -24,7 +24,7 @@ pub(crate) fn list_at<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns the map in the field `name`. Replaces the field with an empty map if it is not a map.
+/// Returns the map in the field `name`. If `object` or the field is not a map, replaces it with an empty one.
 pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -36,7 +36,8 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
     slot.as_object_mut().expect("the value is an object")
 }
 
-/// Whether a value is set: present, not null and not empty. In API objects, absent, null and empty are equivalent.
+/// Whether a value is set: present, not null and not empty. Zero and `false` count as set. In most fields of API
+/// objects, absent, null and empty are equivalent.
 pub(crate) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

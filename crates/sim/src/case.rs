@@ -25,7 +25,7 @@
 //! end anywhere             # instead of `end`: the names of the nodes do not matter
 //! end status               # expected counts of the status
 //!   d  desired:1 misscheduled:0
-//! end revisions            # template#number; revisions without a set are in brackets
+//! end revisions            # template#number; revisions without a set: the namespace in parentheses
 //!   d  1#1
 //! end events               # expected number of Events by reason
 //!   FailedDaemonPod 1
@@ -90,6 +90,7 @@ pub struct Case {
     /// Section `run`: the user actions and the checks between them.
     script: Vec<ScriptLine>,
     /// Section `writes`: `create` or `delete`, and the maximum number of pods that controllers may create or delete.
+    /// Checked only in a run without faults.
     limits: Vec<(String, u64)>,
     /// Section `end`: the expected pods of each node after the cluster has converged.
     end: String,
@@ -98,9 +99,9 @@ pub struct Case {
     /// Section `end status`: the expected counts of the final DaemonSet statuses.
     status: Vec<ExpectedCounts>,
     /// Section `end revisions`: the expected ControllerRevisions, such as `d 1#1` (template number and revision
-    /// number).
+    /// number). `None` if they are not checked.
     revisions: Option<String>,
-    /// Section `end events`: reason and expected number of Kubernetes Events.
+    /// Section `end events`: reason and expected number of Kubernetes Events. Checked only in a run without faults.
     events: Vec<(String, usize)>,
     /// Section `end rollout`: the expected state of the final DaemonRollouts.
     rollouts: Vec<ExpectedRollout>,
@@ -183,8 +184,8 @@ pub struct CaseResult {
     pub hash: u64,
     /// Number of executed steps.
     pub steps: u64,
-    /// Number of writes of the DaemonSet controller until the cluster had converged. A fault can be injected at each
-    /// write.
+    /// Number of write requests of the DaemonSet controller until the cluster had converged, including those that
+    /// failed. A fault can be injected at each of them.
     pub writes: usize,
     /// Number of delivered watch events. A fault can be injected at each event.
     pub deliveries: usize,
@@ -214,7 +215,7 @@ impl CaseResult {
 
 /// Time at the start of every case, as the `now` line of its scenario.
 const START_TIME_S: i64 = 1000;
-/// Maximum number of steps of a case. It is ten times the number of steps of the longest case.
+/// Maximum number of steps of a case, far above that of the longest case.
 const CASE_STEPS_MAX: u64 = 200_000;
 /// Maximum time that a case takes to converge. It is longer than any backoff in the cases, and shorter than the ten
 /// minutes after which a stalled rollout is reported.
@@ -464,7 +465,8 @@ fn verdicts(world: &World, set: &str) -> Vec<String> {
     revisions.iter().map(text).collect()
 }
 
-/// Returns the number of a revision's template, which is the tag of its image.
+/// Returns the number of a revision's template, which is the tag of the first container's image. Returns `?` if there
+/// is no image.
 fn template_number(world: &World, revision: &Revision) -> String {
     let object = world.server.object(Kind::Revisions, &revision.key);
     let image =
@@ -473,7 +475,7 @@ fn template_number(world: &World, revision: &Revision) -> String {
 }
 
 /// Returns all ControllerRevisions as text with one line per set, such as `d  1#1, 2#2` (template number and revision
-/// number). The line of revisions without a set begins with their namespace in brackets.
+/// number). The line of revisions without a set begins with their namespace in parentheses.
 fn revisions_text(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {

@@ -11,7 +11,7 @@ use muster_engine::kubelet::pod::{Action, ActionOutcome, Container, ContainerSta
 pub struct SimRuntime {
     /// Sandboxes and containers of each pod, by pod UID.
     pods: BTreeMap<Text, RuntimeState>,
-    /// Number of sandbox and container IDs that were generated.
+    /// Number of actions so far, from which the IDs of sandboxes and containers are made.
     ids: u64,
 }
 
@@ -131,7 +131,8 @@ impl SimRuntime {
         Some(done)
     }
 
-    /// Simulates the exit of the container with this ID, with this exit code.
+    /// Simulates the exit of the container with this ID, with this exit code. Has no effect if the container is not
+    /// running.
     pub fn exit_container(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {

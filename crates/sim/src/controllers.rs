@@ -47,7 +47,7 @@ impl SimController {
     }
 }
 
-/// Returns the simulated processes of all built-in controllers, not started yet.
+/// Returns the simulated processes of the built-in controllers in [`SimController`], not started yet.
 pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> {
     BTreeMap::from([
         (
@@ -62,7 +62,7 @@ pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> 
     ])
 }
 
-/// Returns the garbage collector with the kinds of the simulation.
+/// Returns the garbage collector for the kinds in [`Kind::REQUIRED`].
 fn garbage_collector() -> GarbageCollector {
     let all = Kind::REQUIRED.map(|kind| kind.watch().resource);
     GarbageCollector::new(all.to_vec(), all)
@@ -88,7 +88,7 @@ pub enum ControllerStep {
     /// The next watch event reaches the controller. The value is the index of the watched kind in
     /// `SimProcess::watches`.
     DeliverEvent(usize),
-    /// The controller reconciles the next key.
+    /// The controller reconciles the keys that are due.
     Reconcile,
     /// A request reaches the API server. The value is the key of the request in `SimProcess::calls`.
     SendRequest(usize),
@@ -151,7 +151,7 @@ impl StepContext<'_> {
 /// The simulated process of a built-in controller. The trait hides the type of the controller.
 pub trait ControllerProcess: fmt::Debug {
     /// Returns how often the process has started or crashed. A step that was scheduled for an earlier number is
-    /// ignored.
+    /// ignored, except [`ControllerStep::Start`].
     fn process_number(&self) -> u64;
     /// Executes one step.
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
@@ -174,7 +174,7 @@ pub struct SimProcess<L: Controller> {
     watches: Vec<Watch>,
     /// The revision up to which each watch has delivered events, by index in `watches`.
     cursors: Vec<u64>,
-    /// The time up to which Lease renewals were delivered.
+    /// The time up to which Lease renewals were delivered. A list of any kind also advances it to the current time.
     leases_delivered_until: Time,
     /// Watches for which a [`ControllerStep::DeliverEvent`] is scheduled, by index in `watches`.
     scheduled_deliveries: BTreeSet<usize>,
@@ -263,7 +263,8 @@ impl<L: Controller + 'static> SimProcess<L> {
     }
 
     /// Delivers the next event of the kind with the index `kind` in `watches`. If a watch fault is drawn at random, the
-    /// fault changes or prevents the delivery. The fault `StaleRelist` acts as `Relist`, and `Coalesce` has no effect.
+    /// fault changes or delays the delivery. The fault `StaleRelist` acts as `Relist`. `Coalesce` has no effect, nor
+    /// has `Duplicate` for Leases.
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.scheduled_deliveries.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
@@ -485,7 +486,8 @@ fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     Some((kind, ObjectKey::new(namespace, words.next()?), words.next()))
 }
 
-/// Binds a pod to a node, as a POST to the subresource `binding` does.
+/// Binds a pod to a node, as a POST to the subresource `binding` does. A pod that is bound or terminating, or has
+/// another UID, is a conflict.
 fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), CallError> {
     let object = server.object(Kind::Pods, key).ok_or(CallError::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];

@@ -25,7 +25,7 @@ pub enum RequestFault {
     LostNotApplied,
     /// The request is applied, and the controller crashes before it receives the response.
     CrashAfter,
-    /// The controller crashes before the request is applied.
+    /// The controller crashes, and the request is not applied.
     CrashBefore,
 }
 
@@ -66,7 +66,7 @@ impl WatchFault {
         [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
 
-/// A single injected fault, at the n-th controller write or at the n-th delivered watch event.
+/// An injected fault, at the n-th controller write or at the n-th delivered watch event. The default is no fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InjectedFault {
     /// The number of a controller write, counted from 1, and the fault that it gets.
@@ -75,7 +75,7 @@ pub struct InjectedFault {
     pub watch: Option<(usize, WatchFault)>,
 }
 
-/// The probability of each fault, per thousand opportunities.
+/// The probability of each fault, per thousand opportunities, and the limits of clock skew and network latency.
 #[derive(Clone, Debug, Default)]
 pub struct FaultRates {
     /// Rate of each fault of a request, in the order of [`RequestFault::ALL`].
@@ -144,7 +144,7 @@ impl FaultRates {
         rates
     }
 
-    /// Turns off all faults. Clock skew and a network latency of at most 50 ms remain.
+    /// Turns off all faults and the random user actions. Clock skew and a network latency of at most 50 ms remain.
     pub fn turn_off_faults(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }

@@ -55,14 +55,15 @@ pub struct Kubelet {
     pub skew: i64,
     /// Time that a container takes to start.
     pub start_delay: Duration,
-    /// Time that a container takes to stop.
+    /// Time that a container takes to stop, at most its grace period.
     pub stop_delay: Duration,
     /// Whether the node is shutting down. Such a node fails its pods and rejects new pods.
     pub shutting_down: bool,
     runtime: SimRuntime,
     /// Namespace and name of each pod, by UID. A real kubelet reads them from the labels of the sandboxes.
     keys: BTreeMap<Text, ObjectKey>,
-    /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes.
+    /// Runtime operations in progress, by completion time. They complete even if the kubelet restarts, but not after a
+    /// reboot.
     operations: BTreeMap<(Time, u64), RuntimeOperation>,
     /// Number of started operations. It orders operations that complete at the same time.
     operation_sequence: u64,
@@ -86,7 +87,7 @@ struct RuntimeOperation {
 #[derive(Clone, Debug)]
 struct ManagedPod {
     pod: Pod,
-    /// The API object as the kubelet last read it. `None` after the deletion of the object.
+    /// The API object as the kubelet last read it. `None` if the object does not exist.
     object: Option<Arc<Value>>,
     /// Image of the pod's first container, which selects the [`ImageBehaviour`].
     image: Text,
@@ -424,7 +425,7 @@ impl Kubelet {
         at
     }
 
-    /// Patches the status of a pod on the API server.
+    /// Patches the status of a pod on the API server. Checks S11: a pod that is reported as Ready is running.
     fn report_status(
         &self,
         uid: &Text,
@@ -444,7 +445,7 @@ impl Kubelet {
         })
     }
 
-    /// Deletes a pod from the API server after its containers have stopped.
+    /// Deletes a pod from the API server. Checks S13: its containers have stopped.
     fn delete_pod(
         &self,
         uid: &Text,

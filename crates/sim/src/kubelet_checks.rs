@@ -22,7 +22,7 @@ pub struct KubeletChecks {
     hooks: BTreeSet<Text>,
     /// Deadline by which all containers of the pod must be stopped. Forgotten when the kubelet restarts.
     end_by: Option<Time>,
-    /// Rank of the last reported phase, see [`phase_rank`].
+    /// Rank of the phase that the kubelet last reported, or read when it started, see [`phase_rank`].
     phase: u8,
 }
 
@@ -92,8 +92,9 @@ impl KubeletChecks {
         }
     }
 
-    /// Checks the crash-loop backoff: an exited container restarts immediately the first time, then after 10 s, 20 s
-    /// and so on up to 5 min. A run of more than ten minutes resets the backoff.
+    /// Checks the crash-loop backoff: an exited container may restart immediately the first time, and then no earlier
+    /// than 10 s, 20 s and so on up to 5 min after its exit. A run of more than ten minutes, or a restart of the
+    /// kubelet, resets the backoff.
     fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
@@ -141,7 +142,7 @@ impl KubeletChecks {
     }
 
     /// Checks that the preStop hook of the container `id` runs only once. Also checks that `grace`, the grace period of
-    /// the container, ends before the deadline of the pod.
+    /// the container, ends no later than the deadline of the pod, with [`GRACE_TOLERANCE`].
     fn check_stop_allowed(
         &mut self,
         id: &Text,
@@ -172,7 +173,8 @@ impl KubeletChecks {
     }
 }
 
-/// Returns the rank of a pod's phase, in the order Pending, Running, Succeeded, Failed.
+/// Returns the rank of a pod's phase, in the order Pending, Running, Succeeded, Failed. Any other phase has the rank of
+/// Pending.
 fn phase_rank(status: &Value) -> u8 {
     match status["phase"].as_str() {
         Some("Running") => 1,

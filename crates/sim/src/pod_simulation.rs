@@ -79,7 +79,7 @@ struct PodSimulation {
     runtime: SimRuntime,
     /// The running kubelet's state of the pod. `None` while the kubelet is not running.
     kubelet: Option<Pod>,
-    /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored.
+    /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored, except its actions.
     process_number: u64,
     /// Whether the kubelet has observed that the pod is deleted or being deleted.
     has_seen_deletion: bool,
@@ -101,7 +101,7 @@ struct PodSimulation {
     trace: Vec<String>,
 }
 
-/// Names of the init containers, and whether each one is a sidecar.
+/// Names of the init containers, and whether each one is a sidecar. A pod has the first ones of them, or none.
 const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
 /// Names of the main containers.
 const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
@@ -234,7 +234,8 @@ impl PodSimulation {
         self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
     }
 
-    /// Executes a task, unless it belongs to an earlier kubelet process. Returns an error if an invariant is violated.
+    /// Executes a task. A task of an earlier kubelet process is ignored, except an action that it has started. Returns
+    /// an error if an invariant is violated.
     fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
         let process_number = self.process_number;
         match task {
@@ -487,7 +488,7 @@ impl PodSimulation {
     }
 
     /// Checks the order of termination: a sidecar is stopped after all main containers. Checks only pods that are being
-    /// deleted after all faults have stopped.
+    /// deleted after all faults have stopped, and that have a ready sandbox.
     fn check_stop_order(&self, process_number: u64, name: &str) -> Result<(), String> {
         let seen = self.runtime.runtime_state(&self.uid, 0);
         let is_deleted =
@@ -562,7 +563,7 @@ impl PodSimulation {
         self.schedule_watch_event();
     }
 
-    /// Injects a random fault or user action, and schedules the next one.
+    /// Injects a random fault or user action, and schedules the next one. Does nothing after faults have stopped.
     fn inject_random_fault(&mut self) {
         if !self.has_faults {
             return;

@@ -20,7 +20,7 @@ pub struct RunResult {
     pub controller_writes_hash: u64,
     /// Number of executed steps.
     pub steps: u64,
-    /// Number of writes of the DaemonSet controller.
+    /// Number of write requests of the DaemonSet controller, including those that failed.
     pub writes: usize,
     /// The cluster at the end of the run, as scenario text.
     pub scenario: String,

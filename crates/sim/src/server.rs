@@ -43,12 +43,12 @@ pub struct SimCommit {
     pub actor: Actor,
     /// Time of the commit.
     pub at: Time,
-    /// The parsed object after the change. `None` if the object was deleted.
+    /// The parsed object after the change. `None` if the object was deleted, or if the DaemonSet controller ignores it.
     pub fact: Option<WatchedObject>,
 }
 
 /// One version of an object: the revision of the change, and the parsed object after the change. The object is `None`
-/// if it was deleted.
+/// if it was deleted, or if the DaemonSet controller ignores it.
 type ObjectVersion = (u64, Option<WatchedObject>);
 
 /// The simulated API server.
@@ -63,9 +63,9 @@ pub struct SimServer {
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     /// The current nodes, parsed, by name.
     pub nodes: BTreeMap<Text, Arc<Node>>,
-    /// The current pods, parsed, by key.
+    /// The current pods, parsed, by key. Pods that the DaemonSet controller ignores are left out.
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// The current ControllerRevisions, parsed, by key.
+    /// The current ControllerRevisions, parsed, by key. Those that the DaemonSet controller ignores are left out.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// The current RolloutPolicies and ClusterRolloutPolicies, parsed, by kind and key.
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
@@ -84,7 +84,7 @@ pub struct SimServer {
     uids: u64,
     /// Number of generated names.
     names: u64,
-    /// Maximum number of pods, as in a ResourceQuota. Creates of more pods are rejected.
+    /// Maximum number of pods, as in a ResourceQuota. Creates of more pods are rejected. `None` means no limit.
     pub quota: Option<usize>,
     /// Whether the namespace is terminating. In a terminating namespace, creates of pods are rejected.
     pub namespace_terminating: bool,
@@ -171,7 +171,8 @@ impl SimServer {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
-    /// Returns the parsed object (the fact) at a revision, or `None` if the object did not exist.
+    /// Returns the parsed object (the fact) at a revision. Returns `None` if the object did not exist, or if the
+    /// DaemonSet controller ignores it.
     pub fn object_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&WatchedObject> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
@@ -197,7 +198,8 @@ impl SimServer {
         found
     }
 
-    /// Returns all objects of a kind as they were at a revision, parsed.
+    /// Returns all objects of a kind as they were at a revision, parsed. Objects that the DaemonSet controller ignores
+    /// are left out.
     pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<WatchedObject> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind
@@ -217,7 +219,8 @@ impl SimServer {
         add_template(&mut self.templates, &set);
     }
 
-    /// Creates an object. The server generates a missing name and UID, and sets the defaults of the simulation.
+    /// Creates an object. The server generates a missing name, UID, creation time and generation, and sets the defaults
+    /// of the simulation.
     pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
         if kind == Kind::Pods {
             if self.namespace_terminating {
@@ -267,8 +270,8 @@ impl SimServer {
     }
 
     /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes
-    /// the object if `change` removes the last finalizer of an object that is being deleted. Returns the
-    /// resourceVersion of the object.
+    /// the object if `change` removes the last finalizer of an object that is being deleted, unless it is a pod that
+    /// may still be running. Returns the resourceVersion of the object, or the revision of its deletion.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -387,7 +390,7 @@ impl SimServer {
         self.object(kind, key)?["metadata"]["uid"].as_str()
     }
 
-    /// Returns the state of the cluster as scenario text, which a test can parse.
+    /// Returns the sets, nodes, pods and revisions as scenario text, which a test can parse.
     pub fn scenario_text(&self) -> String {
         let of = |kind| self.objects(kind).map(|(_, it)| (**it).clone()).collect();
         scenario::print(&scenario::World {
@@ -508,7 +511,8 @@ fn has_generation(kind: Kind) -> bool {
 }
 
 /// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: the pod may run to
-/// completion, has a long grace period and a readiness probe, and uses the host network.
+/// completion, has a long grace period and a readiness probe, and uses the host network. A pod without a status becomes
+/// Pending.
 fn set_pod_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
         pod["status"] = json!({"phase": "Pending"});

@@ -36,8 +36,8 @@ impl Trace {
         self.hash
     }
 
-    /// Returns the hash of the objects that DaemonSet controllers have written so far. It does not depend on the steps
-    /// of the simulation, so that it can be compared between versions of the simulator.
+    /// Returns the hash of the objects that DaemonSet controllers have written so far. The steps of the simulation are
+    /// not part of it, so that it can be compared between versions of the simulator.
     pub fn controller_writes_hash(&self) -> u64 {
         self.controller_writes_hash
     }
@@ -50,8 +50,8 @@ impl Trace {
         update_hash(&mut self.hash, text.as_bytes());
     }
 
-    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the JSON
-    /// that the commit wrote, empty if it deleted the object.
+    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the current
+    /// JSON of the object, empty if it does not exist.
     pub fn record_commit(&mut self, commit: &SimCommit, object: &[u8]) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {

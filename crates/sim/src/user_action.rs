@@ -16,7 +16,7 @@ pub enum UserAction {
     /// Changes the image of the template to the image with this number.
     ChangeTemplate { set: String, number: u64 },
     /// Changes the update strategy. `strategy` is `on-delete`, `max-unavailable=N`, `max-surge=N` or
-    /// `only-max-unavailable=N`.
+    /// `only-max-unavailable=N`. N is a number or a percentage.
     ChangeStrategy { set: String, strategy: String },
     /// Changes `minReadySeconds`.
     ChangeMinReadySeconds { set: String, seconds: u64 },
@@ -30,19 +30,19 @@ pub enum UserAction {
     ApplyNewDefaults { set: String },
     /// Sets an empty selector, which validation in a real API server would reject.
     EmptySelector { set: String },
-    /// Another client adds a condition to the status.
+    /// Another client adds a condition and an unknown field to the status.
     AddForeignCondition { set: String },
     /// Deletes a set with the propagation policy `how`.
     DeleteSet { set: String, how: SetDeletion },
     /// Adds objects from lines of a scenario: sets, nodes, pods or revisions.
     AddObjects { lines: String },
-    /// Deletes a pod. With `force`, the pod is deleted immediately.
+    /// Deletes a pod. With `force`, a pod without finalizers is deleted immediately.
     DeletePod { pod: ScriptPodRef, force: bool },
     /// Removes the owner references of a pod.
     OrphanPod { pod: ScriptPodRef },
     /// Changes the labels of a pod so that the selector no longer matches it.
     RelabelPod { pod: ScriptPodRef },
-    /// Adds a finalizer to a pod.
+    /// Replaces the finalizers of a pod with one finalizer.
     AddPodFinalizer { pod: ScriptPodRef },
     /// Removes the finalizers of a pod.
     RemovePodFinalizers { pod: ScriptPodRef },
@@ -72,9 +72,9 @@ pub enum UserAction {
     CrashNode { node: String },
     /// Crashes all nodes with this label. They stay down.
     CrashNodes { label: (String, String) },
-    /// Reboots a node.
+    /// Reboots a crashed node.
     RebootNode { node: String },
-    /// Reboots all nodes with this label.
+    /// Reboots all crashed nodes with this label.
     RebootNodes { label: (String, String) },
     /// Starts a graceful shutdown of a node.
     ShutDownNode { node: String },
@@ -96,7 +96,8 @@ pub enum UserAction {
     CrashReplicas,
     /// Crashes the replica that is the leader.
     CrashLeader,
-    /// Freezes the process of the replica that is the leader, for this time.
+    /// Freezes the process of the replica that is the leader, for this time. If there is no leader, freezes the first
+    /// replica.
     FreezeLeader { seconds: u64 },
     /// Stalls the watches of one kind on all replicas, for this time.
     StallWatches { kind: Kind, seconds: u64 },
@@ -128,9 +129,9 @@ pub enum UserAction {
     WipeRolloutStatus { set: String },
     /// Runs the simulation for this time.
     Wait { seconds: u64 },
-    /// Runs the simulation until the cluster has converged.
+    /// Runs the simulation until the cluster has converged. It is a violation if it does not converge.
     WaitUntilConverged,
-    /// Runs the simulation until the cluster has converged, at most for this time.
+    /// Runs the simulation until the cluster has converged. It is a violation if it does not converge within this time.
     WaitUntilConvergedWithin { seconds: u64 },
     /// Injects a fault at the next write of the DaemonSet controller that `trigger` selects.
     InjectFault { trigger: FaultTrigger, fault: RequestFault },

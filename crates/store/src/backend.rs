@@ -26,7 +26,7 @@ pub trait Backend: Send + Sync {
     fn close(&self);
 }
 
-/// Callback that is called once with the result of a commit.
+/// Callback that is called once with the result of a commit. It is dropped without a call if the backend panics.
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
 
 /// Callback that is called once when a read barrier is passed or has failed.

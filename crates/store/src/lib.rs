@@ -6,8 +6,8 @@
 //!
 //! [`Store`] holds state and history in memory, which is all that the simulator needs. [`Db`] publishes a store to
 //! concurrent readers and passes writes to a [`Backend`], which orders commits and makes them durable. No commit can be
-//! read or watched before it is durable. The only backend has one writer thread over a [`Log`], in which many commits
-//! share one fsync. [`Sqlite`] is the durable log.
+//! read or watched before it is durable. The backend of this crate has one writer thread over a [`Log`], in which many
+//! commits share one fsync. [`Sqlite`] is the durable log.
 
 /// The interface of storage backends.
 mod backend;

@@ -1,8 +1,8 @@
 //! The storage backend of a single server: a queue, one writer thread and a [`Log`].
 //!
-//! The writer takes all queued commits as one batch. It checks each commit against the store and the earlier commits of
-//! the batch, and assigns the next revision. Then the log makes the batch durable. After that the batch is published,
-//! watches are notified, and the callers get their results.
+//! The writer takes the queued commits, up to [`BATCH_COMMITS_MAX`], as one batch. It checks each commit against the
+//! store and the earlier commits of the batch, and assigns the next revision. Then the log makes the batch durable.
+//! After that the batch is published, watches are notified, and the callers get their results.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -321,7 +321,7 @@ impl LogWriter {
 
     /// Checks the commits of a batch, and returns the event or error of each commit. Commits for which `may` returns
     /// `false` are rejected with [`CommitError::DiskFull`]. `has_write_space` says whether the disk has space for
-    /// writes other than deletes.
+    /// writes other than deletes. Moves the selector indexes out of the commits, see [`restore_indexes`].
     fn check_batch(
         &self,
         commits: &mut [Commit],
@@ -545,7 +545,8 @@ impl PendingBatch<'_> {
         Ok(event)
     }
 
-    /// Checks the growth of an object against the free disk space and the size limits.
+    /// Checks the growth of an object against the free disk space and the size limits. On a full disk, only deletions
+    /// and small writes of [`WriteClass::System`] may grow an object.
     fn check_limits(&self, key: &str, class: WriteClass, growth: isize) -> Result<(), CommitError> {
         let is_small = class == WriteClass::System && growth <= SYSTEM_GROWTH_BYTES_MAX;
         if 0 < growth && !self.has_write_space && !is_small && class != WriteClass::Deletion {

@@ -26,13 +26,13 @@ pub trait Log: Send {
     -> Result<(), LogError>;
 
     /// Whether the disk has space for writes other than deletes. A log may keep a reserve of disk space that only
-    /// deletes may use.
+    /// deletes may use, and may refill it in this call.
     fn has_write_space(&mut self) -> bool {
         true
     }
 
-    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if there is no reserve, or if
-    /// the whole reserve is already used.
+    /// Frees a part of the disk space that the log reserves for deletes. Returns `false` if there is no reserve, if the
+    /// whole reserve is already used, or if nothing could be freed.
     fn release_reserve(&mut self) -> bool {
         false
     }

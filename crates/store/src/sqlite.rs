@@ -47,7 +47,7 @@ const FORMAT_VERSION: i64 = 1;
 const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
 /// Size in bytes at which the write-ahead log is checkpointed. A checkpoint of this size takes so little time that
-/// writes can wait for it. After a crash, SQLite must read at most twice this size, which takes about 50 ms.
+/// writes can wait for it. After a crash, SQLite usually reads at most twice this size, which takes about 50 ms.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
 /// Page size of the database in bytes, which is SQLite's default.
@@ -57,7 +57,7 @@ const PAGE_BYTES: usize = 4096;
 /// first attempt from completing.
 const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
-/// Maximum time to wait for a lock on the database file. Apart from the server, only backups open the file, and they
+/// Maximum time to wait for a lock on the database file. While a server runs, only backups open the file too, and they
 /// hold locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -284,8 +284,8 @@ impl Sqlite {
     }
 
     /// Performs the compaction and inserts the batch in one transaction, except the rows of the batch that the
-    /// compaction removes. Allocates the blocks of the database file before the commit. `encrypted` is the result of
-    /// [`Sqlite::encrypt_batch`].
+    /// compaction removes. With a disk reserve, allocates the blocks of the database file before the commit.
+    /// `encrypted` is the result of [`Sqlite::encrypt_batch`].
     fn write_batch(
         &mut self,
         batch: &[Arc<CommitEvent>],

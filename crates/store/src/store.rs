@@ -49,8 +49,9 @@ pub struct HistoryWindow {
 struct KindHistory {
     /// The commits of this kind, in order of revision.
     history: VecDeque<Arc<CommitEvent>>,
-    /// Revision of the last commit of this kind that was dropped from the history. A watch of the kind may start at
-    /// this revision, even if later commits of other kinds were dropped.
+    /// Revision of the last commit of this kind that was dropped from the history. Initially
+    /// [`Store::initial_compacted_revision`]. A watch of the kind may start at this revision, even if later commits of
+    /// other kinds were dropped.
     compacted_revision: Revision,
 }
 
@@ -186,8 +187,8 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// Returns the highest revision with which [`Store::compact`] keeps at least the last `events` commits in the
-    /// history.
+    /// Returns the revision to pass to [`Store::compact`] so that the last `events` commits stay in the history and all
+    /// earlier ones are dropped.
     pub fn max_compaction_revision(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.compacted_revision)

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Maximum length of a line in a log file. Reading a longer line fails. Runtimes do not write such lines, because they
-/// split lines at 16 KiB.
+/// Maximum number of bytes of a line that are buffered until its end is read. Reading a line that exceeds it fails.
+/// Runtimes do not write such lines, because they split lines at 16 KiB.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Size of the buffer for reading a log file.
@@ -64,8 +64,8 @@ impl LogFile {
     }
 }
 
-/// Sends the lines of a log to the channel `to`. With `follow`, also sends new lines until `is_running` reports that
-/// the container has ended.
+/// Sends the lines of a log that the options select to the channel `to`, until the receiver is closed. With `follow`,
+/// also sends new lines until `is_running` reports that the container has ended, or until the byte limit is reached.
 pub(super) async fn send_log<F>(
     file: LogFile,
     options: LogOptions,
@@ -92,8 +92,8 @@ struct LogSender {
 }
 
 impl LogSender {
-    /// Sends the lines of the file. With `options.follow`, also sends new lines until `is_running` returns false, or
-    /// until the byte limit is reached.
+    /// Sends the lines of the file that pass the filter. With `options.follow`, also sends new lines until `is_running`
+    /// returns false, or until the byte limit is reached.
     async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,
@@ -159,7 +159,8 @@ impl LogSender {
         }
     }
 
-    /// Reads and sends everything up to the end of the file. Returns whether anything was read.
+    /// Reads the file up to its end or up to the byte limit, and sends the lines that pass the filter. Returns whether
+    /// anything was read.
     async fn read_available(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
         let mut is_more = false;
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -297,8 +298,8 @@ fn pad_nanoseconds(time: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Returns the offset at which the last `lines` lines of the file begin. Searches backwards from the end, so the cost
-/// does not depend on the size of the log.
+/// Returns the offset at which the last `lines` lines of the file begin. Searches backwards from the end, so only the
+/// wanted part of the log is read.
 async fn tail_offset(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
     let length = file.metadata().await?.len();
     let (mut at, mut found) = (length, 0);

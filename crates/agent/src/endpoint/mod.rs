@@ -1,5 +1,5 @@
-//! The agent's HTTPS endpoint: logs, exec, attach, port-forward, proxied requests to pods, and metrics. The URL paths
-//! are the kubelet's, except the paths of proxied requests.
+//! The agent's HTTPS endpoint: logs, exec, attach, port-forward, the pod list, stats and metrics, and proxied requests
+//! to pods and to ports of the node. The URL paths are the kubelet's, except the paths of proxied requests.
 //!
 //! Only the API server may connect. It authenticates and authorizes its own clients before it calls a node.
 
@@ -51,7 +51,7 @@ use crate::runtime::{Runtime, RuntimeError, label, v1};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of the headers of a request or response.
+/// Maximum size of the headers of a request, and of the response of a proxied target.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Idle time before the first TCP keep-alive probe, and interval of the probes. The connection is closed after three
 /// unanswered probes.
@@ -62,7 +62,6 @@ const LOG_CHANNEL_CAPACITY: usize = 4;
 
 /// Body of a response, complete or streamed.
 type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
-/// A response of the endpoint.
 type EndpointResponse = hyper::Response<ResponseBody>;
 
 /// Serves the node's side of `kubectl logs`, `exec`, `attach`, `port-forward` and `top`.
@@ -133,7 +132,7 @@ impl QueryParameters {
     }
 }
 
-/// Returns the `Accept` header, or an empty string if it is absent.
+/// Returns the `Accept` header, or an empty string if it is absent or not ASCII.
 fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
@@ -190,7 +189,8 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
-    /// Serves the requests of one connection. Fails after the TLS handshake if the client is not the API server.
+    /// Serves the requests of one connection. Fails after the TLS handshake if the client is not the API server, or if
+    /// too many connections are being served.
     async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
@@ -387,8 +387,8 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     /// Returns the address of a pod's port, for a proxied request. Fails if requests must not be proxied to that
-    /// address. The address comes from the runtime and never from the pod's status, so that a forged status cannot
-    /// redirect requests.
+    /// address. The address comes from the runtime, or from the node's configuration for a hostNetwork pod. It never
+    /// comes from the pod's status, so that a forged status cannot redirect requests.
     async fn proxy_target(
         &self,
         namespace: &str,
@@ -463,7 +463,7 @@ fn path_after_segments(uri: &Uri, segments: usize) -> String {
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
-/// Returns the pod object as JSON. Its status is the one that the agent last reported.
+/// Returns the pod object as JSON, with the status of [`reported_status`].
 fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
@@ -486,8 +486,9 @@ fn reported_phase(snapshot: &PodSnapshot) -> String {
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
-/// Returns the container instance whose log is requested, by the container IDs in the pod's status. If `previous` is
-/// true, returns the instance before the current one. The error is status 400 if there is no such instance.
+/// Returns the container instance whose log is requested, by the container IDs in the pod's status, or else by the age
+/// of the instances. If `previous` is true, returns the instance before the current one. The error is status 400 if
+/// there is no such instance.
 fn select_container_instance<'a>(
     pod: &EndpointPod,
     found: &'a [v1::Container],

@@ -31,7 +31,7 @@ const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
 /// Timeout for connecting to the target, including the TLS handshake. The target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hop-by-hop headers, which a proxy must not forward.
+/// Hop-by-hop headers that the proxy does not forward.
 const HOP_BY_HOP_HEADERS: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
@@ -59,8 +59,8 @@ impl ProxyTarget {
 /// Checks that requests may be proxied to the address `to` of a pod with this spec.
 ///
 /// Rule: only the declared container ports of a hostNetwork pod can be reached, because every other port of its address
-/// belongs to the node. Loopback, link-local and multicast addresses are refused.
-/// Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the node can be reached.
+/// belongs to the node. Loopback, unspecified, link-local, multicast and broadcast addresses are refused. Upstream:
+/// only `IsGlobalUnicast` of the address is checked, so other ports of the node can be reached.
 pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
@@ -86,7 +86,7 @@ pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), 
 }
 
 /// Forwards the request to `path` on the target and returns the target's response. If the target accepts an upgrade,
-/// the two connections are spliced. The error is status 503 if the target cannot be reached.
+/// the two connections are spliced. The error is status 503 if the target cannot be reached or does not respond.
 pub(super) async fn forward(
     mut request: Request<Incoming>,
     target: ProxyTarget,

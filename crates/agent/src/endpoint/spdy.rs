@@ -1,5 +1,4 @@
-//! The part of SPDY/3.1 that is needed to open streams to a container runtime. Runtimes stream over SPDY, and all
-//! their clients speak it.
+//! The part of SPDY/3.1 that is needed to open streams to a container runtime.
 //!
 //! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed) blocks,
 //! which every receiver accepts, so the SPDY dictionary is not needed. Received headers are not decompressed, because

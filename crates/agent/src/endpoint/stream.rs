@@ -246,7 +246,8 @@ pub(super) fn stream_log_messages(
     Ok(web_socket_accepted_response(&accept, subprotocol))
 }
 
-/// Copies bytes between two upgraded connections, in a task, until both directions have ended or one of them fails.
+/// Copies bytes between two upgraded connections, in a task, until both directions have ended, one of them fails, or
+/// the endpoint stops.
 pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
     spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
@@ -405,7 +406,7 @@ fn normal_closure_message() -> Message {
 
 /// Translates between the WebSocket channels of the client and SPDY streams of the runtime. The first byte of a
 /// WebSocket message is the number of its channel. A message on [`CLOSE_CHANNEL`] closes the channel that the message
-/// names.
+/// names. Ends when either side ends.
 async fn relay_channels<C, R>(
     client: WebSocketStream<C>,
     runtime: R,

@@ -26,7 +26,7 @@ pub struct ServingIdentityError(Box<dyn std::error::Error + Send + Sync>);
 pub struct ServingIdentity {
     /// The CA that must have signed client certificates.
     ca: CertificateDer<'static>,
-    /// The current serving certificate and its key.
+    /// The current serving certificate and its key. `None` before the first [`Self::set_certificate`].
     current: RwLock<Option<Arc<CertifiedKey>>>,
 }
 

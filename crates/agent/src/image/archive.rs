@@ -109,8 +109,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Whether an image is for the platform of this machine. Records every other platform in `foreign_platforms`.
-    /// `platform` is the platform object of a descriptor, or an image configuration.
+    /// Whether an image is for the platform of this machine. Records every other platform, except `unknown`, in
+    /// `foreign_platforms`. `platform` is the platform object of a descriptor, or an image configuration.
     ///
     /// Rule: an image is imported if its platform is this machine's, or if it names no platform. Pulls from a registry
     /// follow the same rule.

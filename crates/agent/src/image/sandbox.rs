@@ -8,7 +8,8 @@ use super::archive::{Blob, sha256_digest};
 use super::{BuiltImage, ImageDescriptor};
 use crate::architecture;
 
-/// Name of the built-in sandbox image on every node.
+/// Default name of the built-in sandbox image. A containerd that is configured with another name gets the image under
+/// that name.
 pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
 
 /// The pause program, which `build.rs` compiles.

@@ -36,7 +36,8 @@ fn pem_fingerprint(pem: &str) -> Option<String> {
 }
 
 /// Returns the certificate of the cluster CA in PEM, from the source that the options name, and stores it in the node's
-/// directory. If the options name no source, returns the certificate that an earlier join stored.
+/// directory. A stored certificate with the expected fingerprint is not fetched again. If the options name no source,
+/// returns the certificate that an earlier join stored.
 pub(super) async fn find_and_store_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
     let stored_path = options.dir.join("ca.crt");
     let found = match &options.ca {
@@ -100,7 +101,8 @@ fn encode_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// TLS verifier that accepts a server certificate only if the CA with the expected fingerprint has signed it.
+/// TLS verifier that accepts a server certificate only if the CA with the expected fingerprint has signed it. The
+/// server must present the certificate of that CA.
 #[derive(Debug)]
 struct PinnedCaVerifier {
     /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.

@@ -114,8 +114,7 @@ impl ServerConnection {
     }
 
     /// Returns the open connection if it has the credentials of this or a later generation, and otherwise opens a new
-    /// one.
-    /// Concurrent callers wait for the same connection.
+    /// one. Concurrent callers wait for each other, so that they share one connection.
     async fn open_connection(
         &self,
         generation: u64,

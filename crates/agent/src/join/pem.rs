@@ -23,7 +23,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Parses a PEM text with a certificate and its key.
+    /// Parses a PEM text with a certificate and its key. The key is not checked.
     pub(super) fn parse(pem: &str) -> Result<Self, JoinError> {
         let bad = |why: String| JoinError::Certificate(why);
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|it| bad(it.to_string()))?;
@@ -45,7 +45,6 @@ impl Certificate {
         })
     }
 
-    /// Whether the certificate has expired.
     pub(super) fn is_expired(&self) -> bool {
         self.not_after <= Timestamp::now()
     }

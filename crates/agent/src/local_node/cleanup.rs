@@ -18,7 +18,8 @@ use crate::volumes::mount_table;
 /// Maximum number of sandboxes that are stopped concurrently. More concurrent stops would slow each other down.
 const SANDBOX_STOPS_MAX: usize = 8;
 
-/// Maximum termination grace period of containers that the cleanup stops because no agent is left to stop them.
+/// Maximum termination grace period of containers that the cleanup stops because no agent is left to stop them. Also
+/// the grace period of containers whose own is unknown.
 pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for the runtime to stop all pods of a node. After it, their processes are killed.
@@ -32,15 +33,16 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether a signalled process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Mount point of the cgroup hierarchies.
+/// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Descriptions of the resources that a cluster left on the machine: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct LeftoverResources(pub Vec<String>);
 
-/// Removes the resources of the cluster in this data directory, and returns those that were found. Containers get their
-/// own grace period, but at most `grace`. The function is idempotent.
+/// Removes the resources of the cluster in this data directory, and returns those that were found. A resource that
+/// cannot be removed causes no error. Containers get their own grace period, but at most `grace`. The function is
+/// idempotent.
 ///
 /// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed. The
 /// data directory stays.
@@ -132,7 +134,8 @@ pub fn runtime_sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalN
     Ok(running.map(|it| (it.name.clone(), it.containerd_socket())).collect())
 }
 
-/// Returns the number of running pods on all nodes. A node whose containerd does not respond counts as having none.
+/// Returns the number of pods with a ready sandbox on all nodes. A node whose containerd does not respond counts as
+/// having none.
 pub async fn count_running_pods(data_dir: &Path) -> usize {
     let count = async |(_, socket): (String, PathBuf)| {
         let runtime = CriClient::connect_lazy(&socket);
@@ -204,7 +207,8 @@ async fn stop_node(node: &LocalNode, grace: Duration) {
     terminate_processes(&node.shim_pids(), Signal::KILL).await;
 }
 
-/// Stops all containers simultaneously, so that each gets its grace period, then removes the sandboxes.
+/// Stops all running containers simultaneously, each with its own grace period, but at most `grace`. Then stops and
+/// removes the sandboxes.
 async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     let containers = runtime.list_containers(None).await.unwrap_or_default();
     let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;

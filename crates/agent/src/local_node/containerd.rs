@@ -117,7 +117,7 @@ impl LocalNode {
         spawned.map_err(|source| LocalNodeError::Spawn { program: "nsenter", source })
     }
 
-    /// Returns the error for a containerd that does not respond, with the last line of its log.
+    /// Returns the error for a containerd that does not respond or has exited, with the last line of its log.
     fn unresponsive_error(&self) -> LocalNodeError {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
@@ -126,12 +126,10 @@ impl LocalNode {
         LocalNodeError::Unresponsive { node: self.name.clone(), log, message }
     }
 
-    /// Returns the path of containerd's configuration file.
     fn containerd_config(&self) -> PathBuf {
         self.dir.join("containerd.toml")
     }
 
-    /// Returns the path of containerd's log.
     fn containerd_log(&self) -> PathBuf {
         self.dir.join("containerd.log")
     }

@@ -94,7 +94,8 @@ pub struct LocalNode {
 }
 
 impl LocalCluster {
-    /// Opens the cluster of this data directory, and creates its bridge if it is missing. The nodes are not changed.
+    /// Opens the cluster of this data directory, creates its bridge if it is missing, and sets up IP forwarding and
+    /// masquerading. The nodes are not changed.
     pub async fn open_or_create(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = cluster_identity(data_dir)?;
         let nodes = dir.join("nodes");
@@ -114,7 +115,7 @@ impl LocalCluster {
         format!("10.{}.0.0/16", self.range)
     }
 
-    /// Returns the node with this number. Its resources may not exist yet.
+    /// Returns the node with this number, which must be from 1 to [`NODES_MAX`]. Its resources may not exist yet.
     pub fn node(&self, number: u16) -> LocalNode {
         assert!((1..=NODES_MAX).contains(&number));
         let name = format!("node-{number}");
@@ -134,7 +135,6 @@ impl LocalNode {
         network::node_address(self.range, self.number)
     }
 
-    /// Returns the pod CIDR of the node.
     pub fn pod_cidr(&self) -> String {
         format!("10.{}.{}.0/24", self.range, self.number)
     }
@@ -144,7 +144,6 @@ impl LocalNode {
         Path::new("/run/netns").join(self.netns_name())
     }
 
-    /// Returns the name of the node's network namespace.
     fn netns_name(&self) -> String {
         format!("muster-{}-{}", self.id, self.name)
     }

@@ -14,7 +14,7 @@ use super::{LocalNode, LocalNodeError, RUN_DIR, file_error, prerequisites};
 use crate::volumes::mount_table;
 
 /// Second octets of the address ranges of clusters: `10.160.0.0/16` to `10.239.0.0/16`. Lower ranges are used for
-/// Services and simulated nodes, higher ranges by other tools.
+/// Services and for the pods of simulated nodes, higher ranges by other tools.
 pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 
 /// Third octet of node addresses. The other /24 networks of the range are pod CIDRs.
@@ -87,7 +87,8 @@ pub(super) async fn ensure_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
     Ok(range)
 }
 
-/// Whether a line of the output of `ip route` is a route into the cluster address range `10.RANGE.0.0/16`.
+/// Whether a line of the output of `ip route` is a route whose destination begins in the cluster address range
+/// `10.RANGE.0.0/16`.
 fn is_route_into(route: &str, range: u8) -> bool {
     let mut words = route.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -156,7 +157,7 @@ pub(super) fn nft_table_name(id: &str) -> String {
     format!("muster-{id}")
 }
 
-/// Removes the bridge, links and nftables table of the cluster with this ID.
+/// Removes the bridge, links and nftables table of the cluster with this ID. Failures are at most logged.
 pub(super) async fn remove_network(id: &str) {
     let bridge = bridge_name(id);
     let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();

@@ -19,7 +19,7 @@ const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 /// Directories that are searched for CNI plugins.
 const CNI_PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
-/// Mount point of the cgroup hierarchies.
+/// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Directories of system programs. Not every user has them on the PATH.
@@ -30,7 +30,7 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 pub struct MissingTools {
     /// Whether this process runs as root, which local nodes require.
     is_root: bool,
-    /// The missing programs.
+    /// The missing programs, and CNI plugins as one entry.
     programs: Vec<&'static str>,
     /// The Debian packages of the missing programs.
     packages: Vec<&'static str>,

@@ -9,8 +9,8 @@ use super::command;
 /// Chains of the agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// Resolves the URL of the API server to IPv4 addresses and ports. Returns an empty list if the host name cannot be
-/// resolved.
+/// Resolves the URL of the API server to IPv4 addresses and ports. Returns an empty list if the URL is invalid or its
+/// host name cannot be resolved.
 pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve_server(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found
@@ -24,12 +24,14 @@ pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     addresses
 }
 
-/// Resolves the URL of the API server to IP addresses. Returns an empty list if the host name cannot be resolved.
+/// Resolves the URL of the API server to IP addresses. Returns an empty list if the URL is invalid or its host name
+/// cannot be resolved.
 pub(crate) async fn server_ip_addresses(server: &str) -> Vec<IpAddr> {
     resolve_server(server).await.iter().map(SocketAddr::ip).collect()
 }
 
-/// Resolves the URL of the API server to socket addresses. Returns an empty list if the host name cannot be resolved.
+/// Resolves the URL of the API server to socket addresses. Returns an empty list if the URL is invalid or its host name
+/// cannot be resolved.
 async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let Some(host) = uri.as_ref().and_then(Uri::host) else { return Vec::new() };
@@ -38,7 +40,8 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
     found.into_iter().flatten().collect()
 }
 
-/// Inserts nftables rules that accept connections to the API server.
+/// Inserts nftables rules that accept connections to the API server's IPv4 addresses. Does nothing without a table of
+/// an earlier agent.
 ///
 /// Rule: a starting agent inserts these rules before it connects. The rules of an earlier agent may block the
 /// connections. The agent can compute correct rules only from the Services of the API server, so without a connection

@@ -1,4 +1,4 @@
-//! Runs system programs such as `ip` and `nft`. No external input ever becomes an argument.
+//! Runs system programs such as `ip` and `nft`. Their arguments are constants, except for the configured DNS address.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -44,7 +44,8 @@ const IPPROTO_UDP: u8 = 17;
 /// Address family of IPv4.
 const AF_INET: u8 = 2;
 
-/// Deletes the conntrack entries of UDP flows for which `is_stale` returns `true`, and returns their number.
+/// Deletes the conntrack entries of UDP flows for which `is_stale` returns `true`, and returns their number, including
+/// those that expired meanwhile.
 pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;

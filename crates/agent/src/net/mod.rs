@@ -81,8 +81,8 @@ pub(crate) enum NetworkError {
     Write { path: String, source: std::io::Error },
 }
 
-/// Reconciles the node's network until `stop` is cancelled. Rules and routes stay after that, so that pods keep their
-/// network while no agent runs.
+/// Watches Services, EndpointSlices and Nodes, reconciles the node's network, and serves DNS until `stop` is cancelled.
+/// Rules and routes stay after that, so that pods keep their network while no agent runs.
 pub async fn run(
     config: Arc<Config>,
     client: Client,

@@ -28,7 +28,8 @@ pub(super) struct PodRoutes {
     node_addresses: Vec<Ipv4Addr>,
     /// Whether bridged packets between the node's pods pass nftables.
     is_bridge_filtered: bool,
-    /// Whether [`PodRoutes::prepare_host`] has prepared the host since the last check of the routes.
+    /// Whether [`PodRoutes::prepare_host`] has prepared the host since the last check of the routes, and no change of
+    /// routes has failed since.
     is_prepared: bool,
     /// The agent's routes in the kernel, as they were last read or applied.
     applied: Routes,
@@ -169,7 +170,7 @@ fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Ipv4Cidr> 
     }
 }
 
-/// Returns the IPv4 addresses of the machine's interfaces, except for `lo` and `kube-ipvs0`. These two have addresses of
+/// Returns the IPv4 addresses of the machine's interfaces, except `lo` and `kube-ipvs0`. These two have addresses of
 /// Services: the cluster DNS address, and the cluster IPs that kube-proxy in IPVS mode adds.
 fn machine_addresses(links: &[Interface]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));

@@ -18,7 +18,7 @@ impl ServiceRules {
         Self { applied: None }
     }
 
-    /// Applies the table if it differs from the applied table, and deletes stale conntrack entries.
+    /// Applies the table if it differs from the applied table, and deletes stale conntrack entries of UDP flows.
     pub(super) async fn apply_table(&mut self, table: NftTable) -> Result<(), NetworkError> {
         // If this fails, the kernel's state is unknown.
         let before = self.applied.take();
@@ -36,7 +36,8 @@ impl ServiceRules {
         Ok(())
     }
 
-    /// Whether the table that was last applied still exists in the kernel. Also true if no table was applied.
+    /// Whether the table that was last applied still exists in the kernel. Changed rules are not detected. Also true if
+    /// no table was applied.
     pub(super) async fn is_table_intact(&self) -> bool {
         self.applied.is_none()
             || command::run_program("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()

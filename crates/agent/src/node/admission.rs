@@ -25,9 +25,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits until the pod is admitted or rejected. Returns the rejection, or `None` if the pod is admitted. Also returns
-/// `None` for a pod that is deleted or terminated, and for an orphan, which need no admission. Never returns for a new
-/// pod while the node is suspended.
+/// Waits until the pod is admitted or rejected, and preempts other pods if the admission requires it. Returns the
+/// rejection, or `None` if the pod is admitted. Also returns `None` for a pod that is deleted or terminated, for an
+/// orphan, and for a pod that cannot be parsed for admission. Never returns for a new pod while the node is suspended.
 pub(super) async fn admit_pod<R: Runtime>(
     node: &Arc<Node<R>>,
     entry: &Arc<PodEntry>,
@@ -97,7 +97,7 @@ async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet
     }
 }
 
-/// Whether the pod tolerates the taint `node.kubernetes.io/memory-pressure`.
+/// Whether the pod tolerates the taint `node.kubernetes.io/memory-pressure` with the effect NoSchedule.
 fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
     let taint = Taint {
         key: TAINT_NODE_MEMORY_PRESSURE.into(),

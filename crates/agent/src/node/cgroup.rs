@@ -15,7 +15,7 @@ use muster_api::resources::{self, ResourceQuantities};
 
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
-/// Mount point of the cgroup hierarchies.
+/// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Period of the CFS CPU quota, in microseconds.
@@ -50,12 +50,12 @@ fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> Resour
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
-/// Returns the resource limits of a container.
+/// Returns the resource limits of a container, or of the pod level.
 fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.limits.as_ref()))
 }
 
-/// Returns the resource requests of a container. A missing request defaults to the limit.
+/// Returns the resource requests of a container, or of the pod level. A missing request defaults to the limit.
 fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = container_limits(of);
     requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
@@ -100,7 +100,8 @@ pub(crate) fn container_resources(
     }
 }
 
-/// Converts a limit of a resource such as `hugepages-2Mi` to a CRI limit. Returns `None` for other resources.
+/// Converts a limit of a resource such as `hugepages-2Mi` to a CRI limit. Returns `None` for other resources and for
+/// negative amounts.
 fn hugepage_limit((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
     let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
     let limit = u64::try_from(whole_units(*amount)).ok()?;
@@ -117,7 +118,7 @@ fn milli_units(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
 
-/// Converts a CPU request to CPU shares. Upstream: `MilliCPUToShares`.
+/// Converts a CPU request to CPU shares. Without a request, returns the minimum. Upstream: `MilliCPUToShares`.
 fn cpu_shares(request: Option<Quantity>) -> i64 {
     let millis = request.map_or(0, milli_units);
     (millis.saturating_mul(1024) / 1000).clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)
@@ -135,7 +136,7 @@ fn cpu_quota(limit: Quantity) -> i64 {
 ///
 /// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The value is
 /// lowest in Guaranteed and node-critical pods and highest in BestEffort pods. In Burstable pods, a smaller memory
-/// request causes a higher value.
+/// request causes a higher value. A sidecar's value is at most that of the main container with the smallest request.
 /// Upstream: `GetContainerOOMScoreAdjust`.
 fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
     /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
@@ -175,8 +176,8 @@ pub(crate) struct PodCgroupLimits {
 impl PodCgroupLimits {
     /// Computes the limits of the pod's cgroup from the pod spec.
     ///
-    /// Rule: a pod's cgroup has a CPU or memory limit if all containers of the pod have a limit of that resource, or if
-    /// the pod has one at pod level. Upstream: `ResourceConfigForPod`.
+    /// Rule: a pod's cgroup has a CPU or memory limit if all containers of the pod, including init containers, have a
+    /// limit of that resource, or if the pod has one at pod level. Upstream: `ResourceConfigForPod`.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         if qos_class(spec) == QosClass::BestEffort {
             return Self { shares: CPU_SHARES_MIN, quota_us: None, memory_bytes: None };
@@ -227,8 +228,8 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
 /// Sets the CPU shares of the cgroups of the QoS classes Burstable and BestEffort. A cgroup that does not exist is
 /// skipped.
 ///
-/// Rule: the CPU shares of the Burstable cgroup are the sum of its pods' shares. The BestEffort cgroup always has the
-/// minimum. Upstream: `qosContainerManager`.
+/// Rule: the CPU shares of the Burstable cgroup are the sum of its pods' shares, limited to the kernel's range. The
+/// BestEffort cgroup always has the minimum. Upstream: `qosContainerManager`.
 pub(crate) fn set_qos_cpu_shares<'a>(
     parent: &str,
     pods: impl Iterator<Item = &'a PodSpec>,
@@ -275,7 +276,7 @@ fn cgroup_dir(hierarchy: &Path, path: &str) -> PathBuf {
     hierarchy.join(path.trim_start_matches('/'))
 }
 
-/// Creates a cgroup in the hierarchies of cgroup v1 and writes its limits.
+/// Creates a cgroup in the CPU and memory hierarchies of cgroup v1 and writes its limits.
 fn write_v1_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     let cpu = cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), path);
     let memory = cgroup_dir(&Path::new(CGROUP_ROOT).join("memory"), path);
@@ -287,7 +288,8 @@ fn write_v1_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     write_cgroup_file(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
 }
 
-/// Creates a cgroup in the hierarchy of cgroup v2 and writes its limits.
+/// Creates a cgroup and its parents in the hierarchy of cgroup v2, enables the controllers in the parents, and writes
+/// the limits of the cgroup.
 fn write_v2_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     // Every parent must enable the controllers for its children.
     let mut dir = PathBuf::from(CGROUP_ROOT);

@@ -53,7 +53,8 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub image: &'a v1::Image,
     /// The resolved environment variables.
     pub variables: &'a BTreeMap<String, String>,
-    /// Volume mounts of the container. `build` adds the mounts of `/etc/hosts` and of the termination message file.
+    /// Volume mounts of the container. `build` adds the mounts of `/etc/hosts` and of the termination message file,
+    /// unless the container has volumes mounted there.
     pub mounts: Vec<v1::Mount>,
     /// Allocatable memory of the node in bytes.
     pub node_memory: i64,
@@ -62,8 +63,8 @@ pub(crate) struct ContainerConfigBuilder<'a> {
 }
 
 impl ContainerConfigBuilder<'_> {
-    /// Builds the CRI configuration, and creates the termination message file on the node. The error is a message for
-    /// the pod's status.
+    /// Builds the CRI configuration, and creates the termination message file on the node if the container needs one.
+    /// The error is a message for the pod's status.
     pub(crate) fn build(self) -> Result<v1::ContainerConfig, String> {
         let container = &self.pod_container.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;

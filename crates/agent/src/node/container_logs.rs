@@ -38,7 +38,8 @@ impl ContainerLogs<'_> {
         }
     }
 
-    /// Removes the log of one container instance, its rotated files and its link. `id` is the container ID.
+    /// Removes the log of one container instance, its rotated files and its link. Failures are ignored. `id` is the
+    /// container ID.
     pub(super) fn remove_log(&self, container: &str, attempt: u32, id: &str) {
         fs::remove_file(self.link_path(container, id)).ok();
         let log = self.log_dir().join(container::log_path(container, attempt));
@@ -63,7 +64,6 @@ impl ContainerLogs<'_> {
         Ok(())
     }
 
-    /// Returns the directory of the pod's logs.
     fn log_dir(&self) -> PathBuf {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         self.config.log_dir(namespace, name, uid)

@@ -79,7 +79,7 @@ impl EnvironmentSource<'_> {
     }
 }
 
-/// Reads ConfigMaps and Secrets for one container, each object once.
+/// Reads ConfigMaps and Secrets for one container. Each existing object is read once.
 struct EnvironmentReader<'a> {
     source: &'a EnvironmentSource<'a>,
     config_maps: BTreeMap<String, ConfigMap>,
@@ -87,7 +87,6 @@ struct EnvironmentReader<'a> {
 }
 
 impl EnvironmentReader<'_> {
-    /// Returns the namespace of the pod.
     fn namespace(&self) -> &str {
         self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
     }

@@ -127,14 +127,14 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// Mounts the pod's volumes. Updates the content of volumes that are already mounted.
+    /// Sets up the pod's volumes. Updates the content of volumes that are already set up.
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
         let tree = self.pod_json_with_addresses();
         let prepared = self.node.volumes.prepare_volumes(&self.pod, &tree, &self.node.allocatable()).await;
         prepared.map_err(|it| it.to_string())
     }
 
-    /// Returns the pod object as JSON with its current IP addresses, for the downward API.
+    /// Returns the pod object as JSON with the current IP addresses of the pod and the node, for the downward API.
     fn pod_json_with_addresses(&self) -> Value {
         let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
@@ -147,7 +147,8 @@ impl<R: Runtime> Executor<R> {
         tree
     }
 
-    /// Runs a new sandbox. `attempt` is the number of earlier sandboxes of the pod.
+    /// Creates the pod's log directory and log marker, and runs a new sandbox. Fails while the pod network is not
+    /// ready, unless the pod is a hostNetwork pod. `attempt` is the number of earlier sandboxes of the pod.
     async fn run_sandbox(&self, attempt: u32) -> ActionOutcome {
         let node = &self.node;
         let spec = self.pod.spec.as_ref();
@@ -223,7 +224,8 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    /// Pulls an image with the pod's credentials, after waiting for a pull permit.
+    /// Pulls an image after waiting for a pull permit. Tries all matching credentials of the pod in turn, or no
+    /// credentials if none match.
     async fn pull_image(&self, name: &str) -> ActionOutcome {
         let Ok(_permit) = self.node.pull_permits.acquire().await else {
             return failed_outcome("ErrImagePull", "the node agent is stopping");
@@ -245,7 +247,8 @@ impl<R: Runtime> Executor<R> {
         last
     }
 
-    /// Creates and starts a container, and returns its ID. `hash` is the hash of the container's spec.
+    /// Creates and starts a container, and returns its ID. Also writes the pod's `/etc/hosts` and links the container's
+    /// log. `hash` is the hash of the container's spec.
     async fn start_container(
         &self,
         role: &PodContainer,
@@ -335,7 +338,7 @@ impl<R: Runtime> Executor<R> {
         Ok(service_proxy::service_env_vars(&cache.lock_state(), namespace, wants_all))
     }
 
-    /// Writes the pod's `/etc/hosts`.
+    /// Writes the pod's `/etc/hosts`, if its content has changed.
     fn write_hosts_file(&self) -> io::Result<()> {
         let Some(spec) = &self.pod.spec else { return Ok(()) };
         let names = PodHostname::from_pod(&self.pod, spec, &self.node.config.cluster_domain);
@@ -414,7 +417,6 @@ impl<R: Runtime> Executor<R> {
         ContainerLogs { config: &self.node.config, pod: &self.pod }
     }
 
-    /// Returns the writer of the pod's status.
     fn status_writer(&self) -> StatusWriter<'_> {
         StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.pod }
     }
@@ -459,13 +461,13 @@ impl<R: Runtime> Executor<R> {
     }
 }
 
-/// Returns the outcome of a failed action, with a reason and a message for the pod's status.
+/// Returns the outcome of a failed action, with this reason and message.
 pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
 /// Returns the outcome of a call that stops or removes a container or sandbox. A container or sandbox that no longer
-/// exists counts as removed.
+/// exists counts as stopped and removed.
 fn stop_or_removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     match outcome {
         Ok(()) => ActionOutcome::Done,
@@ -477,7 +479,7 @@ fn stop_or_removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
 /// Measures how long the start of a pod takes, in total and without the calls to the runtime.
 #[derive(Debug, Default)]
 pub(super) struct StartTiming {
-    /// Time spent in calls to the runtime, in microseconds.
+    /// Time spent in measured calls to the runtime, in microseconds.
     in_runtime_us: AtomicU64,
     /// Whether this agent started a container of the pod.
     has_started: AtomicBool,

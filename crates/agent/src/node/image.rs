@@ -69,7 +69,8 @@ impl std::fmt::Debug for RegistryCredentials {
     }
 }
 
-/// Reads the logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
+/// Reads the logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`. Any other
+/// Secret, and a malformed one, has no logins.
 fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     let data = secret.data.as_ref();
     let bytes = |key: &str| data.and_then(|it| it.get(key)).map(|it| it.0.as_slice());
@@ -89,8 +90,8 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
 /// Returns the credentials that apply to an image, best match first.
 ///
 /// Rule: a pull secret that names only a registry applies to all images of the registry. A pull secret that also names
-/// a path applies only to the repositories at or below the path. The order is reverse alphabetical, so that a registry
-/// with a longer path comes first. Upstream: `BasicDockerKeyring.Lookup`.
+/// a path applies only to the repositories at or below the path. The order is reverse alphabetical, so that of two
+/// names of one registry the longer path comes first. Upstream: `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
     let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins
@@ -116,8 +117,8 @@ fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConf
     fitting.into_iter().map(|(_, auth)| auth).collect()
 }
 
-/// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`, and turns the host names of Docker Hub
-/// into `docker.io`.
+/// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`, and turns a host name of Docker Hub
+/// without a path into `docker.io`.
 fn normalize_registry(name: &str) -> String {
     let name = name.trim_start_matches("https://").trim_start_matches("http://");
     let name = name.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
@@ -127,7 +128,8 @@ fn normalize_registry(name: &str) -> String {
     }
 }
 
-/// Whether the credentials of a registry apply to an image. The registry name may contain `*` and a path.
+/// Whether the credentials of a registry apply to an image. The host in the registry name may contain `*`, and a path
+/// may follow it. The ports must be equal.
 fn registry_matches(registry: &str, image: &str) -> bool {
     let (host, path) = registry.split_once('/').map_or((registry, ""), |(host, path)| (host, path));
     let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));

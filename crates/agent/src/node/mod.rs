@@ -154,7 +154,6 @@ impl<R: Runtime> Node<R> {
         self.stopping.cancel();
     }
 
-    /// Returns the allocatable resources of the node.
     pub fn allocatable(&self) -> Arc<ResourceQuantities> {
         self.allocatable.clone()
     }

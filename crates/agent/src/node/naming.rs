@@ -19,7 +19,7 @@ const DNS_LABEL_CHARS_MAX: usize = 63;
 /// Maximum length of a hostname in the Linux kernel.
 const KERNEL_HOSTNAME_CHARS_MAX: usize = 64;
 
-/// Hostname of a pod, and the DNS domain if the pod has a subdomain.
+/// Hostname of a pod, and its DNS domain. Only a pod with a subdomain and without a `hostnameOverride` has a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodHostname {
     pub host: String,
@@ -39,8 +39,8 @@ impl PodHostname {
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
-    /// Returns the hostname in the pod's UTS namespace. It is the FQDN if `setHostnameAsFQDN` is true. Fails if the
-    /// FQDN is too long for the kernel.
+    /// Returns the hostname in the pod's UTS namespace. It is the FQDN if `setHostnameAsFQDN` is true and the pod has a
+    /// domain. Fails if the FQDN is too long for the kernel.
     pub(crate) fn kernel_hostname(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
@@ -97,7 +97,7 @@ fn truncate_hostname(name: &str) -> String {
     }
 }
 
-/// Determines the DNS configuration of a pod. A missing `resolv.conf` of the node counts as empty.
+/// Determines the DNS configuration of a pod. If the node's `resolv.conf` cannot be read, it counts as empty.
 pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
     let of_node = || parse_resolv_conf(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
@@ -108,8 +108,9 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
 ///
 /// Rule: with `dnsPolicy: ClusterFirst` or without a `dnsPolicy`, a pod uses the cluster DNS, but a hostNetwork pod
 /// uses the DNS of the node. With `ClusterFirstWithHostNet`, every pod uses the cluster DNS. With `Default`, every pod
-/// uses the DNS of the node. With `None`, a pod uses neither. A node without a cluster DNS uses its own DNS instead.
-/// The pod's `dnsConfig` is added in every case. Upstream: `GetPodDNS`.
+/// uses the DNS of the node. With `None`, a pod uses neither. If the node has no cluster DNS, pods that would use it
+/// use the DNS of the node. The pod's `dnsConfig` is added in every case. Entries beyond the limits of nameservers and
+/// search paths are dropped. Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
     namespace: &str,

@@ -8,7 +8,8 @@ use muster_api::meta::ObjectKey;
 use crate::config::Config;
 
 /// Finds the pods that have a directory or logs on this node, by UID. The namespace and name come from the marker file
-/// that the node keeps for each pod with logs. They are empty for a pod that has only a directory.
+/// that the node keeps for each pod with logs. They are empty for a pod that has only a directory. Entries with an
+/// invalid UID are left out.
 pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);

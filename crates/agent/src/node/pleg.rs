@@ -21,7 +21,7 @@ const RELIST_INTERVAL: Duration = Duration::from_secs(20);
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Watches the runtime's exit events and records each exit. Wakes the worker of a pod when one of the pod's containers
-/// or its sandbox exits. Never returns.
+/// or its sandbox exits. Wakes all workers when the stream of events is opened. Never returns.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     let mut is_healthy = true;
     loop {
@@ -56,7 +56,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// Returns the pod that owns the container or sandbox with this ID, or `None` if no pod of the node does.
+/// Returns the pod whose last-read runtime state has the container or sandbox with this ID, or `None` if there is none.
 fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {
@@ -89,7 +89,8 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 }
 
 /// Lists the sandboxes and containers of the runtime once, and wakes the workers whose runtime state is out of date.
-/// Also removes orphans, if the API server's pods were listed (`pods_are_listed`).
+/// Also starts the cleanup of orphans, if the API server's pods were listed (`pods_are_listed`) and the cluster is
+/// confirmed.
 async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.list_sandboxes(None).await? {

@@ -1,5 +1,5 @@
 //! The pods of the node, with a worker for each. Pods come from the API server, from manifests, and as orphans from the
-//! runtime.
+//! runtime and from the disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -55,9 +55,9 @@ pub struct PodManager {
     exited_ids: Mutex<VecDeque<String>>,
     /// Notified when a pod is added, removed, or has terminated.
     changed: Notify,
-    /// The mirror pods on the API server.
+    /// The node's mirror pods on the API server.
     mirrors: Mutex<MirrorPods>,
-    /// Notified when a mirror pod changes.
+    /// Notified when a mirror pod changes, and after each list of the API server's pods.
     mirrors_changed: Notify,
 }
 
@@ -79,12 +79,14 @@ pub struct PodEntry {
     /// Notified when `update` changes.
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
-    /// The pod in the form that pod admission checks. `None` for an orphan.
+    /// The pod in the form that pod admission checks. `None` for an orphan, and for a pod that cannot be parsed for
+    /// admission.
     pub(super) candidate: Option<AdmissionCandidate>,
     /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
-    /// For an orphan: the pod with the same UID that was added during the cleanup. Its worker starts after the cleanup,
-    /// because two workers would undo each other's actions.
+    /// The pod whose worker starts when the worker of this entry has ended. For an orphan, it is the pod with the same
+    /// UID that was added during the cleanup, because two workers would undo each other's actions. After a panic of the
+    /// worker, it is the same pod.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
@@ -106,11 +108,11 @@ pub(super) struct WorkerUpdate {
 pub struct PodSnapshot {
     pub object: Arc<ParsedPod>,
     pub runtime_state: pod::RuntimeState,
-    /// The pod status that the agent last reported.
+    /// The status in the last completed [`Action::Report`](pod::Action::Report). Null before the first report.
     pub status: serde_json::Value,
     /// Whether the pod has terminated: no container runs, and no container will be started again.
     pub has_ended: bool,
-    /// UID of the mirror pod, if the pod is a static pod.
+    /// UID of the mirror pod, if the pod is a static pod and its mirror pod exists.
     pub mirror_uid: Option<String>,
 }
 
@@ -162,7 +164,7 @@ impl PodEntry {
         change(&mut lock(&self.snapshot));
     }
 
-    /// Terminates the pod because it is evicted or preempted, or because the node shuts down.
+    /// Tells the worker to terminate the pod because it is evicted or preempted, or because the node stops.
     pub fn terminate(&self, termination: PodTermination) {
         self.notify_worker(|update| update.termination = Some(termination));
     }
@@ -191,7 +193,7 @@ impl PodEntry {
         self.update_notify.notify_one();
     }
 
-    /// Waits until the worker has new input, and returns the input.
+    /// Waits until the worker is notified, and takes its pending input, which may be empty.
     pub(super) async fn next_update(&self) -> WorkerUpdate {
         self.update_notify.notified().await;
         std::mem::take(&mut lock(&self.update))
@@ -233,7 +235,7 @@ impl PodManager {
         lock(&self.entries).values().cloned().collect()
     }
 
-    /// Waits until a pod is added, removed, or has terminated.
+    /// Waits until a pod is added, removed, or has terminated. Changes before the call do not count.
     pub async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
@@ -244,7 +246,7 @@ impl PodManager {
         mirrors.is_listed.then(|| mirrors.all.clone())
     }
 
-    /// Waits until a mirror pod changes.
+    /// Waits until a mirror pod changes or the API server's pods are listed.
     pub(super) async fn wait_for_mirror_change(&self) {
         self.mirrors_changed.notified().await;
     }
@@ -255,7 +257,8 @@ impl PodManager {
         self.mirrors_changed.notify_one();
     }
 
-    /// Starts a worker for a new pod, or passes a changed pod to its worker.
+    /// Starts a worker for a new pod, or passes a changed pod to its worker. If an orphan with this UID is being
+    /// cleaned up, the pod waits as its successor. A pod with an invalid UID is ignored.
     pub fn upsert_pod<R: Runtime>(&self, node: &Arc<Node<R>>, source: PodSource, object: Arc<ParsedPod>) {
         let (name, namespace, uid) = sandbox::pod_ids(&object);
         if !is_path_safe_uid(uid) {
@@ -310,7 +313,8 @@ impl PodManager {
         ended.drain(..excess);
     }
 
-    /// Tells the worker of a pod that the pod was deleted. The worker then stops the containers and cleans up.
+    /// Tells the worker of a pod that the pod was deleted. The worker then stops the containers and cleans up. A
+    /// successor of the pod is dropped.
     pub fn remove_pod(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.successor) = None;
@@ -328,7 +332,8 @@ impl PodManager {
         self.notify_change();
     }
 
-    /// Marks the pods with source [`PodSource::Api`] whose UIDs are not in `listed` as deleted on the API server.
+    /// Marks the pods with source [`PodSource::Api`] whose UIDs are not in `listed` as deleted on the API server. Drops
+    /// unlisted successors of this source.
     fn remove_unlisted_pods(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
@@ -358,7 +363,8 @@ impl PodManager {
     }
 }
 
-/// Runs the worker of a pod as a task. A worker that panics is started again after [`WORKER_RESTART_DELAY`].
+/// Runs the worker of a pod as a task. If it panics, a new worker starts after [`WORKER_RESTART_DELAY`], except for an
+/// orphan, which a later relist finds again.
 fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
@@ -397,8 +403,8 @@ async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeErro
     Ok(())
 }
 
-/// Watches the node's pods on the API server, and notifies `listed` after the first list. Pods keep running while the
-/// API server is unreachable.
+/// Watches the node's pods on the API server, and notifies `listed` after each list. Pods keep running while the API
+/// server is unreachable.
 async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Admission needs the Node object.

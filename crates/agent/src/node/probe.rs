@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks of a container: exec, HTTP, TCP and gRPC.
+//! Probes (exec, HTTP, TCP and gRPC) and lifecycle hooks (exec, HTTP and sleep) of a container.
 
 use std::io;
 use std::sync::Arc;
@@ -32,17 +32,17 @@ mod health {
 /// Maximum number of bytes that are read from an HTTP response or from the output of a command. Upstream:
 /// `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
-/// Maximum number of redirects that an HTTP probe follows.
+/// Maximum number of requests of an HTTP probe or hook that follows redirects, including the first request.
 const REDIRECTS_MAX: usize = 10;
-/// Timeout of a lifecycle hook. A hook normally ends when its container ends, so the timeout only limits a hook that
-/// hangs.
+/// Timeout of an exec hook, and maximum duration of a sleep hook. A hook normally ends when its container ends, so the
+/// timeout only limits a hook that hangs.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a probe that was run. A probe that could not be run has an error instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProbeResult {
     pub passed: bool,
-    /// Why the probe failed, or a warning if the probe passed.
+    /// Why the probe failed. For a probe that passed, a warning or an empty string.
     pub message: String,
 }
 
@@ -185,7 +185,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
-    /// Runs an HTTP probe.
+    /// Runs an HTTP probe, which passes with a status from 200 to 399.
     async fn probe_http(&self, get: &HTTPGetAction) -> Result<ProbeResult, String> {
         self.http_url(get)?;
         Ok(match self.get_following_redirects(get).await {
@@ -213,8 +213,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", host_and_port(host, self.resolve_port(&get.port)?)))
     }
 
-    /// Sends the request of an HTTP probe or hook and follows at most [`REDIRECTS_MAX`] redirects within the same host.
-    /// Returns the final response.
+    /// Sends the request of an HTTP probe or hook, and follows redirects within the same host. Returns the final
+    /// response. Fails after [`REDIRECTS_MAX`] requests.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
         let failure_message = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
@@ -275,8 +275,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
         }
     }
 
-    /// Resolves a port, given as a number or as the name of a container port, to its number. Fails if the name is
-    /// unknown or the number is invalid.
+    /// Resolves a port to its number. A port given as text is the name of a container port, or else a number. Fails if
+    /// the name is unknown or the number is invalid.
     fn resolve_port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => *number,
@@ -306,7 +306,7 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Formats an error of a TCP connection in Go's words, as the kubelet does.
+/// Formats an error of a TCP connection. Common errors have Go's words, as in the kubelet.
 pub(crate) fn format_dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -318,7 +318,7 @@ pub(crate) fn format_dial_error(error: &io::Error) -> String {
 }
 
 /// Resolves a `Location` header to a URL. A location that starts with `/` is relative to the host of `from`. Returns
-/// `None` if the location is not a valid URL.
+/// `None` if any other location is not an absolute URL.
 fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') {
         return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();

@@ -9,7 +9,8 @@ use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
 /// Builds the CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the
-/// sandbox. `attempt` is the number of earlier sandboxes of the pod.
+/// sandbox. `attempt` is the number of earlier sandboxes of the pod. Fails if the pod has no spec, sets `hostUsers` to
+/// false, or has an FQDN that is too long.
 pub(crate) fn sandbox_config(
     config: &Config,
     pod: &Pod,
@@ -53,7 +54,7 @@ pub(crate) fn sandbox_config(
     })
 }
 
-/// Returns the name, namespace and UID of a pod.
+/// Returns the name, namespace and UID of a pod. A missing namespace is `default`.
 pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     let metadata = &pod.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -61,7 +62,7 @@ pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     (name, namespace, metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// Returns the CRI labels of a pod's sandbox and containers.
+/// Returns the CRI labels that identify the pod of a sandbox or container.
 pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
     let (name, namespace, uid) = pod_ids(pod);
     [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]

@@ -66,7 +66,8 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(watch_manifests(node, &dir), reconcile_mirrors_loop(node));
 }
 
-/// Reads the manifest directory whenever it changes, and reconciles the static pods. Never returns.
+/// Reads the manifest directory when it changes and at intervals of [`CHECK_INTERVAL`], and reconciles the static pods.
+/// Never returns.
 async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     let mut files = ManifestFiles::default();
     loop {
@@ -94,8 +95,9 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests, and removes static pods without a manifest. A new pod is not started while an
-/// older pod of the same name is terminating. Returns whether a new pod waits for this reason.
+/// Starts the pods of new manifests, and removes static pods without a manifest. A new pod is not started while another
+/// static pod with the same name exists, for example one that is terminating. Returns whether a new pod waits for this
+/// reason.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -132,13 +134,13 @@ fn static_pod_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
-/// Returns the namespace and name of a pod.
 fn pod_key(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 impl ManifestFiles {
-    /// Reads the manifests that have changed, and removes the entries of manifests that no longer exist.
+    /// Reads the manifests, parses those that have changed, and removes the entries of manifests that no longer exist.
+    /// Changes nothing if the directory cannot be read.
     fn reload_manifests(&mut self, dir: &Path, node: &str) {
         let paths = match list_manifests(dir) {
             Ok(paths) => paths,
@@ -238,8 +240,8 @@ async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     Ok(())
 }
 
-/// Reconciles the mirror pods after each change, once the Node is registered and the API server's pods were listed.
-/// Never returns.
+/// Reconciles the mirror pods after each change and at intervals of [`MIRROR_RETRY_INTERVAL`], once the Node is
+/// registered and the API server's pods were listed. Never returns.
 async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
     let mut own = node.state.watch_node();
     let mut logged = BTreeMap::new();
@@ -259,8 +261,8 @@ async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// Creates missing mirror pods, deletes outdated mirror pods, and passes the others to their static pods. `logged` has
-/// the last logged message about each pod.
+/// Creates missing mirror pods, deletes mirror pods that are outdated or have no static pod, and passes the others to
+/// their static pods. `logged` has the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,

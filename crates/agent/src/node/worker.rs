@@ -28,7 +28,7 @@ const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
     [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// Delay between the preparation of a pod's volumes and their first refresh. The interval between later refreshes is
-/// twice as long.
+/// twice as long. A change of the pod object causes a refresh immediately.
 const VOLUME_FIRST_REFRESH_DELAY: Duration = Duration::from_secs(30);
 
 /// The worker of one pod.
@@ -137,7 +137,8 @@ impl<R: Runtime> Worker<R> {
         tracing::debug!(pod = %self.pod.key(), "the pod is gone from this node");
     }
 
-    /// Reads the runtime state and passes it to the state machine.
+    /// Reads the runtime state, and passes it to the state machine and to the pod's snapshot. Records the start latency
+    /// of the pod once.
     async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, status_reader, object, pod, start_timing: figures, .. } = self;
         let reading = status_reader.read_state(&*node.runtime, &node.config, object, pod.change_count());
@@ -184,8 +185,8 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Syncs the pod: starts its next actions and records its Events. Returns the time of the next sync, or `None` if
-    /// none is scheduled.
+    /// Syncs the pod: starts its next actions, records its Events, and updates `has_ended` in its snapshot. Returns the
+    /// time of the next sync, or `None` if none is scheduled.
     fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
@@ -232,7 +233,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Passes the outcome of a finished action to the state machine.
+    /// Passes the outcome of a finished action to the state machine. The result of a volume refresh is ignored.
     fn handle_action_outcome(&mut self, done: Result<(Id, ActionOutcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
@@ -283,7 +284,8 @@ impl<R: Runtime> Worker<R> {
     }
 }
 
-/// Returns the addresses and the runtime name of the node, for the kubelet rules.
+/// Returns the addresses and the runtime name of the node, for the kubelet rules. A runtime whose name is unknown
+/// counts as containerd.
 fn host_info<R: Runtime>(node: &Node<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }

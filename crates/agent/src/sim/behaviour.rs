@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | `sim.muster.dev/start-delay` | `30s` | time that each container takes to start |
 //! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time of each container; with `never` a pod stays Terminating |
-//! | `sim.muster.dev/exit-after` | `10s` | its containers exit this long after their start, … |
-//! | `sim.muster.dev/exit-code` | `1` | … with this code, by default 0 |
+//! | `sim.muster.dev/exit-after` | `10s` | its main containers exit this long after their start, … |
+//! | `sim.muster.dev/exit-code` | `1` | … with this code, by default 0, or 137 with the reason `OOMKilled` |
 //! | `sim.muster.dev/exit-reason` | `OOMKilled` | … and this reason |
-//! | `sim.muster.dev/never-ready` | `true` | its readiness probes never pass |
+//! | `sim.muster.dev/never-ready` | `true` | the readiness probes of its main containers never pass |
 //! | `sim.muster.dev/image-missing` | `true` | its images cannot be pulled |
 //!
 //! | annotation of a node | value | effect |
@@ -36,9 +36,9 @@ const EXIT_AFTER_ANNOTATION: &str = "sim.muster.dev/exit-after";
 const EXIT_CODE_ANNOTATION: &str = "sim.muster.dev/exit-code";
 /// Annotation with the exit reason of containers that exit on their own.
 const EXIT_REASON_ANNOTATION: &str = "sim.muster.dev/exit-reason";
-/// Annotation that makes readiness probes fail.
+/// Annotation that, if it is `true`, keeps readiness probes from passing.
 const NEVER_READY_ANNOTATION: &str = "sim.muster.dev/never-ready";
-/// Annotation that makes image pulls fail.
+/// Annotation that, if it is `true`, makes image pulls fail.
 const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 
 /// Label with the name of the fleet that a node belongs to. One process simulates all nodes of a fleet.
@@ -54,9 +54,11 @@ pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
-/// Time from the start of a container until it exits on its own, if no annotation sets this time.
+/// Time from the start of a container until it exits on its own, if an annotation or its image name makes it exit, but
+/// no annotation sets the time.
 const EXIT_DELAY_DEFAULT: Duration = Duration::from_secs(1);
-/// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`.
+/// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`, unless
+/// an annotation sets another delay.
 const SLOW_START_DELAY: Duration = Duration::from_secs(30);
 
 /// Exit code of a container that was killed with SIGKILL.
@@ -78,11 +80,11 @@ pub enum NodeFault {
     PidPressure,
     /// The condition NetworkUnavailable is True, as before a CNI agent has set up the node. The node is still Ready.
     NetworkUnavailable,
-    /// The node sends neither heartbeats nor pod statuses.
+    /// The node makes no API calls, and no container is started or stopped.
     Silent,
     /// The Node object is deleted, as if the machine were removed permanently.
     Vanish,
-    /// Containers take half a minute to start.
+    /// Containers take half a minute to start, unless an annotation sets another time.
     SlowStart,
 }
 
@@ -320,7 +322,7 @@ impl ContainerBehaviour {
     }
 }
 
-/// Returns the reason that the kubelet reports for an exit code.
+/// Returns the reason that the kubelet reports for an exit code, unless a container was killed for its memory usage.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }

@@ -25,7 +25,8 @@ impl FleetClock {
     }
 
     /// Returns the current wall-clock time, and the change of the wall clock since the last call. The change is
-    /// positive if the clock was set forward, negative if it was set back, and otherwise zero.
+    /// positive if the clock was set forward, and negative if it was set back. A change of less than [`CLOCK_STEP_MIN`]
+    /// counts as zero.
     pub(super) fn read_and_detect_step(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
         let before = std::mem::replace(&mut self.read, now);

@@ -34,7 +34,8 @@ const LEASE_DURATION_S: u64 = 40;
 /// Interval at which a node reports its status while the status does not change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Delay before the retry of a call that failed temporarily, for example because the connection was lost.
+/// Delay before the retry of a call that failed temporarily, for example because the connection was lost. Also the
+/// minimum interval between two status reports of a node.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of concurrent API calls. It is large enough to saturate a server that batches its disk writes.
@@ -83,8 +84,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Creates the nodes of a fleet that do not exist yet, and reports the status of those that exist. A node is Ready
-    /// unless its annotations name a fault.
+    /// Creates the nodes of a fleet that do not exist yet, and reports the status of those that exist and have no fault
+    /// that stops their API calls.
     pub async fn register(client: Client, options: FleetOptions) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
@@ -245,9 +246,9 @@ struct SimulatedNode {
     behaviour: NodeBehaviour,
     /// The node's conditions on the API server.
     conditions: Vec<wire::WireCondition>,
-    /// Whether the node's Lease was created.
+    /// Whether the node's Lease is known to exist.
     has_lease: bool,
-    /// Time at which the node's status was last reported, or `None` if it was never reported.
+    /// Time at which a report of the node's status was last queued, or `None` if none was queued yet.
     last_reported_at: Option<Timestamp>,
     /// UIDs of the node's pods.
     pods: BTreeSet<Arc<str>>,
@@ -514,8 +515,8 @@ impl FleetRunner {
         self.timers.insert((at, key(name.clone())));
     }
 
-    /// Handles an event of the node watch. `pods_are_listed` is whether the pods of the fleet were already listed. If
-    /// they were, the pods of a new node are listed separately.
+    /// Handles an event of the node watch. `pods_are_listed` is false only during the first list of nodes, before the
+    /// pod watch starts. Otherwise the pods of a new node are listed separately.
     fn handle_node_event(&mut self, event: watcher::Event<wire::Node>, pods_are_listed: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
@@ -533,9 +534,8 @@ impl FleetRunner {
         }
     }
 
-    /// Adds a new node to the fleet. If the fleet already has the node, applies the changes of the node.
-    /// `pods_are_listed` is whether the pods of the fleet were already listed. If they were, the pods of a new node are
-    /// listed separately.
+    /// Adds a new node to the fleet. If the fleet already has the node, applies the changes of the node. A Node with
+    /// another UID is a new node. If `pods_are_listed` is true, the pods of a new node are listed separately.
     fn apply_node(&mut self, object: &wire::Node, pods_are_listed: bool) {
         let now = self.now();
         let name: Arc<str> = object.name_any().into();
@@ -586,7 +586,7 @@ impl FleetRunner {
     }
 
     /// Assigns a number to a node that another client created, and queues the call that sets its labels and pod CIDR.
-    /// The node's addresses are derived from the number.
+    /// The node's addresses are derived from the number. If no number is free, the node shares the highest one.
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
@@ -684,7 +684,8 @@ impl FleetRunner {
         }
     }
 
-    /// Adds a new pod to its node. If the fleet already has the pod, applies the changes of the pod.
+    /// Adds a new pod to its node. If the fleet already has the pod, applies the changes of the pod. A pod on a node
+    /// outside the fleet is ignored.
     fn apply_pod(&mut self, object: wire::Pod) {
         let now = self.now();
         let uid: Arc<str> = match object.metadata.uid.as_deref() {
@@ -714,7 +715,7 @@ impl FleetRunner {
     }
 
     /// Executes the actions of a pod that are due, queues the resulting API call, and sets the timer for the next
-    /// actions.
+    /// actions. Does nothing while a call of the pod is in flight, or while its node runs no containers.
     fn step_pod(&mut self, uid: &Arc<str>, now: Timestamp) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         let Some(node) = self.nodes.get(&entry.pod.node) else { return };

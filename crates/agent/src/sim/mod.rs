@@ -1,4 +1,4 @@
-//! Simulated nodes. One process simulates any number of nodes, with one watch of nodes and one watch of pods.
+//! Simulated nodes. One process simulates many nodes, with one watch of nodes and one watch of pods.
 //!
 //! `behaviour` reads the behaviour that annotations and image names configure. `wire` decodes watch events. `pod`
 //! drives the kubelet rules of the engine with the fake `runtime`. `node` builds the Node object. `fleet` makes the API

@@ -27,7 +27,7 @@ pub struct NewNode {
     pub number: u16,
     /// Name of the fleet that the node belongs to.
     pub fleet: String,
-    /// Labels in addition to those that the kubelet sets.
+    /// Labels in addition to those that the kubelet sets and to the fleet's label.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
 }
@@ -81,8 +81,8 @@ impl PodAddressPool {
         Self { number, allocated: [1, 1 << 127] }
     }
 
-    /// Allocates the requested address, or the lowest free address if none is requested. If no address is free, returns
-    /// the last address, which several pods then share.
+    /// Allocates the requested address, even if it is already allocated, or the lowest free address if none is
+    /// requested. If no address is free, returns the last address, which several pods then share.
     pub(super) fn allocate_address(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
@@ -167,7 +167,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the node's conditions on the API server (`shown`) match its behaviour.
+/// Whether the statuses of the node's conditions on the API server (`shown`) match its behaviour.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current

@@ -31,20 +31,19 @@ pub(super) struct SimulatedPod {
     pub(super) node: Arc<str>,
     pub(super) on_host_network: bool,
     has_readiness_gates: bool,
-    /// The pod's IP address, if one is allocated.
+    /// The pod's IP address, if one is allocated. For a hostNetwork pod, the address in its status.
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
     /// The pod's state machine. `None` while the pod is idle.
     active: Option<Box<ActivePod>>,
-    /// The resourceVersion of the pod after the last successful API call.
+    /// The resourceVersion of the pod after the last successful API call. 0 before the first.
     version: u64,
     /// Metadata of the last applied watch event, from which a change by another client is detected.
     last_change: ChangeMarker,
 }
 
-/// The metadata fields of a pod that change when another client changes the spec of the pod, or when it deletes the
-/// pod.
+/// The metadata fields of a pod that change when another client changes the pod's spec or deletes the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangeMarker {
     generation: Option<i64>,
@@ -71,7 +70,8 @@ struct ActivePod {
     kubelet: kubelet::Pod,
     /// The pod object that the state machine last received.
     object: Arc<PodObject>,
-    /// Actions in progress, with the time at which each completes. `None` means that the action never completes.
+    /// Actions in progress, with the time at which each completes. `None` means that the action does not complete on
+    /// its own: the container never stops.
     in_flight: Vec<(Option<Time>, Action)>,
     /// Probes that have passed, by container ID. A passed probe is not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
@@ -176,7 +176,8 @@ impl SimulatedPod {
         }
     }
 
-    /// Passes a changed pod to its state machine, which is created if the pod was idle.
+    /// Passes a changed pod to its state machine, which is created if the pod was idle. Adapts the pod's probes to the
+    /// simulation before that.
     fn apply_object(&mut self, mut object: PodObject, host: SimulatedHost, now: Timestamp) {
         for container in object.spec.init.iter_mut().chain(&mut object.spec.main) {
             let never_ready = self.behaviour.for_container(container.role, &container.image).never_ready;

@@ -40,7 +40,8 @@ impl FakeRuntime {
         runtime
     }
 
-    /// Restores one container from its container status, and its previous instance if the status has one.
+    /// Restores one container from its container status, and its previous instance if the status has one. A container
+    /// that has not been started is not restored.
     fn restore_container(&mut self, uid: &str, status: &Value, now: Time) {
         let count = status["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
@@ -87,8 +88,8 @@ impl FakeRuntime {
         RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
-    /// Executes an action that completes immediately. `address` is the pod's own IP address. `None` for a hostNetwork
-    /// pod.
+    /// Executes an action that completes immediately. An action that changes no sandbox or container has no effect.
+    /// `address` is the pod's own IP address. `None` for a hostNetwork pod.
     pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {

@@ -97,7 +97,8 @@ pub(super) struct WriteResponse {
     pub(super) metadata: ObjectMeta,
 }
 
-/// Decodes metadata without `managedFields`, which make up half of the size of a pod.
+/// Decodes only the metadata fields that simulated nodes need. Above all, `managedFields`, which make up half of the
+/// size of a pod, are skipped.
 fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     /// The metadata fields that are decoded.
     #[derive(Default, Deserialize)]
@@ -126,7 +127,8 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
     })
 }
 
-/// Returns the resourceVersion as a number, or 0 if it is missing. The numbers of one API server only increase.
+/// Returns the resourceVersion as a number, or 0 if it is missing or not a number. The numbers of one API server only
+/// increase.
 pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

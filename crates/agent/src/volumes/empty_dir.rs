@@ -33,9 +33,9 @@ pub(super) enum EmptyDirMedium {
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume, mounts it if needed, sets its mode and group, and then creates the marker
-    /// file `ready`. Does nothing if the volume was already created and its mount still exists, because the pod may
-    /// have changed the directory in the meantime.
+    /// Creates the directory of the volume, mounts it if needed, sets its mode and its group, if it has one, and then
+    /// creates the marker file `ready`. Does nothing if the volume was already created and a mount that it needs still
+    /// exists, because the pod may have changed the directory in the meantime.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);

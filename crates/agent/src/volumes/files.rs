@@ -1,7 +1,7 @@
 //! Writes the files of a ConfigMap, Secret, projected or downward API volume atomically.
 //!
 //! The layout is the kubelet's: `..data` links to a directory with the current files, and each visible name links into
-//! `..data`. A container that reads through the links sees either all old files or all new files, never a mixture.
+//! `..data`. The content of all files changes in one step, when `..data` is replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -23,7 +23,7 @@ const FS_GROUP_FILE_MODE: u32 = 0o440;
 /// Mode bits that are added to the directories of a read-only volume with an fsGroup.
 const FS_GROUP_DIR_MODE: u32 = 0o2550;
 
-/// Writes the files of a volume. `group` is the pod's fsGroup.
+/// Writes the files of a volume, and removes links and directories of earlier writes. `group` is the pod's fsGroup.
 ///
 /// Rule: the files of a volume are replaced together, and only if a file has changed. Upstream: `AtomicWriter.Write`.
 pub(super) fn write_files(
@@ -134,8 +134,8 @@ fn contains_exactly(
     Ok(found == files.len())
 }
 
-/// Creates the visible link to a file or directory in `..data`. A mount point or a directory with files that has the
-/// same name stays instead.
+/// Creates the visible link to a file or directory in `..data`. Another link or an empty directory with the same name
+/// is replaced. Anything else with that name stays instead of the link, for example a mount point.
 fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     let (link, target) = (volume.join(name), Path::new(DATA_LINK).join(name));
     match fs::read_link(&link) {
@@ -156,7 +156,8 @@ fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::lchown(&link, None, group)
 }
 
-/// Returns the mode with which a file is written. In a volume with an fsGroup, the group can read the file.
+/// Returns the mode with which a file is written. In a volume with an fsGroup, the owner and the group can read the
+/// file.
 fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
     if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }

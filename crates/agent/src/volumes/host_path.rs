@@ -15,7 +15,7 @@ use super::{VolumeError, lock, run_blocking};
 /// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
 pub(super) struct HostPathChecker {
-    /// One lock for each path with a check in progress.
+    /// One lock for each path with a check in progress. The locks of other paths are removed at the next check.
     path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn parse_host_path(path: &str) -> Result<&Path, VolumeError> {
     Ok(parsed)
 }
 
-/// Creates the directory of a hostPath volume with mode 0755, and its missing parents.
+/// Creates the directory of a hostPath volume with mode 0755. Missing parents get the default mode.
 fn create_dir(path: &Path) -> Result<(), VolumeError> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))

@@ -1,5 +1,5 @@
 //! The volumes of a node's pods. A volume is set up before the sandbox is run, mounted at each start of a container,
-//! and removed with the pod.
+//! and removed with the pod, unless it is a hostPath.
 //!
 //! Each volume except a hostPath is in the pod's own directory, in the kubelet's layout. Reading order: payload, files,
 //! empty_dir, host_path, sub_path, mount_table, removal.
@@ -45,7 +45,7 @@ use crate::runtime::v1::{Mount, MountPropagation};
 /// Sets up, mounts and removes the volumes of a node's pods.
 pub struct VolumeManager {
     config: Arc<Config>,
-    /// Reads the ConfigMaps and Secrets that volumes refer to.
+    /// Reads the ConfigMaps and Secrets that volumes refer to, and requests service account tokens.
     references: ReferenceClient,
     /// Locks by pod UID. Each serializes the operations on the volumes of one pod.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -150,7 +150,7 @@ impl VolumeManager {
     }
 
     /// Whether the volumes of the pod with this UID are set up and need no refresh, because none of them has content
-    /// from an API object that may change.
+    /// that may change.
     pub fn are_volumes_final(&self, uid: &str) -> bool {
         lock(&self.pods_with_final_volumes).contains(uid)
     }
@@ -241,9 +241,9 @@ impl VolumeManager {
         Ok(made)
     }
 
-    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. The others mount directories of this
-    /// node over the host paths below the volume that `host_path_mappings` maps. `target` is the path at which a
-    /// subPath is mounted on the machine.
+    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. If the mount is a hostPath without a
+    /// subPath, the others mount directories or files of this node over the paths below it that `host_path_mappings`
+    /// maps. `target` is the path at which a subPath is mounted on the machine.
     async fn resolve_mount(
         &self,
         pod_dir: &Path,
@@ -388,7 +388,7 @@ fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
 
 /// Where the content of a volume is on the machine.
 enum VolumeLocation<'a> {
-    /// A hostPath with its declared type.
+    /// A hostPath with its declared type, which is empty if none is declared.
     Host { path: PathBuf, kind: &'a str },
     /// A directory in the pod's directory.
     PodDir(PathBuf),
@@ -398,8 +398,8 @@ enum VolumeLocation<'a> {
 struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
-    /// Host paths below the mount that `host_path_mappings` maps to directories of this node. Each entry has the path
-    /// relative to the mount, and the directory that is mounted over it.
+    /// Host paths below the mount that `host_path_mappings` maps to directories or files of this node. Each entry has
+    /// the path relative to the mount, and the directory or file that is mounted over it.
     mapped_below: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -413,8 +413,8 @@ struct MountRequest<'a> {
 
 /// Checks a name or UID from a pod object that becomes a file name.
 ///
-/// Rule: the name is a single path component. It is not empty, has no separator, is not `.` or `..`, and has at most
-/// 253 bytes.
+/// Rule: the name is a single path component. It is not empty, has no separator and no NUL byte, is not `.` or `..`,
+/// and has at most 253 bytes.
 fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
@@ -434,9 +434,9 @@ fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<Pat
     Ok(target)
 }
 
-/// Returns the host paths below `host_path` that the configured `host_path_mappings` map to directories of this node.
-/// Each entry has the path relative to `host_path`, and the directory that must be mounted over it. A mapping is left
-/// out unless both of its paths exist and are of the same kind, directory or file.
+/// Returns the host paths below `host_path` that the configured `host_path_mappings` map to directories or files of
+/// this node. Each entry has the path relative to `host_path`, and the directory or file that must be mounted over it.
+/// A mapping is left out unless both of its paths exist and are of the same kind, directory or file.
 fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = mappings.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(host_path).ok().filter(|it| !it.as_os_str().is_empty())?;
@@ -447,7 +447,7 @@ fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<
     hidden.collect()
 }
 
-/// Creates the directory of a pod with mode 0750, so that other users of the machine cannot read it.
+/// Creates the directory of a pod with mode 0750, so that users outside the agent's group cannot read it.
 fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
@@ -464,8 +464,8 @@ fn unsupported_volume(volume: &Volume) -> VolumeError {
     ))
 }
 
-/// Whether the agent writes the files of the volume: ConfigMap, Secret, downward API or projected. Containers mount
-/// such a volume read-only.
+/// Whether the agent writes the files of a volume of a supported type: ConfigMap, Secret, downward API or projected.
+/// Containers mount such a volume read-only.
 fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
@@ -473,8 +473,8 @@ fn is_file_volume(volume: &Volume) -> bool {
 /// Returns the medium of an emptyDir volume, with its size limit.
 ///
 /// Rule: the size of an emptyDir in memory is at most its `sizeLimit`, if it has one. It is also at most the pod's
-/// memory limit. If the pod has no memory limit, the size is at most the node's allocatable memory.
-/// Upstream: `calculateEmptyDirMemorySize`.
+/// memory limit, from the pod level or else from its containers. If the pod has no memory limit, the size is at most
+/// the node's allocatable memory. Upstream: `calculateEmptyDirMemorySize`.
 fn empty_dir_medium(
     source: &EmptyDirVolumeSource,
     context: &PodContext<'_>,
@@ -575,9 +575,9 @@ fn has_bidirectional_mount(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// Returns the paths, relative to this volume, at which containers mount other volumes inside it. In a read-only volume
-/// these directories must be created beforehand, because the runtime cannot create them there. Upstream:
-/// `MakeNestedMountpoints`.
+/// Returns the paths, relative to the mount points of this volume, at which containers mount volumes inside it. Paths
+/// that start with `..` are left out. In a read-only volume these directories must be created beforehand, because the
+/// runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
@@ -633,7 +633,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs blocking work on the blocking thread pool.
+/// Runs blocking work on the blocking thread pool. A panic of the work is returned as an error.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
 ) -> Result<T, VolumeError> {

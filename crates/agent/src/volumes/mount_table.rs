@@ -95,8 +95,8 @@ pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Unmounts one mount point. A busy mount is detached immediately and disappears with its last user. A path that is not
-/// a mount point counts as unmounted.
+/// Unmounts the topmost mount of a mount point, after it and the mounts below it were made private. A busy mount is
+/// detached immediately and disappears with its last user. A path that is not a mount point counts as unmounted.
 pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     match mount_change(point, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -109,7 +109,7 @@ pub(super) fn unmount_point(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the mount points at or below the directory, in mount order.
+/// Returns the mount points at or below the directory, in the order of the mount table.
 pub(crate) fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(read_mounts()?.into_iter().map(|it| it.mount_point).filter(|it| it.starts_with(dir)).collect())
 }

@@ -19,10 +19,10 @@ const VOLUME_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of a file name that the kernel accepts, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Maximum length of a path that the kernel accepts, in bytes.
+/// Maximum length of a file's path in a volume, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Mode of files if the volume does not set `defaultMode`.
+/// Default of a volume's `defaultMode`.
 const DEFAULT_FILE_MODE: i32 = 0o644;
 
 /// The files of one volume, by their paths relative to the volume.
@@ -31,7 +31,7 @@ pub(super) struct VolumePayload {
     pub(super) files: BTreeMap<String, VolumeFile>,
     /// Whether the files may be different at the next refresh.
     pub(super) may_change: bool,
-    /// Total size of the files in bytes.
+    /// Total size in bytes of all files that were added, including those that a later file with the same path replaced.
     bytes: usize,
 }
 
@@ -79,7 +79,8 @@ impl VolumePayload {
         Ok(Some(payload))
     }
 
-    /// Adds the files of one source of a projected volume. `mode` is the volume's `defaultMode`.
+    /// Adds the files of one source of a projected volume. `mode` is the volume's `defaultMode`. A service account
+    /// token gets mode 0600 instead if the pod has an fsGroup or its containers have a common user.
     async fn add_projection(
         &mut self,
         part: &VolumeProjection,
@@ -123,7 +124,7 @@ impl VolumePayload {
         }
     }
 
-    /// Adds the files of a ConfigMap. `mode` is the volume's `defaultMode`.
+    /// Adds the files of a ConfigMap. A missing optional ConfigMap has no files. `mode` is the volume's `defaultMode`.
     async fn add_config_map(
         &mut self,
         source: &ConfigMapVolumeSource,
@@ -145,7 +146,7 @@ impl VolumePayload {
         self.add_keys("configmap", &source.name, data, source.items.as_deref(), mode, is_optional)
     }
 
-    /// Adds the files of a Secret. `mode` is the volume's `defaultMode`.
+    /// Adds the files of a Secret. A missing optional Secret has no files. `mode` is the volume's `defaultMode`.
     async fn add_secret(
         &mut self,
         source: &SecretVolumeSource,
@@ -198,7 +199,8 @@ impl VolumePayload {
         Ok(())
     }
 
-    /// Adds the files of a downward API volume. `mode` is the volume's `defaultMode`.
+    /// Adds the files of a downward API volume, or of a downward API source of a projected volume. `mode` is the
+    /// volume's `defaultMode`.
     fn add_downward_api<'a>(
         &mut self,
         items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
@@ -227,7 +229,8 @@ impl VolumePayload {
         Ok(())
     }
 
-    /// Adds one file. Fails if its path is invalid, or if the files exceed [`VOLUME_BYTES_MAX`] in total.
+    /// Adds one file, and replaces an earlier file with the same path. Fails if its path is invalid, or if the files
+    /// exceed [`VOLUME_BYTES_MAX`] in total.
     fn add_file(
         &mut self,
         path: &str,
@@ -249,7 +252,8 @@ impl VolumePayload {
 /// Checks and normalizes the path of a file in a volume.
 ///
 /// Rule: a file stays within its volume. Its path is relative, has no component `..`, and does not start with `..`,
-/// which is reserved for the volume's own links. Upstream: `validatePath` of the atomic writer.
+/// which is reserved for the volume's own links. The lengths of the path and of its components are limited. Upstream:
+/// `validatePath` of the atomic writer.
 fn validate_file_path(path: &str) -> Result<String, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_BYTES_MAX).collect(), why });
     if path.is_empty() || path.contains('\0') {
@@ -275,14 +279,15 @@ fn validate_file_path(path: &str) -> Result<String, VolumeError> {
     }
 }
 
-/// Returns the pod's fsGroup, or `None` if it is not set.
+/// Returns the pod's fsGroup, or `None` if it is not set or is not a valid GID.
 pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
 }
 
-/// Returns the `runAsUser` that all init and main containers of the pod have in common. Returns `None` if they have
-/// different users, or if neither a container nor the pod sets `runAsUser`. Upstream: `FsUserFrom`.
+/// Returns the `runAsUser` that all init and main containers of the pod have in common. A container without `runAsUser`
+/// has that of the pod. Returns `None` if the containers have different users, or if one of them has none. Upstream:
+/// `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

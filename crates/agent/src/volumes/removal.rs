@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Maximum depth of directories that are open simultaneously. A deeper directory is first moved to the top directory,
-/// so that trees of any depth can be deleted.
+/// Maximum depth, below the top directory, of directories that are open simultaneously. A deeper directory is first
+/// moved to the top directory, so that trees of any depth can be deleted.
 const OPEN_DEPTH_MAX: u32 = 32;
 
 /// Deletes the directory of a pod. A missing directory counts as deleted.
@@ -33,8 +33,8 @@ pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes the content of a directory. Returns whether an entry was moved to the directory `top`, which is therefore
-/// not empty yet. `moved` counts the moved entries.
+/// Deletes the content of a directory. Returns whether an entry was moved to the directory `top`, which may therefore
+/// not be empty yet. `moved` counts the moved entries.
 fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) -> io::Result<bool> {
     let mut has_moved = false;
     for entry in Dir::read_from(dir)? {

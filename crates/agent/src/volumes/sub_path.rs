@@ -17,7 +17,8 @@ use rustix::mount::mount_bind;
 
 use super::{VolumeError, mount_table};
 
-/// Maximum number of attempts to resolve a path. An attempt fails when directories are moved during the resolution.
+/// Maximum number of attempts to resolve a path. An attempt is repeated when directories were moved during the
+/// resolution, or when a signal interrupted it.
 const RESOLVE_ATTEMPTS_MAX: u32 = 16;
 
 /// Parses and validates a subPath.
@@ -53,7 +54,7 @@ pub(super) fn open_sub_path(volume: &Path, sub_path: &Path) -> io::Result<OwnedF
     }
 }
 
-/// Creates a directory and its parents in a volume.
+/// Creates a directory and its missing parents in a volume, with this mode. Does nothing if the path exists.
 pub(super) fn create_dir_in_volume(volume: &Path, path: &Path, mode: u32) -> io::Result<()> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match open_beneath(&base, path, OFlags::PATH) {
@@ -62,7 +63,7 @@ pub(super) fn create_dir_in_volume(volume: &Path, path: &Path, mode: u32) -> io:
     }
 }
 
-/// Creates a directory and its parents beneath `base`.
+/// Creates a directory and its missing parents beneath `base`, with this mode.
 fn create_dirs(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
     let mut parent = open_beneath(base, Path::new("."), OFlags::PATH)?;
     let mut done = PathBuf::new();

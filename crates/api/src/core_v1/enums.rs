@@ -27,7 +27,7 @@ impl ConditionStatus {
     }
 }
 
-/// Phase of a pod. Upstream: `v1.PodPhase`.
+/// Phase of a pod, without the deprecated `Unknown`. Upstream: `v1.PodPhase`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PodPhase {
     Pending,
@@ -37,7 +37,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Parses the phase of a pod. Returns `Pending` for an invalid text.
+    /// Parses the phase of a pod. Returns `Pending` for any other text, including `Unknown`.
     pub fn parse(text: &str) -> Self {
         match text {
             "Running" => Self::Running,

@@ -1,7 +1,7 @@
 //! `v1`, the core group: pods, nodes, Services and Endpoints.
 //!
 //! The structs have only the fields that Muster reads. All other fields are skipped. As in Go, `null` is the same as an
-//! absent field.
+//! absent field, except for `metadata` where it is not an `Option`.
 
 /// API types of affinity and topology spread constraints.
 mod affinity;

@@ -70,7 +70,7 @@ pub struct PodSpec<'a, C = Container<'a>> {
 }
 
 impl<'a> PodSpec<'a> {
-    /// Returns the regular containers and the sidecars, which run until the pod terminates.
+    /// Returns the regular containers, and then the sidecars.
     pub fn long_running_containers(&self) -> impl Iterator<Item = &Container<'a>> {
         let sidecars = self.init_containers.iter().flatten().filter(|it| it.is_sidecar());
         self.containers.iter().flatten().chain(sidecars)
@@ -179,7 +179,7 @@ impl<'a, S> PodStatus<'a, S> {
         self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
     }
 
-    /// Returns the phase, or `Pending` if it is absent or invalid.
+    /// Returns the phase, or `Pending` if it is absent, invalid or the deprecated `Unknown`.
     pub fn phase(&self) -> PodPhase {
         PodPhase::parse(self.phase.as_deref().unwrap_or_default())
     }

@@ -42,7 +42,7 @@ impl From<Request> for EncodedRequest {
 /// The representation that the client requests for a response (header `Accept`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
-    /// The response is the whole object.
+    /// The response is the whole object or, for a write that returns no object, a `Status`.
     Object,
     /// The response is a `PartialObjectMetadata`.
     Metadata,
@@ -53,9 +53,10 @@ pub enum Accept {
 /// The priority of a request: which request is sent first while the client's rate limit delays requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
-    /// The priority of reads and of writes other than status writes.
+    /// The priority of most requests.
     Normal,
-    /// The priority of status writes. Status writes only report state, so all other writes are sent before them.
+    /// The priority of requests that can wait, such as the status writes of the DaemonSet controller, which only report
+    /// state.
     Low,
 }
 
@@ -125,19 +126,21 @@ pub enum CallError {
     AlreadyExists,
     /// Status 409 with any other reason: the object has changed since it was read, or a precondition failed.
     Conflict,
-    /// Status 401 or 403: the call is not authorized, or a quota is exceeded. Holds the message.
+    /// Status 401 or 403, without the cause `NamespaceTerminating`: the call is not authorized, or admission refused
+    /// it, for example because a quota is exceeded. Holds the message.
     Forbidden(String),
-    /// Another error status, such as 400 or 422: the request or its object is invalid. Holds the message.
+    /// Any other status that is not a success, such as 400 or 422. Usually the request or its object is invalid. Holds
+    /// the message.
     Invalid(String),
-    /// Status 429: the client has sent too many requests. `retry_after` is the delay in the header `Retry-After`,
-    /// `None` without that header.
+    /// Status 429 without the cause `DisruptionBudget`. `retry_after` is the delay that the API server requested,
+    /// `None` if it requested none.
     TooManyRequests { retry_after: Option<Duration> },
     /// Status 429 with the cause `DisruptionBudget`: a PodDisruptionBudget does not allow the eviction. Holds the
-    /// message of the cause, which names the PodDisruptionBudget, and the delay that the API server requested.
+    /// message of the cause, which usually names the PodDisruptionBudget, and the delay that the API server requested.
     DisruptionBudget { message: String, retry_after: Option<Duration> },
-    /// Status 5xx: the API server failed. A write may or may not have been applied. Holds the message.
+    /// Status 5xx, except 504: the API server failed. A write may or may not have been applied. Holds the message.
     Server(String),
-    /// No response was received. A write may or may not have been applied.
+    /// No response was received, or a response with status 504. A write may or may not have been applied.
     NoAnswer,
     /// Status 403 with the cause `NamespaceTerminating`: nothing can be created in a terminating namespace.
     NamespaceTerminating,
@@ -148,7 +151,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl CallError {
     /// Returns the delay that the API server requested before the next attempt, at most [`RETRY_AFTER_MAX`]. Zero if
-    /// the API server requested no delay.
+    /// the API server requested no delay, and for any status other than 429.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } | Self::DisruptionBudget { retry_after, .. } => {

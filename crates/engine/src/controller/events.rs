@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::controller::{EventRecord, KubeEvent, ObjectReference, PatchFormat, Verb};
 
 /// The content of an Event object that is created or patched. If `count` is one, the Event is created. Otherwise the
-/// existing Event is patched with the new count.
+/// existing Event is patched with the new count, or created if it no longer exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmittedEvent {
     /// Name of the Event object.
@@ -88,13 +88,15 @@ pub struct EventWrite<'a> {
     record: &'a EventRecord,
     /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
-    /// Number of failed attempts. A patch that got status 404, after which the Event is created instead, is not counted.
+    /// Number of failed attempts. A patch that got status 404, after which the Event is created instead, is not
+    /// counted.
     failed_attempts: u32,
 }
 
-/// Maximum number of attempts to write one Event.
+/// Maximum number of attempts to write one Event. A patch that gets status 404 is not counted.
 const EVENT_WRITE_ATTEMPTS_MAX: u32 = 3;
-/// Delay between two attempts to write one Event. Other Events wait meanwhile.
+/// Delay between two attempts to write one Event, except after a patch that gets status 404. Other Events wait
+/// meanwhile.
 const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
@@ -114,8 +116,8 @@ impl<'a> EventWrite<'a> {
         (verb, path, body)
     }
 
-    /// Records that the request failed. Returns the delay before the next attempt, or `None` if the Event is dropped.
-    /// `code` is the HTTP status code of the response, `None` if there was no response.
+    /// Records that the request failed. Returns the delay before the next attempt, which may be zero, or `None` if the
+    /// Event is dropped. `code` is the HTTP status code of the response, `None` if there was no response.
     pub fn record_failure(&mut self, code: Option<u16>) -> Option<Duration> {
         match code {
             // The server deletes Events after their TTL: create it again.
@@ -150,16 +152,18 @@ pub struct EventCorrelator {
     last_name: Time,
 }
 
-/// Maximum number of objects whose events are remembered. When it is reached, half of the objects are forgotten: those
-/// whose last event is the oldest.
+/// Maximum number of objects whose events are remembered. When it is reached, at least half of the objects are
+/// forgotten: those whose last event is the oldest.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
-/// Maximum number of remembered events per object. Above this number, the oldest event is forgotten.
+/// Maximum number of remembered events per object. Above this number, the event whose last occurrence is the oldest is
+/// forgotten.
 const REMEMBERED_EVENTS_MAX: usize = 64;
 
-/// Number of different messages for one object and reason at which aggregation begins: the events with the tenth and
-/// any further message are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
+/// Number of different messages for one object, type and reason at which aggregation begins: the events with the tenth
+/// and any further message are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
 const SIMILAR_EVENTS_MAX: usize = 10;
-/// Time without an event for one object and reason, after which the different messages are counted from zero again.
+/// Time without an event for one object, type and reason, after which the different messages are counted from zero
+/// again.
 /// Upstream: `defaultAggregateIntervalInSeconds`.
 const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -199,10 +203,10 @@ struct SimilarEvents {
 impl EventCorrelator {
     /// Returns the Event to create or to patch, or `None` if the rate limit drops the event.
     ///
-    /// Rule: a repeated event increments the count of the existing Event. The first nine different messages of an
-    /// object with the same reason have separate Events. Events with any further message are aggregated into one Event.
-    /// After a pause of ten minutes, the messages are counted from zero again. The rate of events per object is
-    /// limited.
+    /// Rule: a repeated event increments the count of the existing Event, if that is still remembered. The first nine
+    /// different messages of an object with the same type and reason have separate Events. Events with any further
+    /// message are aggregated into one Event. After a pause of ten minutes, the messages are counted from zero again.
+    /// The rate of events per object and type is limited.
     pub fn correlate(
         &mut self,
         EventRecord { about, event }: &EventRecord,
@@ -265,7 +269,8 @@ impl ObjectEvents {
         many
     }
 
-    /// Remembers an Event. If the object already has [`REMEMBERED_EVENTS_MAX`] Events, forgets the oldest one.
+    /// Remembers an Event. If the object already has [`REMEMBERED_EVENTS_MAX`] Events, forgets the one whose last
+    /// occurrence is the oldest.
     fn remember_event(&mut self, key: EventKey, emitted: EmittedEvent) {
         if REMEMBERED_EVENTS_MAX <= self.remembered.len() {
             let oldest = self.remembered.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());

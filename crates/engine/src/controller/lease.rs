@@ -32,7 +32,7 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Returns an error message if the durations are inconsistent. `None` if they are valid.
+    /// Returns an error message if the durations are invalid, otherwise `None`.
     pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
@@ -78,7 +78,7 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// Reads the record from the `spec` of a Lease. A missing or malformed field is empty or zero.
+    /// Reads the record from the `spec` of a Lease. A missing or malformed field is empty, `None` or zero.
     pub fn read(spec: &Value) -> Self {
         let time = |name: &str| spec[name].as_str().and_then(Time::parse);
         Self {
@@ -105,7 +105,6 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns `duration_s` as a `Duration`.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }
@@ -116,7 +115,8 @@ impl LeaseRecord {
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
     Write(LeaseRecord),
-    /// Another replica is the leader. Decide again at this time (since the process started), or when the Lease changes.
+    /// Another replica holds the lease, which may not have expired yet. Decide again at this time (since the process
+    /// started), or when the Lease changes.
     Wait { until: Duration },
     /// This replica was the leader and lost the lease. It must exit.
     Exit(LostLease),
@@ -155,7 +155,7 @@ pub struct Election {
     identity: Text,
     config: LeaderElectionConfig,
     /// The last lease record that was read, and the time (since the process started) at which this record was first
-    /// read.
+    /// read. `None` before the first read, and while the Lease does not exist.
     observed: Option<(LeaseRecord, Duration)>,
     /// Start of this replica's last successful write of the Lease, as time since the process started. `None` if this
     /// replica has never been the leader.
@@ -172,9 +172,9 @@ impl Election {
     /// since the process started. `clock` is wall-clock time, which is only written into the record.
     ///
     /// Rule: a replica may acquire the lease if the Lease does not exist or has no holder. It may also acquire the
-    /// lease if it first read the current record at least one lease duration ago. The holder renews the lease. A
-    /// replica that has been the leader exits if it is past the renew deadline, or if the Lease was deleted, has
-    /// another holder or has no holder. Upstream: `tryAcquireOrRenew`.
+    /// lease if it first read the current record at least the lease duration of that record ago. The holder renews the
+    /// lease. A replica that has been the leader exits if it is past the renew deadline, or if the Lease was deleted,
+    /// has another holder or has no holder. Upstream: `tryAcquireOrRenew`.
     pub fn decide(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {

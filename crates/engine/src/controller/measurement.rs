@@ -47,12 +47,13 @@ pub enum MeasurementRequest {
 pub enum MeasurementResult {
     Pass,
     Fail(String),
-    /// The check neither passes nor fails: the endpoint is not allowed, did not respond in time, or responded with an
-    /// error or without data.
+    /// The check neither passes nor fails, for example because the endpoint is not allowed, did not respond in time, or
+    /// responded with an error or without data.
     Inconclusive(String),
 }
 
-/// Maximum length of a result's message in characters. The message is part of the status of a DaemonRollout.
+/// Maximum length of a result's message in characters, not counting the ellipsis of a message that was cut. The message
+/// is part of the status of a DaemonRollout.
 const MESSAGE_CHARS_MAX: usize = 256;
 
 /// Maximum number of Prometheus series that the message of a failed check lists.
@@ -79,7 +80,7 @@ impl MeasurementResult {
     }
 
     /// Returns the message of the result without control characters, cut to [`MESSAGE_CHARS_MAX`] characters. If it is
-    /// cut, it ends with an ellipsis. Empty for `Pass`.
+    /// cut, an ellipsis is appended. Empty for `Pass`.
     pub fn message(&self) -> String {
         match self {
             Self::Pass => String::new(),
@@ -102,8 +103,8 @@ impl MeasurementResult {
     }
 }
 
-/// Returns the text without control characters. A text of more than [`MESSAGE_CHARS_MAX`] characters is cut to that
-/// length and ends with an ellipsis.
+/// Returns the text without control characters. If more than [`MESSAGE_CHARS_MAX`] characters are left, the text is cut
+/// to that length and an ellipsis is appended.
 fn sanitize_message(text: &str) -> String {
     let mut printable = text.chars().filter(|it| !it.is_control());
     let mut message: String = printable.by_ref().take(MESSAGE_CHARS_MAX).collect();
@@ -116,11 +117,11 @@ fn sanitize_message(text: &str) -> String {
 /// Summary of the series that a Prometheus query returned: counts and a few examples.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueryResult {
-    /// Number of series whose value is a number.
+    /// Number of series whose value is not NaN.
     pub series: usize,
     /// Number of series whose value is NaN.
     pub nan: usize,
-    /// The first [`SERIES_IN_MESSAGE_MAX`] series whose value is a number, formatted like `{label="value"} 1.5`.
+    /// The first [`SERIES_IN_MESSAGE_MAX`] series whose value is not NaN, formatted like `{label="value"} 1.5`.
     examples: Vec<String>,
 }
 
@@ -153,7 +154,7 @@ struct PrometheusSample {
 }
 
 /// Decodes the response to an instant query of Prometheus. Returns an error message if Prometheus reported an error, or
-/// if the response is not an instant vector.
+/// if the response is malformed or not an instant vector.
 pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, String> {
     let response: Option<PrometheusResponse> = json::from_slice(body).ok();
     let Some(PrometheusResponse { status, error, data }) = response else {
@@ -194,8 +195,9 @@ pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, Stri
 /// Evaluates a Prometheus check from the results of its queries. `presence` is the result of the presence query, `None`
 /// if the check has none or that query was not sent.
 ///
-/// Rule: a check fails if its query returns a number. It is inconclusive if the query returns only NaN, or if the
-/// presence query returns no number. Otherwise it passes.
+/// Rule: a check fails if its query returns a series whose value is not NaN. It is inconclusive if the query returns
+/// only NaN. If the query returns nothing, the check is inconclusive if the presence query returns nothing or only NaN.
+/// Otherwise it passes.
 pub fn evaluate_prometheus(query: &QueryResult, presence: Option<&QueryResult>) -> MeasurementResult {
     if 0 < query.series {
         let more = if query.examples.len() < query.series { ", …" } else { "" };

@@ -69,7 +69,7 @@ pub trait Controller {
     }
 
     /// Applies a list or watch event to the facts, and returns the keys to reconcile. The work queue reconciles no key
-    /// before every watched kind was listed.
+    /// before every watched kind was listed. An optional kind that is forbidden need not be listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
     /// Applies a bookmark, which shows that the watch of a kind has delivered all events up to this resource version.
@@ -140,7 +140,8 @@ pub trait Fact {
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object in memory. The reflector drops objects for which this is false.
+    /// Whether the controller keeps the object in memory. The reflector leaves objects for which this is false out of
+    /// lists, but not out of watch events.
     fn is_relevant(&self) -> bool {
         true
     }
@@ -210,7 +211,8 @@ fn encode_path_segment(name: &str) -> String {
     text
 }
 
-/// A kind that a controller lists and watches, and whether it needs whole objects. Upstream: an informer.
+/// A kind that a controller lists and watches, whether it needs whole objects, and whether it works without the kind.
+/// Upstream: an informer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub resource: Arc<Resource>,
@@ -243,7 +245,8 @@ impl Watch {
 /// A list or a watch event, with decoded objects. `kind` is the index of their kind in [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
-    /// All objects of a kind were listed. An object that is not in the list does not exist.
+    /// All objects of a kind were listed. An object that is not in the list does not exist, is not relevant
+    /// ([`Fact::is_relevant`]) or could not be decoded.
     Listed { kind: usize, facts: Vec<F>, resource_version: u64 },
     /// The object was added or modified.
     Applied { kind: usize, fact: F },
@@ -261,7 +264,7 @@ pub struct Reconcile<C> {
     pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
-    /// returned.
+    /// returned. In the result of [`WorkQueue::take_step`], the earliest such time of all keys.
     pub wake_at: Option<Time>,
     /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
     /// long.
@@ -322,7 +325,7 @@ impl KubeEvent {
     }
 }
 
-/// Refers to one object by kind, namespace, name and UID. Upstream: `ObjectReference`.
+/// Refers to one version of an object. Upstream: `ObjectReference`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectReference {
     pub api_version: Text,

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use crate::controller::{CallError, Outcome};
 
-/// Maximum time to wait until the watch delivers a write. After this time the object is reconciled again. If the write
-/// is then made a second time, it changes nothing.
+/// Maximum time to wait until the watch delivers a write. After this time the object is reconciled again, and the write
+/// may be made a second time.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Backoff after the first failure of a call. It doubles with each further failure.
@@ -26,8 +26,8 @@ pub(crate) enum Attempt {
     None,
     /// A call was made, and its outcome is not known yet. `failures` counts the consecutive failed calls before it.
     InFlight { failures: u32 },
-    /// The call succeeded and wrote resource version `version`, which the watch may not have delivered yet. If the
-    /// watch does not deliver it, the call may be made again at `retry_at`.
+    /// The call succeeded or found no object. The watch is expected to deliver resource version `version` or a later
+    /// one. If the watch does not deliver it, the call may be made again at `retry_at`.
     Done { version: u64, retry_at: Time },
     /// The last call failed. `failures` counts the consecutive failed calls. The next call may be made at `retry_at`.
     Failed { failures: u32, retry_at: Time },
@@ -68,8 +68,8 @@ impl Attempt {
 
     /// Applies the outcome of a write. `version` is the resource version that the object had before the write. After a
     /// success, the next call waits until the watch has delivered the written version, at most [`WATCH_DELAY_MAX`].
-    /// After NotFound, it waits in the same way for a version later than `version`. After any other error, the call is
-    /// retried as in [`Attempt::record_failure`].
+    /// After NotFound, and if the response has no resource version, it waits in the same way for a version later than
+    /// `version`. After any other error, the call is retried as in [`Attempt::record_failure`].
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
@@ -80,7 +80,8 @@ impl Attempt {
         }
     }
 
-    /// Records that a write succeeded, and that the watch will deliver it as resource version `version`.
+    /// Records that the watch is expected to deliver resource version `version` or a later one, for at most
+    /// [`WATCH_DELAY_MAX`].
     pub(crate) fn expect_version(&mut self, version: u64, now: Time) {
         *self = Self::Done { version, retry_at: now + WATCH_DELAY_MAX };
     }

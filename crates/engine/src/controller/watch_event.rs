@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The error for JSON that does not have the structure of its kind. The API server refuses to store an object of such a
-/// structure. If an object is received in this form nevertheless, it is logged and skipped.
+/// The error for an object or a watch event whose JSON cannot be decoded. The API server validates objects, so this is
+/// rare. The reflector logs such an object and skips it.
 #[derive(Debug)]
 pub struct Malformed {
     /// Plural name of the resource, such as `pods`.
@@ -66,6 +66,7 @@ impl<F> WatchEvent<F> {
 
 /// Decodes one line of a watch response, `{"type":…,"object":…}`. `kind` is the plural name of the resource, for
 /// errors. `decode` decodes the object: its arguments are whether the object was deleted, and the JSON of the object.
+/// It may be called twice for one line.
 pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],
@@ -99,8 +100,8 @@ fn split_line(line: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// Decodes a watch event from its type, such as `ADDED`, and the JSON of its object. `kind` is the plural name of the
-/// resource, for errors. `decode` is called for the object of an event that adds, changes or deletes an object, not for
-/// bookmarks and errors.
+/// resource, for errors. `decode` is called for the object of every event except bookmarks and errors. An unknown type
+/// counts as an added or modified object.
 fn decode_event<F>(
     kind: &str,
     event: &str,

@@ -13,7 +13,7 @@ use super::{Controller, Event, EventRecord, Measurement, MeasurementResult, Outc
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
-    /// Kinds that have not been listed yet, as indexes in [`Controller::watches`].
+    /// Kinds that have not been listed yet and are not known to be forbidden, as indexes in [`Controller::watches`].
     missing: BTreeSet<usize>,
     /// Keys to reconcile now, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
@@ -30,13 +30,11 @@ pub struct WorkQueue<C: Controller> {
     last_now: Time,
     /// Calls to make as soon as fewer than `calls_max` calls are in flight.
     ready: VecDeque<C::Call>,
-    /// Number of calls in flight.
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
     /// Measurements of rollout checks to start. The next [`WorkQueue::take_step`] returns them.
     measurements: Vec<Arc<Measurement>>,
-    /// Events to record.
     events: Vec<EventRecord>,
     /// Whether the runner must list every kind again. The next [`WorkQueue::take_step`] returns it.
     relist: bool,
@@ -68,7 +66,7 @@ impl<C: Controller> WorkQueue<C> {
         &self.controller
     }
 
-    /// Whether every watched kind was listed, so that keys may be reconciled.
+    /// Whether every watched kind was listed, or is optional and forbidden, so that keys may be reconciled.
     pub fn is_synced(&self) -> bool {
         self.missing.is_empty()
     }
@@ -123,8 +121,7 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns what the runner does next, as [`WorkQueue::take_step`] does: the calls
-    /// to make, the events to record and the next wake time.
+    /// Reconciles every key that is due. Returns what the runner does next, as [`WorkQueue::take_step`] does.
     pub fn reconcile_due(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -133,7 +130,7 @@ impl<C: Controller> WorkQueue<C> {
         self.take_step()
     }
 
-    /// Enqueues the keys whose wake time has come. Does nothing before every watched kind was listed.
+    /// Enqueues the keys whose wake time has come. Does nothing before [`WorkQueue::is_synced`].
     ///
     /// Rule: after the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
     pub fn enqueue_due(&mut self, now: Time) {
@@ -152,7 +149,8 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Removes the next key to reconcile from the queue. Returns this key and the time at which it was queued. `None`
-    /// if no queued key may be reconciled now.
+    /// if no queued key may be reconciled now. Queued keys that [`Controller::may_reconcile`] does not allow are
+    /// deferred.
     pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
         if !self.is_synced() {
             return None;
@@ -173,7 +171,7 @@ impl<C: Controller> WorkQueue<C> {
         None
     }
 
-    /// Reconciles a key. The next [`WorkQueue::take_step`] returns its calls and events.
+    /// Reconciles a key. [`WorkQueue::take_step`] then returns its calls, measurements and events.
     pub fn reconcile(&mut self, key: &C::Key, now: Time) {
         let reconcile = self.controller.reconcile(key, now);
         self.events.extend(reconcile.events);

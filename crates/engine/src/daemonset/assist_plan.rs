@@ -1,6 +1,6 @@
 //! Makes the plan of one DaemonSet in assist mode. Upstream's DaemonSet controller runs beside this one: it creates all
-//! pods, records the revisions and counts the nodes. This controller deletes the outdated pods of the rollout, and
-//! writes verdicts, the DaemonRollout and conditions.
+//! pods, records the revisions and writes the node counts of the status. This controller deletes or evicts the outdated
+//! pods of the rollout, and writes verdicts, the DaemonRollout and conditions.
 
 use alloc::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::daemonset::why::Why;
 
 /// Makes the plan of one DaemonSet in assist mode.
 ///
-/// Rule: in assist mode a DaemonSet is left alone if no policy selects it and it has no DaemonRollout. Only the
-/// conditions that this controller applied earlier are removed. The plan of any other DaemonSet contains only verdicts,
-/// the DaemonRollout, deletes of outdated pods, events and conditions. It is empty until upstream's controller has
-/// recorded the template as the newest revision.
+/// Rule: in assist mode a DaemonSet is left alone if it has no progressive rollout that [`is_governed`] accepts: only
+/// the conditions that this controller applied earlier are removed. The plan of any other DaemonSet contains only
+/// verdicts, the DaemonRollout, deletes and evictions of outdated pods, measurements, events and conditions. It has no
+/// writes until upstream's controller has recorded the template as the newest revision.
 pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let (set, set_state) = (input.set, input.set_state);
     let mut plan = Plan::idle(set.clone());
@@ -59,15 +59,16 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
     plan
 }
 
-/// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and the update
-/// strategy `OnDelete`.
+/// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and is not frozen
+/// as [`FreezeReason::NotOnDelete`].
 fn is_governed(active: &ActiveRollout) -> bool {
     let is_rolled_out_by_upstream = active.frozen == Some(FreezeReason::NotOnDelete);
     active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
 }
 
-/// Returns the types of the status conditions that this controller has applied in assist mode. Reads them from the
-/// `managedFields` in `metadata`, the JSON of a DaemonSet's metadata.
+/// Returns the types of the status conditions that this controller owns by server-side apply in assist mode. Reads them
+/// from the `managedFields` in `metadata`, the JSON of a DaemonSet's metadata. Types that are not a [`ConditionType`]
+/// are left out.
 fn applied_conditions(metadata: &str) -> BTreeSet<ConditionType> {
     let entries = managed_status_fields(metadata);
     let ours = entries.iter().filter(|it| it.manager == ASSIST_FIELD_MANAGER);

@@ -1,8 +1,9 @@
 //! A cell is the state of one DaemonSet on one node: the verdict, the writes that the node needs, and what the node
 //! adds to the totals of the DaemonSet.
 //!
-//! A cell does not depend on other nodes, nor on pods on other nodes. So an event of a node or pod recomputes only the
-//! cells of that node: the counts of the old cell are subtracted from the totals, and those of the new cell are added.
+//! A cell does not depend on other nodes, nor on pods on other nodes. So an event of a node, or of a pod on it,
+//! recomputes only the cells of that node: the counts of the old cell are subtracted from the totals, and those of the
+//! new cell are added.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -28,41 +29,47 @@ use crate::daemonset::why::Why;
 pub(crate) struct Cell {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub(crate) verdict: Option<Verdict>,
-    /// Why a pod is created on the node; `None` if no pod is created.
+    /// Why a pod is created on the node, apart from `action`. `None` if no such pod is created.
     pub(crate) create: Option<Why>,
-    /// Pods to delete on the node, each with the reason.
+    /// Pods to delete on the node, each with the reason, apart from the pod of `action`.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Action of the rolling update on the node, which is executed when the rollout budget allows it.
+    /// Action of the rolling update on the node. The variant decides when the plan executes it. `None` if the node
+    /// needs no such action.
     pub(crate) action: Option<RolloutAction>,
     /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
-    /// Which revision new pods on the node get: the current revision or, in a progressive rollout, the stable revision.
+    /// Which revision the node is assigned: the current revision or, in a progressive rollout, possibly the stable
+    /// revision.
     pub(crate) assigned: AssignedRevision,
     /// State of the node in the progressive rollout. `None` if the DaemonSet has no progressive rollout, or if the node
     /// was deleted.
     pub(crate) progress: Option<Box<NodeProgress>>,
     /// The pod from which the status counts of the node are taken, and the state of this pod for `muster explain`.
+    /// `None` if the node has no such pod.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
     /// What the node waits for: why a needed write is not made yet, or why its pod is not available yet. `None` if the
     /// node waits for nothing.
     pub(crate) waiting: Option<Why>,
-    /// Why a pod on the node does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if no
-    /// pod has a problem.
+    /// Why the first pod with a problem on the node does not start or why it failed, as Kubernetes names it
+    /// (`CrashLoopBackOff`). Pods that are Ready, and terminal pods that are being deleted, are skipped. `None` if no
+    /// other pod has a problem.
     pub(crate) problem: Option<Text>,
-    /// The time at which this cell must be computed again even without an event.
+    /// The time at which this cell must be computed again even without an event. `None` if there is no such time.
     pub(crate) recheck_at: Option<Time>,
 }
 
 /// The controller's state about one DaemonSet on one node that no API object stores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
-    /// Backoff after failed pods on the node.
+    /// Backoff after a failed or succeeded pod was deleted on the node. `None` if there is none.
     pub(crate) backoff: Option<FailedPodBackoff>,
-    /// The last deletion of a pod of the DaemonSet on the node by the controller.
+    /// The last deletion or eviction of a pod of the DaemonSet on the node by the controller. `None` if there is none
+    /// that still matters.
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// What one cell adds to the [`Totals`] of its DaemonSet: one node for each field that is true.
+/// What one cell adds to the [`Totals`] of its DaemonSet: one node for each flag that is true. Where a field refers to
+/// the pod of the node, it means [`Cell::pod`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CellCounts {
     /// Whether the node is eligible.
@@ -78,9 +85,10 @@ pub(crate) struct CellCounts {
     pub(crate) as_assigned: bool,
     /// Whether the node is eligible and its pod is available.
     pub(crate) available: bool,
-    /// Whether the node has a pod and is not eligible.
+    /// Whether the node exists, has a pod and is not eligible.
     pub(crate) misscheduled: bool,
-    /// Whether the node has an outdated pod that the rollout must still replace or delete.
+    /// Whether the node has a pod that must still be replaced or deleted, because it does not have the revision
+    /// assigned to the node. A pod that the node only keeps because of a taint does not count.
     pub(crate) old_pod: bool,
     /// Whether the node counts against the rollout budget, and whether it counts as a node with an available pod.
     pub(crate) budget_use: BudgetUse,
@@ -102,18 +110,18 @@ pub(crate) struct Totals {
     as_assigned: i64,
     /// Number of eligible nodes with an available pod.
     available: i64,
-    /// Number of nodes that have a pod and are not eligible.
+    /// Number of existing nodes that have a pod and are not eligible.
     misscheduled: i64,
-    /// Number of nodes with an outdated pod that the rollout must still replace or delete.
+    /// Number of nodes with a pod that must still be replaced or deleted ([`CellCounts::old_pod`]).
     pub(crate) old_pods: i64,
     /// Number of nodes that count against the rollout budget (`maxUnavailable` or `maxSurge`).
     pub(crate) charged: i64,
-    /// Number of nodes with an available pod. A node that is not eligible is counted only if the rollout is to delete
-    /// that pod.
+    /// Number of eligible nodes with an available pod, plus the nodes whose available pod is to be deleted by
+    /// [`RolloutAction::Remove`].
     pub(crate) available_or_leaving: i64,
     /// Number of eligible nodes that wait ([`Cell::waiting`]), by [`Why::label`] of the reason.
     pub(crate) waiting: BTreeMap<Text, i64>,
-    /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
+    /// Number of nodes with a [`Cell::problem`], by that problem.
     pub(crate) problem: BTreeMap<Text, i64>,
 }
 
@@ -198,7 +206,8 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 ///
 /// `node` is `None` if the node was deleted and only its pods are left. `current` is the current revision of the
 /// DaemonSet. In a progressive rollout the node may be assigned the stable revision instead. Then the pods of that
-/// revision count as up to date and, except in assist mode, placement uses its template.
+/// revision count as up to date, except in [`CellCounts::updated`], and placement uses its template, except in assist
+/// mode.
 pub(crate) fn compute_cell(
     set: &Set,
     current: &TargetRevision,

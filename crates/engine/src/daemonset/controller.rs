@@ -22,8 +22,8 @@ use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
-/// Maximum number of calls of one plan that are in flight at a time. It is half of the client's limit, so that a large
-/// DaemonSet does not block the others.
+/// Maximum number of calls of one plan that are in flight at a time. It is half of the client's default limit, so that
+/// a large DaemonSet does not block the others.
 const CALLS_PER_PLAN_MAX: usize = 32;
 
 /// Delay before a DaemonSet is reconciled again after its first panic. The delay doubles with each panic in a row.
@@ -42,9 +42,9 @@ pub struct DaemonSetController {
     /// Number of executions started so far. It is also the number of the newest execution. The late outcome of a call
     /// is not applied to an execution with another number.
     started: u64,
-    /// Number of reconciles so far, without those that only continued the execution of a plan.
+    /// Number of reconciles so far, not counting those that only continued the execution of a plan.
     reconciles: u64,
-    /// The plan of the last reconcile of each DaemonSet.
+    /// The plan of the last reconcile of each DaemonSet. An idle plan during the backoff after a panic.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
     /// Backoffs of the DaemonSets whose reconcile panicked.
     panics: BTreeMap<ObjectKey, PanicBackoff>,
@@ -57,9 +57,9 @@ struct RunningPlan {
     number: u64,
     execution: Execution,
     /// The JSON of the pods to create from the template of the DaemonSet, encoded once for all nodes. `None` if the
-    /// plan creates no such pod.
+    /// plan creates no such pod, or if the pod must be encoded for each node.
     encoded_pod: Option<Arc<EncodedPod>>,
-    /// The JSON of the pods to create from the stable revision. `None` if the plan creates no such pod.
+    /// The same for the pods to create from the stable revision.
     encoded_stable_pod: Option<Arc<EncodedPod>>,
 }
 
@@ -104,7 +104,8 @@ impl SetCall {
     }
 }
 
-/// Formats a call for logs as verb, resource and name: `delete pods web-1`. A create and a list have no name.
+/// Formats a call for logs as verb, resource and name: `delete pods web-1`. A create and a list have no name, except an
+/// eviction: `create pods/eviction web-1`.
 impl fmt::Display for SetCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = manifest::call_target(&self.set, &self.call);
@@ -139,12 +140,12 @@ impl DaemonSetController {
     }
 
     /// Returns the plan of the last reconcile of a DaemonSet. `None` if that reconcile made no plan, for example
-    /// because the DaemonSet did not exist.
+    /// because the DaemonSet did not exist. An idle plan during the backoff after a panic.
     pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
         self.plans.get(key)
     }
 
-    /// Returns the number of reconciles so far, without those that only continued the execution of a plan.
+    /// Returns the number of reconciles so far, not counting those that only continued the execution of a plan.
     pub fn reconcile_count(&self) -> u64 {
         self.reconciles
     }
@@ -154,13 +155,14 @@ impl DaemonSetController {
         self.executions.len()
     }
 
-    /// Returns the time before which a DaemonSet is not reconciled, because its last reconcile panicked. `None` if it
-    /// has no such backoff.
+    /// Returns the time before which a DaemonSet is not reconciled, because its last reconcile panicked. The time may
+    /// be in the past. `None` if the last reconcile did not panic.
     pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
         self.panics.get(key).map(|it| it.until)
     }
 
-    /// Starts the execution of a plan, and returns its first calls. An idle plan is not executed.
+    /// Starts the execution of a plan. Returns its first calls, its measurements and its wake-up time. An idle plan is
+    /// not executed. The execution of a plan that has only events ends at once.
     fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
         let mut reconcile = Reconcile {
             measurements: plan.measurements.clone(),
@@ -199,7 +201,8 @@ impl DaemonSetController {
     }
 
     /// Returns the calls that the execution of a DaemonSet's plan may send now: so many that at most
-    /// [`CALLS_PER_PLAN_MAX`] are in flight.
+    /// [`CALLS_PER_PLAN_MAX`] are in flight. A list of pods by a selector that selects none is not sent: an empty list
+    /// is applied as its response.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
         let Some(RunningPlan { number, execution, encoded_pod, encoded_stable_pod }) =
@@ -379,11 +382,11 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
-    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns its end.
+    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns its end. Ends the execution of its plan.
     ///
     /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed. The delay doubles with
-    /// each panic in a row. Other DaemonSets are reconciled as usual. The cells of all DaemonSets are recomputed,
-    /// because the panic may have left them inconsistent.
+    /// each panic in a row, from 1 s to 5 min. Other DaemonSets are reconciled as usual. The cells of all DaemonSets
+    /// are recomputed, because the panic may have left them inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
         self.planner = self.planner.with_all_cells_dirty();
         self.planner.forget_measurements(key);

@@ -18,8 +18,8 @@ pub enum ControllerMode {
     /// Assist mode: this controller runs beside upstream's DaemonSet controller, which creates all pods from the newest
     /// template.
     Assist,
-    /// This controller has not written the status of the DaemonSet, or another controller has written node counts
-    /// since.
+    /// The `managedFields` do not show the mode, for example because this controller has not written the status of the
+    /// DaemonSet, or because another field manager has written node counts since.
     Unknown,
 }
 
@@ -27,8 +27,9 @@ impl ControllerMode {
     /// Returns the mode in which this controller acts on a DaemonSet. `metadata` is the JSON of the DaemonSet's
     /// metadata.
     ///
-    /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. If
-    /// the last write was in own mode, and another field manager has written node counts since, the mode is not known.
+    /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. The
+    /// mode is not known if there is no such write, if the last writes of both modes have the same time, or if the last
+    /// write was in own mode and another field manager has written node counts since.
     pub fn of(metadata: &str) -> Self {
         let entries = managed_status_fields(metadata);
         let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
@@ -49,7 +50,7 @@ impl ControllerMode {
     }
 }
 
-/// An entry of `managedFields`: the fields that one manager owns.
+/// An entry of `managedFields`: fields that one manager owns.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ManagedFieldsEntry {
@@ -65,8 +66,8 @@ pub(super) struct ManagedFieldsEntry {
 }
 
 impl ManagedFieldsEntry {
-    /// Whether the manager owns a node count of the status, such as `numberReady`. Only DaemonSet controllers write
-    /// these counts.
+    /// Whether the manager owns a node count of the status, such as `numberReady`. Only DaemonSet controllers are
+    /// expected to write these counts.
     fn has_counts(&self) -> bool {
         let fields = self.fields_v1["f:status"].as_object();
         let mut names = fields.into_iter().flat_map(|it| it.keys());

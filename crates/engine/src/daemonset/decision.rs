@@ -1,5 +1,5 @@
 //! Makes the plan of one DaemonSet from its cells. A cell is the state of the DaemonSet on one node. The plan contains
-//! the claims, the writes of revisions, pods and status, and the events.
+//! the claims, the writes of revisions, DaemonRollout, pods and status, and the events.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -37,7 +37,7 @@ pub(crate) struct SetState {
     pub(crate) cells: HashOrderedMap<Text, Cell>,
     /// Sums of the counts of all cells.
     pub(crate) totals: Totals,
-    /// Nodes whose cell has a create or delete that uses no rollout budget, in update order: pairs of
+    /// Nodes whose cell has a [`Cell::create`] or [`Cell::delete`], in update order: pairs of
     /// [`TargetRevision::update_order`] and node name.
     writes: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a rollout action that uses rollout budget, in update order.
@@ -61,7 +61,7 @@ impl SetState {
         Self { history, ..Self::default() }
     }
 
-    /// Replaces all cells, and computes the totals and indexes from the new cells.
+    /// Sets all cells, and computes the totals and indexes from them. The state must not have any cells before.
     pub(crate) fn replace_cells(&mut self, current: &TargetRevision, cells: HashOrderedMap<Text, Cell>) {
         let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         let (mut not_ready, mut timers) = (Vec::new(), Vec::new());
@@ -121,7 +121,7 @@ impl SetState {
         places.iter().filter_map(|(_, node)| Some((node, self.cells.get(node)?.action.as_ref()?)))
     }
 
-    /// Returns the nodes that wait for the rollout budget, in update order.
+    /// Returns the nodes with a rollout action that uses rollout budget, in update order.
     pub(crate) fn waiting_nodes(&self) -> impl Iterator<Item = &Text> {
         self.candidates.iter().map(|(_, node)| node)
     }
@@ -136,7 +136,8 @@ impl SetState {
     }
 
     /// Subtracts the previous cell of a node (`before`) from the totals. Adds the node to the indexes whose flag is set
-    /// in `now`, the flags of the new cell, and removes the node from the other indexes.
+    /// in `now`, the flags of the new cell, and removes the node from the other indexes. Replaces the timer of the
+    /// node.
     fn reindex_cell(&mut self, current: &TargetRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
@@ -195,10 +196,11 @@ impl CellFlags {
     }
 }
 
-/// The highest counts that a rollout has reached so far, and the time of its last progress.
+/// The highest counts that a rollout has reached so far, and the time of its last progress. The counts start again when
+/// the revision, the generation or `complete` changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RolloutProgress {
-    /// The revision hash label of the pods that the rollout creates.
+    /// The revision hash label of the current revision.
     pub(crate) hash: Text,
     /// The generation of the DaemonSet that the counts belong to.
     pub(crate) generation: i64,
@@ -208,7 +210,8 @@ pub(crate) struct RolloutProgress {
     pub(crate) available: i64,
     /// Whether the rollout is complete.
     pub(crate) complete: bool,
-    /// The time of the last progress.
+    /// The time of the last progress that this process has seen. If the stored status showed a stalled rollout at the
+    /// start of the process, a time at which the rollout counts as stalled.
     pub(crate) at: Time,
 }
 
@@ -227,7 +230,7 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
     /// Returns the pods whose revision hash label has this value, sorted by key.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
-    /// Progress of the DaemonSet's rollout. `None` before the first plan.
+    /// Progress of the DaemonSet's rollout. `None` until a revision has recorded the template.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     /// Results of the rollout checks that the controller has measured for the DaemonSet.
     pub(crate) checks: &'a CheckMemory,
@@ -239,20 +242,23 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) events_recorded: bool,
     /// Returns the node with this name. `None` if there is no such node.
     pub(crate) node: &'a dyn Fn(&Text) -> Option<&'a Node>,
-    /// Returns the available pods of the DaemonSet.
+    /// Returns the available pods of the DaemonSet whose node exists.
     pub(crate) available_pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
 }
 
 impl DecisionInput<'_> {
-    /// Returns the time of the rollout's last progress. `None` unless the rollout is stalled.
+    /// Returns the time of the rollout's last progress. `None` unless it is at least [`ROLLOUT_STALLED_AFTER`] ago. Not
+    /// `None` for a rollout that has been complete for that long.
     pub(crate) fn stalled_since(&self, now: Time) -> Option<Time> {
         self.rollout_progress.map(|it| it.at).filter(|at| *at + ROLLOUT_STALLED_AFTER <= now)
     }
 }
 
-/// Makes the plan of one DaemonSet. A plan that adopts or releases objects contains no other write. Any other plan
-/// records the current revision, creates and deletes pods, advances the rollout within its budget, prunes revisions and
-/// updates the status.
+/// Makes the plan of one DaemonSet. The plan has no writes if the DaemonSet is being deleted or its selector is
+/// invalid. In assist mode, [`assist_plan::decide_assist`] makes the plan. A plan that adopts or releases objects
+/// contains no other write. Any other plan records the current revision, creates and deletes pods, advances the rollout
+/// within its budget, prunes revisions and updates the status. Until a revision has recorded the template, it only
+/// writes revisions and initial conditions.
 pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let set = input.set;
     let mut plan = Plan::idle(set.clone());
@@ -303,7 +309,7 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
 /// Checks that the selector of a DaemonSet is valid. If not, the error is the event that reports the problem.
 ///
 /// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
-/// template. An event reports the problem.
+/// template. An event reports the problem once per generation.
 fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     let unlike = || {
         KubeEvent::warning(
@@ -326,8 +332,8 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// Adds the creates and deletes of all cells that use no rollout budget to the plan, until it has [`Settings::burst`]
-/// creates and as many deletes.
+/// Adds [`Cell::create`] and [`Cell::delete`] of all cells to the plan, until it has [`Settings::burst`] creates and as
+/// many deletes.
 fn add_unbudgeted_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };
@@ -389,8 +395,9 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
 }
 
 /// Returns the old pods to delete on nodes that are no longer eligible, with the reasons, at most [`Settings::burst`].
-/// So many pods are returned that at least as many available pods remain as there are eligible nodes. Empty without
-/// `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these pods within the rollout budget.
+/// At most so many pods are returned that at least as many nodes with an available pod remain as there are eligible
+/// nodes. Empty without `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these pods within the
+/// rollout budget.
 pub(crate) fn pods_to_remove<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,
@@ -408,7 +415,7 @@ pub(crate) fn pods_to_remove<'a>(
 /// Adds the relabels of the pods of duplicate revisions, and the deletes of revisions, to the plan.
 ///
 /// Rule: pods of a revision that is a byte-equal duplicate of the current one get the hash label of the current
-/// revision. A duplicate without pods is deleted.
+/// revision. A duplicate without pods, or with the hash label of the current revision, is deleted.
 ///
 /// Revisions beyond `revisionHistoryLimit` are deleted, lowest number first. A revision is kept while any pod has its
 /// hash label, even a finished pod that only a finalizer holds. One exception: an older revision with the hash label of
@@ -438,8 +445,8 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
 
 /// Adds the events about deleted pods and invalid fields to the plan.
 ///
-/// Rule: an event with upstream's reason reports each failed or succeeded pod that is deleted. Once per generation, an
-/// event reports each invalid field of the spec.
+/// Rule: an event with upstream's reason reports each pod that is deleted because it failed or succeeded. Once per
+/// generation, an event reports each invalid field of the spec.
 fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
@@ -467,7 +474,8 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 ///
 /// Rule: the wake-up time is the earliest time at which a cell or the revision history changes without an event, but at
 /// most 30 seconds from now, or `minReadySeconds` plus one second if that is longer. So the controller notices a clock
-/// that was set forward. The time at which an incomplete rollout counts as stalled is a wake-up time too.
+/// that was set forward. If the status has conditions, the time at which an incomplete rollout counts as stalled is a
+/// wake-up time too.
 pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);

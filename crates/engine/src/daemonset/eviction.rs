@@ -14,15 +14,15 @@ use muster_api::time::Time;
 use crate::daemonset::execution::{ExecutionReport, RefusalReason};
 use crate::daemonset::facts::Pod;
 
-/// Delay before the eviction of a node's pod is retried after its first refusal. The delay doubles with each refusal.
+/// Delay before the eviction of a node's pod is retried after its first refusal. The delay doubles with each further
+/// refusal of the same pod, up to [`RETRY_DELAY_MAX`].
 const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a refused eviction is retried, unless the API server requests a longer one.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods. With one
-/// such plan per second, evictions on all 5,000 nodes of a large cluster are tried within about 8 minutes.
+/// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods.
 const PROBES_MAX: usize = 10;
 
 /// First words of the report about refused evictions in a status message.
@@ -34,8 +34,8 @@ pub(crate) const MESSAGE_START: &str = "evictions refused: ";
 pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, NodeRefusal>,
-    /// Time before which no eviction is sent. `None` unless the API server refused all evictions of the last plan that
-    /// had any.
+    /// Time before which no eviction is sent. Set after a plan of which evictions were refused and none was accepted.
+    /// `None` again after an accepted eviction.
     probe_at: Option<Time>,
 }
 
@@ -45,7 +45,7 @@ struct NodeRefusal {
     /// UID of the pod whose eviction was refused.
     pod: Text,
     reason: RefusalReason,
-    /// Current retry delay. The next refusal doubles it.
+    /// Current retry delay. The next refusal of the same pod doubles it, up to [`RETRY_DELAY_MAX`].
     delay: Duration,
     /// Time before which the eviction is not retried.
     retry_at: Time,
@@ -53,7 +53,8 @@ struct NodeRefusal {
 
 impl RefusedEvictions {
     /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
-    /// on nodes whose pod was deleted. Sets the time before which no eviction is sent if all evictions were refused.
+    /// on nodes whose pod was deleted or evicted. Sets the time before which no eviction is sent if evictions were
+    /// refused and none was accepted. Clears it if one was accepted.
     ///
     /// Rule: a refused eviction uses no rollout budget. It is tried again after a delay that doubles with each refusal,
     /// from 1 s to 30 s. If the API server requested a longer delay, that delay is used. While all evictions are
@@ -74,20 +75,22 @@ impl RefusedEvictions {
         }
     }
 
-    /// Removes all refusals whose pod no longer runs. `pods_of` returns the pods of a node.
+    /// Removes all refusals whose pod no longer exists, is being deleted or is terminal. `pods_of` returns all pods of
+    /// the DaemonSet on a node.
     pub(crate) fn drop_ended_refusals<'a>(&mut self, pods_of: impl Fn(&Text) -> &'a [Arc<Pod>]) {
         self.nodes.retain(|node, refusal| is_running(refusal, pods_of(node)));
     }
 
-    /// Removes the refusal on a node if its pod no longer runs. `pods` are all pods of the DaemonSet on the node.
+    /// Removes the refusal on a node if its pod no longer exists, is being deleted or is terminal. `pods` are all pods
+    /// of the DaemonSet on the node.
     pub(crate) fn drop_ended_refusal(&mut self, node: &Text, pods: &[Arc<Pod>]) {
         if self.nodes.get(node).is_some_and(|it| !is_running(it, pods)) {
             self.nodes.remove(node);
         }
     }
 
-    /// Limits each retry time to `now` plus the maximum delay. Otherwise retries would come too late after the clock
-    /// was set back.
+    /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
+    /// plus [`PROBE_INTERVAL`]. Otherwise retries would come too late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
@@ -95,15 +98,15 @@ impl RefusedEvictions {
         self.probe_at = self.probe_at.map(|at| at.min(now + PROBE_INTERVAL));
     }
 
-    /// Returns the time before which a pod must not be evicted, because its eviction was refused. `None` if the pod may
-    /// be evicted now.
+    /// Returns the time before which a pod must not be evicted, because its own eviction was refused. `None` if that
+    /// time has passed, or if its eviction was not refused.
     pub(crate) fn retry_at(&self, node: &Text, pod: &Pod, now: Time) -> Option<Time> {
         let refusal = self.nodes.get(node).filter(|it| it.pod == pod.uid)?;
         Some(refusal.retry_at).filter(|at| now < *at)
     }
 
     /// Returns the time before which no pod of the DaemonSet may be evicted, because all evictions were refused. `None`
-    /// if pods may be evicted now.
+    /// if there is no such time, or if it has passed.
     pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
         self.probe_at.filter(|at| now < *at)
     }
@@ -114,8 +117,8 @@ impl RefusedEvictions {
         if self.probe_at.is_some() { PROBES_MAX } else { usize::MAX }
     }
 
-    /// Returns the part of the status message about refused evictions. It counts only nodes for which `is_counted`
-    /// returns true. `None` if there are no such nodes.
+    /// Returns the part of the status message about refused evictions. It counts only nodes with a refused eviction for
+    /// which `is_counted` returns true. `None` if there are no such nodes.
     pub(crate) fn message(&self, is_counted: impl Fn(&Text) -> bool) -> Option<String> {
         let mut counts: BTreeMap<&RefusalReason, usize> = BTreeMap::new();
         for (_, refusal) in self.nodes.iter().filter(|(node, _)| is_counted(node)) {

@@ -34,7 +34,7 @@ pub enum Call {
     ReadRevision { name: Text },
     /// Adopts or releases a pod or a ControllerRevision.
     Claim(Claim),
-    /// Creates, renumbers or labels a ControllerRevision, or stores the verdict about it.
+    /// Creates, renumbers or labels a ControllerRevision, or stores or removes the verdict about it.
     WriteRevision(RevisionWrite),
     /// Sets the revision hash label of a pod.
     RelabelPod { pod: Arc<Pod>, hash: Text },
@@ -61,13 +61,13 @@ pub enum Call {
 /// The response of the API server to a call, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// An object was created or changed.
+    /// A create, patch or status write succeeded. Name of the object, and its resource version after the write.
     Wrote { name: Text, resource_version: u64 },
     /// The API server accepted the delete or the eviction.
     Deleted,
     /// The DaemonSet that was read.
     Set(Arc<Set>),
-    /// The ControllerRevision that was read. `None` if an object of another kind controls it.
+    /// The ControllerRevision that was read. `None` if an object of a kind other than DaemonSet controls it.
     Revision(Option<Arc<Revision>>),
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
@@ -144,7 +144,7 @@ pub enum CreateResult {
     /// No create was attempted yet, or no response has shown whether the API server accepts the pods.
     #[default]
     Unknown,
-    /// A pod was created.
+    /// A pod was created, and no create was refused or failed with a server error.
     Succeeded,
     /// The API server refuses the pods, with this reason.
     Refused(Text),
@@ -158,9 +158,9 @@ impl CreateResult {
     /// Returns the create result for an error. It is `Unknown` if the error does not show whether the API server
     /// accepts the pod.
     ///
-    /// Rule: a create that admission refuses (missing service account, quota, priority class, Pod Security) stays
-    /// refused until a user changes an object, so the reason is kept for the conditions. A create without a response,
-    /// or one that was throttled, does not show whether the API server accepts the pod.
+    /// Rule: a create that admission refuses (for example because of a missing service account, a quota or Pod
+    /// Security) stays refused until a user changes an object, so the reason is kept for the conditions. Some errors,
+    /// such as a lost response or throttling, do not show whether the API server accepts the pod.
     fn from_error(error: &CallError) -> Self {
         match error {
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
@@ -181,7 +181,8 @@ impl CreateResult {
 /// short.
 const REFUSAL_REASON_BYTES_MAX: usize = 512;
 
-/// Returns the message of an error, shortened, and without the name of the pod, which differs for each call.
+/// Returns the message of an error, shortened, and without the part up to `is forbidden:` or `is invalid:`, because the
+/// name of the pod in it differs for each call.
 fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
@@ -221,11 +222,13 @@ pub struct Execution {
     at: usize,
     /// Whether a create of the current batch failed.
     batch_failed: bool,
-    /// Whether any call failed.
+    /// Whether a call failed. Some errors, such as a refused eviction, do not count.
     failed: bool,
-    /// Whether a call failed on which the pod writes depend. If so, the later stages are skipped.
+    /// Whether the later stages are skipped, because a call failed on which the pod writes depend, or because a read
+    /// showed that the plan is outdated.
     stopped: bool,
-    /// Number of failed attempts to write the status.
+    /// Number of failed attempts to write the status. Set to 2 before a write of `collisionCount`, which is not
+    /// retried.
     status_tries: u8,
     /// The results so far.
     report: ExecutionReport,
@@ -236,11 +239,11 @@ pub struct Execution {
 enum ExecutionStage {
     /// Lists the pods, if the plan requests it ([`Plan::confirm`]).
     Confirm,
-    /// Reads the DaemonSet before the first adoption.
+    /// Reads the DaemonSet, if the plan adopts an object.
     Recheck,
     /// Adopts and releases objects.
     Claim,
-    /// Creates, renumbers and labels ControllerRevisions, and stores the verdicts about them.
+    /// Creates, renumbers and labels ControllerRevisions, and stores or removes the verdicts about them.
     WriteRevisions,
     /// Creates the DaemonRollout, or writes its status.
     WriteRollout,
@@ -264,20 +267,22 @@ enum ExecutionStage {
 pub struct ExecutionReport {
     /// UID of the DaemonSet.
     pub(crate) uid: Text,
-    /// Kind and resource version of each object that was written. The watches will deliver these versions.
+    /// Kinds and resource versions that the watches will deliver: those of the objects that were written, and of
+    /// objects that were read and made the plan outdated.
     wrote: Vec<(Kind, u64)>,
-    /// Pods that were deleted.
+    /// Pods that were deleted or evicted, or that no longer existed.
     deleted: Vec<Arc<Pod>>,
-    /// Revisions that were deleted.
+    /// Revisions that were deleted, or that no longer existed.
     pruned: Vec<Arc<Revision>>,
-    /// Whether a create may have been applied although its response was lost.
+    /// Whether a pod create may have been applied although its response was lost or was a server error.
     uncertain_create: bool,
-    /// Pods whose delete may have been applied although its response was lost.
+    /// Pods whose delete or eviction may have been applied although its response was lost or was a server error.
     uncertain_deletes: Vec<Arc<Pod>>,
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted. `None` if the pods were
     /// not listed.
     confirmed: Option<Vec<(Text, u64, bool)>>,
-    /// Nodes on which a failed or succeeded pod was deleted. The failed-pod backoff of these nodes grows.
+    /// Nodes on which a failed or succeeded pod was, or may have been, deleted for that reason. The failed-pod backoff
+    /// of these nodes grows.
     pub(crate) failed_on: Vec<Text>,
     /// Evictions that the API server refused, by node.
     pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
@@ -308,14 +313,14 @@ pub(crate) enum RefusalReason {
     DisruptionBudget,
     /// The controller has no RBAC permission to `create` `pods/eviction`.
     MissingRole,
-    /// Another error, with its message.
+    /// Another refusal or a server error, with its shortened message.
     Other(Text),
 }
 
 impl RefusalReason {
     /// Returns why the API server refused an eviction with this error. `None` if the error is not a refusal, for
-    /// example because the pod has changed or the API server throttles the client. Then the eviction is retried like
-    /// any other call.
+    /// example because the pod has changed or the API server throttles the client. Then the error is handled like that
+    /// of a delete.
     fn from_error(error: &CallError) -> Option<Self> {
         match error {
             CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
@@ -360,12 +365,13 @@ impl ExecutionReport {
         }
     }
 
-    /// Returns the nodes whose pod was deleted or evicted.
+    /// Returns the nodes whose pod was deleted or evicted, or no longer existed.
     pub(crate) fn nodes_with_deleted_pods(&self) -> impl Iterator<Item = &Text> {
         self.deleted.iter().filter_map(|it| it.target.as_ref())
     }
 
-    /// Whether the execution wrote an object of this kind. For a DaemonSet, this is a write of its status.
+    /// Whether the execution wrote an object of this kind, or read one that made the plan outdated. A write of a
+    /// DaemonSet is a write of its status.
     pub(crate) fn wrote_kind(&self, kind: Kind) -> bool {
         self.wrote.iter().any(|(it, _)| *it == kind)
     }
@@ -468,8 +474,8 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of creates if the current stage is `Create` and creates are left. Otherwise enters the
-    /// next stage and enqueues its calls.
+    /// Enqueues the next batch of creates if the current stage is `Create`, creates are left and no create of the last
+    /// batch failed. Otherwise enters the next stage and enqueues its calls.
     fn advance_stage(&mut self) {
         let more = self.at < self.create_count() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
@@ -548,8 +554,8 @@ impl Execution {
 
     /// Enqueues the next batch of pod creates.
     ///
-    /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure. So a quota or an
-    /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
+    /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure. So an invalid
+    /// template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
         let plan = &self.plan;
         let left = self.create_count() - self.at;
@@ -630,9 +636,10 @@ impl Execution {
 
     /// Handles a failed call: updates the report, and enqueues the calls that the error makes necessary.
     ///
-    /// Rule: NotFound on a delete means that the object is deleted. After a Conflict the DaemonSet is reconciled again.
-    /// After AlreadyExists on a revision the existing revision is read. After a write without a response the pods are
-    /// listed before the next plan. After any other error the plan is retried with backoff.
+    /// Rule: NotFound on a delete or eviction means that the object is deleted. After AlreadyExists on the create of a
+    /// revision the existing revision is read. A failed status write and a refused eviction have rules of their own.
+    /// After any other error the DaemonSet is reconciled again, with backoff. If a create, delete or eviction of a pod
+    /// got no response or a server error, the pods are listed before the next plan.
     fn on_error(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
             return self.on_status_error(error);
@@ -702,10 +709,10 @@ impl Execution {
     }
 
     /// Records that the API server refused to evict a pod. Adds an event about the first refusal of the execution.
-    /// Returns `false`, and records nothing, if the error is not a refusal of this eviction.
+    /// Returns `false`, and records nothing, if the error is not a refusal of this eviction, or if the pod has no node.
     ///
-    /// Rule: an eviction that a PodDisruptionBudget refuses does not delay the other nodes. The pod of its node is
-    /// evicted again after a backoff of that node.
+    /// Rule: an eviction that the API server refuses is tried again after a backoff of its node. It does not delay the
+    /// other nodes, unless all evictions are refused.
     fn on_eviction_refused(&mut self, pod: &Pod, error: &CallError) -> bool {
         let (Some(reason), Some(node)) = (RefusalReason::from_error(error), &pod.target) else {
             return false;
@@ -726,14 +733,16 @@ impl Execution {
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
-    /// Adds the node of a deleted pod to [`ExecutionReport::failed_on`], if the pod had failed or succeeded.
+    /// Adds the node of a deleted pod to [`ExecutionReport::failed_on`], if the pod was deleted because it had failed
+    /// or succeeded.
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
             self.report.failed_on.push(node.clone());
         }
     }
 
-    /// Adds a warning event about a failed create, delete or eviction of a pod, or a failed create of a revision.
+    /// Adds a warning event about a failed create, delete or eviction of a pod, or a failed create of a revision. Adds
+    /// none for other calls, nor for a refused eviction, which has its own event.
     fn add_failure_event(&mut self, call: &Call, error: &CallError) {
         let event = match call {
             Call::CreatePod { node, .. } => {
@@ -773,7 +782,7 @@ impl Execution {
     }
 
     /// Decides whether to use the existing revision that has the name of the revision to create. `found` is that
-    /// existing revision, or `None` if an object of another kind controls it.
+    /// existing revision, or `None` if an object of a kind other than DaemonSet controls it.
     ///
     /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
     /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
@@ -812,8 +821,8 @@ impl Execution {
     }
 
     /// Handles a failed write of the status. After the first failure, reads the DaemonSet, and then retries the write.
-    /// Records the failure if the retry failed too, or if an immediate retry would fail again, for example because the
-    /// DaemonSet was not found.
+    /// A write of `collisionCount` is not retried. Records the failure if the retry failed too, or if an immediate
+    /// retry would fail again, for example because the DaemonSet was not found.
     ///
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
     /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
@@ -836,7 +845,7 @@ impl Execution {
     }
 
     /// Enqueues the write of the planned status on `fresh`, the newest version of the DaemonSet. If `fresh` has a newer
-    /// `observedGeneration`, requests a retry of the whole plan instead.
+    /// `observedGeneration` than the planned status, requests a new plan instead.
     fn retry_status(&mut self, fresh: &Arc<Set>) {
         let Some(mut status) = self.plan.status.clone() else { return };
         if status.observed_generation < fresh.status.observed_generation {

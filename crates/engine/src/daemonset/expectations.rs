@@ -13,23 +13,27 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 /// The controller's own writes for one DaemonSet that the watches have not delivered yet. Upstream:
 /// `ControllerExpectations`.
 ///
-/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that failed or changed
-/// nothing is not expected, because no watch will deliver it. Every wait has a timeout.
+/// Creates, patches and status writes are expected by resource version, deletes by UID. A failed write is not expected,
+/// unless it may have been applied although its response was lost. While expectations are unmet, the pods are listed
+/// every [`CONFIRM_AFTER`], and from [`RELIST_AFTER`] on every kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
-    /// Highest resource version written, by kind.
+    /// Resource version that the watch must deliver, by kind.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the index does not show yet, by UID of the pod or revision.
+    /// Deletes that the index did not show at the last check, or that were added since, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
-    /// Whether the response to a create or delete of a pod was lost. Only a list shows whether the write was applied.
+    /// Whether a create, delete or eviction of a pod got no response or a server error. Only a list shows whether the
+    /// write was applied.
     uncertain: bool,
-    /// Time since which at least one expectation has been unmet. `None` if all are met.
+    /// Time since which at least one expectation has been unmet. `None` if all were met at the last check.
     unmet_since: Option<Time>,
-    /// Time of the last list of the pods from the API server.
+    /// Time of the last list of the pods from the API server. `None` if they were not listed since all expectations
+    /// were last met.
     confirmed_at: Option<Time>,
 }
 
-/// Time that expectations may be unmet before the pods are listed from the API server.
+/// Time that expectations may be unmet before the pods are listed from the API server, and time between two such lists.
+/// After an uncertain write the pods are listed at once.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 /// Time that expectations may be unmet before every kind is listed again.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
@@ -37,8 +41,8 @@ pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 /// What the next plan of a DaemonSet does because expectations of the DaemonSet are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
-    /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of writes
-    /// that the watches have not delivered yet.
+    /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of kinds with
+    /// a resource version that the watch has not delivered yet, plus the number of such deletes.
     Wait { writes: usize, recheck_at: Time },
     /// The plan lists the pods of the DaemonSet and, if `relist` is true, requests a new list of every kind. The
     /// expectations are checked again at `recheck_at`.
@@ -62,19 +66,20 @@ impl Expectations {
         self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
 
-    /// Records that a pod create may have been applied although its response was lost.
+    /// Records that a pod create may have been applied although its response was lost or was a server error.
     pub(crate) fn expect_uncertain_create(&mut self) {
         self.uncertain = true;
     }
 
-    /// Records that the delete of this pod may have been applied although its response was lost.
+    /// Records that the delete of this pod may have been applied although its response was lost or was a server error.
     pub(crate) fn expect_uncertain_delete(&mut self, pod: &Pod) {
         self.expect_pod_delete(pod);
         self.uncertain = true;
     }
 
     /// Applies a list of the DaemonSet's pods from the API server, which shows whether uncertain writes were applied.
-    /// The elements are UID, resource version, and whether the pod is being deleted.
+    /// Expects the watch to deliver the listed versions, and no longer expects the delete of a pod that the list shows
+    /// as not being deleted. The elements are UID, resource version, and whether the pod is being deleted.
     pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
@@ -89,7 +94,7 @@ impl Expectations {
         self.confirmed_at = Some(now);
     }
 
-    /// Returns what to do about expectations that are unmet. `None` if all are met.
+    /// Drops the expectations that are met, and returns what to do about the others. `None` if all are met.
     ///
     /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` takes the kind,
     /// UID and key of an object. It returns whether the index contains that object and the object is not terminating.

@@ -3,7 +3,7 @@
 //! reconcile.
 //!
 //! An event marks only the cells that it may change as dirty, and the next reconcile computes these cells again. A cell
-//! is the state of one DaemonSet on one node, so an event of a pod concerns one cell of one DaemonSet, an event of a
+//! is the state of one DaemonSet on one node, so most events of a pod concern one cell of one DaemonSet, an event of a
 //! node concerns one cell of each DaemonSet, and a heartbeat concerns no cell.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -49,10 +49,11 @@ pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub(super) policy: Option<Arc<Policy>>,
-    /// The DaemonSet from which plans are made: like `set`, but with a rolling update instead of `OnDelete` if a policy governs
-    /// it.
+    /// The DaemonSet from which plans are made: like `set`, but with a rolling update instead of `OnDelete` if a policy
+    /// governs it ([`effective_set`]).
     pub(super) effective: Arc<Set>,
-    /// Pods of the DaemonSet by node. A pod without a target node is not in this map.
+    /// Pods of the DaemonSet by node. A pod without a target node, or one that is to be adopted or released, is not in
+    /// this map.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of the DaemonSet's pods by revision hash label, with or without a target node.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
@@ -90,8 +91,8 @@ impl Index {
     /// Whether the cache is complete enough to make plans.
     ///
     /// Rule: no plan is made before every kind has been listed, because an empty cache does not mean an empty cluster.
-    /// An optional kind that the API server forbids the controller to read need not be listed. No plan is made while
-    /// the last list of a kind is older than what its watch had already delivered.
+    /// An optional kind that the API server forbids the controller to read need not be listed. After a list that is
+    /// older than what its watch had already delivered, no plan is made until the watch has caught up.
     pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
@@ -100,8 +101,8 @@ impl Index {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores an event or a list that
-    /// is older than what the index contains.
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores the objects of an event
+    /// or a list that is older than what the index contains.
     pub(super) fn apply(&mut self, event: Event<WatchedObject>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
@@ -127,8 +128,8 @@ impl Index {
         keys
     }
 
-    /// Records whether the API server forbids the controller to read an optional kind. If that changed, adds the keys
-    /// of all DaemonSets to `keys`.
+    /// Records whether the API server forbids the controller to read an optional kind. If that changed, marks all cells
+    /// as dirty and adds the keys of all DaemonSets to `keys`.
     pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool, keys: &mut BTreeSet<ObjectKey>) {
         if self.objects.set_forbidden(kind, is_forbidden) {
             for (key, entry) in &mut self.entries {
@@ -338,7 +339,8 @@ impl Index {
     }
 
     /// Replaces a pod in the entry of its DaemonSet if the pod's owner, node and labels are unchanged, as in most
-    /// events. Returns `false`, and changes nothing, if one of them changed or the entry does not contain the pod.
+    /// events. Also marks the cell of the node as dirty and adds the key of the DaemonSet to `keys`. Returns `false`,
+    /// and changes nothing, if one of them changed or the entry does not contain the pod.
     fn replace_pod_in_place(
         &mut self,
         before: &Arc<Pod>,
@@ -546,8 +548,8 @@ impl SetEntry {
     /// one node.
     ///
     /// Rule: the cells depend on the revision, the phase, the step, the start of the attempt and the admitted nodes in
-    /// the stored status of the DaemonRollout. If the only change is that more nodes are admitted by name, only the
-    /// cells of these nodes are dirty.
+    /// the stored status of the DaemonRollout, and on whether the DaemonRollout can be decoded. If the only change is
+    /// that more nodes are admitted by name, only the cells of these nodes are dirty.
     fn mark_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
         let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
             self.dirty = DirtyCells::All;

@@ -1,5 +1,6 @@
-//! Builds the API objects and patches that the DaemonSet controller writes: pods, revisions, owner references. Pod
-//! templates are not decoded, so that fields unknown to this controller are copied from the DaemonSet to its pods.
+//! Builds the API objects and patches that the DaemonSet controller writes, such as pods, revisions and owner
+//! references. Pod templates are not decoded, so that fields unknown to this controller are copied from the DaemonSet
+//! to its pods.
 /// Builds the HTTP request of each call.
 mod call;
 
@@ -55,8 +56,9 @@ pub enum Binding {
 /// Builds the pod that a DaemonSet creates on a node. An empty `hash` sets no revision hash label.
 ///
 /// Rule: a daemon pod is the template plus the revision hash label, the template generation label (if any), the owner
-/// reference, the automatic tolerations and its node. Labels, annotations, finalizers and all other fields of the spec
-/// are copied from the template without being decoded.
+/// reference, the automatic tolerations and its node. The node is set as required node affinity
+/// ([`Binding::Scheduler`]) or as `nodeName` with a `schedulerName` ([`Binding::Direct`]). Labels, annotations,
+/// finalizers and all other fields of the spec are copied from the template without being decoded.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
 pub fn daemon_pod(
     owner: Owner<'_>,
@@ -106,8 +108,8 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations that every daemon pod gets, in upstream's order. So node problems and cordons neither evict daemon pods
-/// nor prevent new ones.
+/// Tolerations that every daemon pod gets, in upstream's order. So a node that is not ready or unreachable does not
+/// evict daemon pods. Pressure conditions and cordons do not prevent new ones.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -133,9 +135,9 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
 
 /// Builds the ControllerRevision that records a template.
 ///
-/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, and has the labels of its pods. It
-/// also has the DaemonSet's annotations, except those of a verdict. `kubectl rollout history` reads the change cause
-/// from them.
+/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, and has the labels of the template
+/// and the hash label. It also has the DaemonSet's annotations, except those of a verdict. `kubectl rollout history`
+/// reads the change cause from them.
 ///
 /// Encode the result with `go_json::to_string`, because the API server stores the bytes of `data` as received, and
 /// upstream compares those bytes. Upstream: `snapshot`.
@@ -352,10 +354,10 @@ fn template_labels(template: &Value) -> Map<String, Value> {
     template["metadata"]["labels"].as_object().cloned().unwrap_or_default()
 }
 
-/// Returns the owner reference that objects of the DaemonSet have.
+/// Returns the owner reference of pods and ControllerRevisions of the DaemonSet.
 ///
-/// Rule: the DaemonSet is the controller of every object that it creates, and its foreground deletion waits until these
-/// objects are deleted.
+/// Rule: the DaemonSet is the controller of its pods and ControllerRevisions, and its foreground deletion waits until
+/// they are deleted.
 fn owner_reference(owner: Owner<'_>) -> Value {
     json!({
         "apiVersion": "apps/v1",

@@ -28,26 +28,28 @@ use crate::daemonset::revision::{self, TargetRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
-/// The controller's state about one DaemonSet that no API object stores: expectations, backoffs, retries and progress.
+/// The controller's state about one DaemonSet that no API object stores, such as expectations, backoffs, retries and
+/// progress.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct InMemoryState {
     /// The controller's own writes that the watches must deliver before the next plan.
     pub(super) expectations: Expectations,
     /// Failed-pod backoff by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// The last deletion of a pod by the controller, by node.
+    /// The last deletion or eviction of a pod by the controller, by node.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Evictions that the API server refused, to be tried again after a delay.
     pub(super) evictions: RefusedEvictions,
-    /// The generation of the DaemonSet that `backoffs`, `failures` and `retry_at` belong to.
+    /// The generation of the DaemonSet that `backoffs`, `evictions`, `failures` and `retry_at` belong to.
     pub(super) generation: i64,
     /// Number of consecutive plans with a failed call.
     pub(super) failures: u32,
     /// Time before which no new plan is made after a failed call.
     pub(super) retry_at: Option<Time>,
-    /// Result of the most recent pod creates.
+    /// Result of the most recent pod creates, for the conditions. A server error is stored only after several failed
+    /// plans. An error does not replace [`CreateResult::NamespaceTerminating`].
     pub(super) creates: CreateResult,
-    /// Progress of the rollout. `None` before the first plan.
+    /// Progress of the rollout. `None` before the first plan with a current revision.
     pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
@@ -55,17 +57,18 @@ pub(super) struct InMemoryState {
     pub(super) status_at: Option<Time>,
     /// Results of the checks of the progressive rollout that the controller measures itself (Prometheus and webhooks).
     pub(super) checks: CheckMemory,
-    /// Time of the last write of the DaemonRollout's status. `None` before the first write.
+    /// Time of the last write of the DaemonRollout: of its creation or its status. `None` before the first write.
     pub(super) rollout_status_at: Option<Time>,
 }
 
-/// Minimum time between two status writes that change only counts. A status write costs the API server as much as a pod
-/// write, and no client needs more than four status writes per second.
+/// Minimum time between two status writes, except those that are written at once ([`SetEntry::throttle_status`],
+/// [`SetEntry::throttle_rollout_status`]). A status write costs the API server as much as a pod write, and no client
+/// needs more than four status writes per second.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// Delay before the next plan after the first plan with a failed call. The delay doubles with each such plan.
 const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
-/// Maximum delay before the next plan after a plan with a failed call.
+/// Maximum delay before the next plan after a plan with a failed call, unless the API server requests a longer delay.
 const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Number of consecutive plans with a failed call after which the Degraded condition reports server errors of pod
@@ -74,9 +77,10 @@ const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
     /// Adjusts the in-memory state after the clock was set back, or if the DaemonSet has a new generation. In both
-    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, times in the
-    /// future are moved to the present, so that no delay becomes longer than before. A new generation resets the
-    /// backoff of failed pods, failed calls and refused evictions.
+    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, past times that
+    /// now are in the future are moved to the present, and the retry time is limited to the maximum delay. A new
+    /// generation resets the backoff of failed pods, failed calls and refused evictions. Also records `now` as the time
+    /// of the last reconcile.
     pub(super) fn adjust_to_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
@@ -107,7 +111,8 @@ impl SetEntry {
     }
 
     /// Computes the dirty cells again, and the cells whose recheck time has come. A cell is the state of the DaemonSet
-    /// on one node. `assist` is whether the controller runs in assist mode, beside upstream's controller.
+    /// on one node. Computes all cells if the recheck time of the revision history has come. `assist` is whether the
+    /// controller runs in assist mode, beside upstream's controller.
     pub(super) fn refresh_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
@@ -134,7 +139,8 @@ impl SetEntry {
         }
     }
 
-    /// Computes the revision history and all cells again. A cell is the state of the DaemonSet on one node.
+    /// Computes the revision history and all cells again. A cell is the state of the DaemonSet on one node. Without a
+    /// current revision there are no cells.
     fn refresh_all_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
@@ -169,7 +175,7 @@ impl SetEntry {
     }
 
     /// Computes the cell of one node again. A cell is the state of the DaemonSet on one node. Removes the cell if the
-    /// node and its pods no longer exist.
+    /// node and its pods no longer exist. Also drops in-memory state about the node that no longer applies.
     fn refresh_cell(&mut self, objects: &ObjectCache, current: &TargetRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
@@ -201,7 +207,8 @@ impl SetEntry {
     /// plan, and sets the wake-up time of the plan.
     ///
     /// Rule: status writes that change only counts or condition messages are limited to four per second. A new
-    /// generation, a changed condition, a changed `collisionCount` and the completion of a rollout are written at once.
+    /// generation, a changed condition, a changed `collisionCount` and every status of a complete rollout are written
+    /// at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) =
             self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
@@ -266,7 +273,8 @@ impl SetEntry {
         }
     }
 
-    /// Updates the highest counts of the rollout and the time of its last progress.
+    /// Updates the highest counts of the rollout and the time of its last progress. Does nothing without a current
+    /// revision.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.counts();
@@ -299,7 +307,7 @@ impl SetEntry {
     /// Whether the stored status shows that the rollout was stalled before the controller restarted.
     ///
     /// Rule: after a restart the controller keeps the reason `Stalled` of the stored `Progressing` condition as long as
-    /// the counts are the same.
+    /// the generation and the counts are the same.
     fn was_stalled_before_restart(&self, counts: &StatusCounts) -> bool {
         let status = &self.set.status;
         let stalled =
@@ -320,7 +328,7 @@ impl InMemoryState {
     }
 
     /// Applies the report of an execution: updates the expectations, the refused evictions, the times of the last
-    /// status writes, the result of the pod creates, and the time of the next retry.
+    /// status writes, the result of the pod creates, the number of failed plans, and the time of the next retry.
     pub(super) fn apply_report(&mut self, report: &ExecutionReport, now: Time) {
         report.update_expectations(&mut self.expectations, now);
         self.evictions.apply_report(report, now);

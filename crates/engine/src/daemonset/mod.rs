@@ -7,6 +7,8 @@
 //!                           +------ expectations <---------+
 //! ```
 //!
+//! The main modules are:
+//!
 //! - [`facts`]: the fields of API objects that rules read, decoded once;
 //! - `index`: stores the facts by key, owner, node and label, applies events and returns the keys to reconcile;
 //! - [`placement`]: whether a node should run, keep or lose a pod;
@@ -17,7 +19,7 @@
 //! - `eviction`: when a refused eviction is tried again;
 //! - [`execution`]: returns the next call, given a plan and the responses so far;
 //! - `expectations`: prevents a new plan until the watches have delivered the controller's own writes;
-//! - `memory`: the state that no API object stores: backoffs, retries, status throttling, progress of the rollout;
+//! - `memory`: the state that no API object stores, such as backoffs, retries and the progress of the rollout;
 //! - [`manifest`]: builds request bodies;
 //! - [`why`]: all reasons that verdicts, plans and explanations give;
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.

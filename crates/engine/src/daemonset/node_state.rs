@@ -29,14 +29,16 @@ pub struct NodeExplanation {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub verdict: Option<Verdict>,
     pub state: NodeState,
-    /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod.
+    /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod, or only pods
+    /// that are terminating and have failed or succeeded.
     pub pod: Option<Text>,
     /// Why the node is in this state.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
     /// Hash label of the revision that the next pod of the node gets in a progressive rollout. In assist mode it is
-    /// always the current revision. `None` without a progressive rollout.
+    /// always the current revision. `None` without a progressive rollout, or if the node is assigned a stable revision
+    /// that does not exist.
     pub assigned: Option<Text>,
     /// Whether a progressive rollout has admitted the node to the current revision. `None` without a progressive
     /// rollout.
@@ -53,7 +55,7 @@ pub struct NodeExplanation {
 pub enum NodeState {
     /// The pod is available and up to date.
     UpToDate,
-    /// The pod is Ready and does not have the current revision.
+    /// The pod is Ready and not up to date.
     Outdated,
     /// The pod is not Ready, or it is up to date and not available yet.
     NotReady,
@@ -160,7 +162,8 @@ pub struct ProgressiveRolloutSummary {
     pub policy: Option<(PolicyKind, Text)>,
     /// Number of steps of the policy. One if no policy governs the DaemonSet.
     pub step_count: usize,
-    /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist.
+    /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist, or belongs to a deleted
+    /// DaemonSet of the same name.
     pub status: Option<RolloutStatus>,
     /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
     pub has_stale_record: bool,
@@ -178,7 +181,7 @@ pub struct SetMemory {
     pub generation: i64,
     /// Failed-pod backoff by node.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// The last deletion of a pod by the controller, by node.
+    /// The last deletion or eviction of a pod by the controller, by node.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Number of the controller's writes that no watch has delivered yet.
     pub unseen_writes: usize,
@@ -259,7 +262,8 @@ impl Planner {
         }
     }
 
-    /// Returns a message that says why pods of a DaemonSet cannot be created. `None` if no create was refused.
+    /// Returns a message that says why pods of a DaemonSet cannot be created. `None` if they can be created, if that is
+    /// not known, if their namespace is terminating, or if the DaemonSet does not exist.
     pub fn create_refusal(&self, key: &ObjectKey) -> Option<String> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);

@@ -56,7 +56,7 @@ impl ObjectCache {
         self.rollouts.get(key)
     }
 
-    /// Returns the labels of a namespace. `None` if the watch has not delivered the namespace.
+    /// Returns the labels of a namespace. `None` if the cache does not contain the namespace.
     pub(super) fn namespace_labels(&self, name: &Text) -> Option<&Labels> {
         self.namespaces.get(name).map(|it| &it.labels)
     }
@@ -123,19 +123,19 @@ impl ObjectCache {
         self.revisions.get(key)
     }
 
-    /// Returns the pods of the DaemonSet with this UID, and the pods of the namespace that have no controller.
+    /// Returns the pods of the namespace that the DaemonSet with this UID controls, and those that have no controller.
     pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
         self.keys_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
     }
 
-    /// Returns the revisions of the DaemonSet with this UID, and the revisions of the namespace that have no
+    /// Returns the revisions of the namespace that the DaemonSet with this UID controls, and those that have no
     /// controller.
     pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
         self.keys_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
-    /// Returns the keys of the pods or revisions in a namespace that the DaemonSet with this UID controls or might
-    /// adopt.
+    /// Returns the keys of the pods or revisions in a namespace that the DaemonSet with this UID controls, and of those
+    /// without a controller.
     fn keys_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
@@ -213,7 +213,8 @@ impl ObjectCache {
     }
 
     /// Returns the keys of the objects of a kind that the DaemonSet with the UID `owner` controls. If `owner` is
-    /// `None`, returns the keys of the objects in the namespace of `key` that have no controller.
+    /// `None`, returns the keys of the objects in the namespace of `key` that have no controller. Adds an empty index
+    /// entry if there is none.
     fn owner_index_entry(
         &mut self,
         kind: Kind,

@@ -27,12 +27,11 @@ pub struct Settings {
     /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
     /// Whether the controller runs beside upstream's DaemonSet controller (assist mode): it only rolls out DaemonSets
-    /// that a policy selects, by deleting their outdated pods.
+    /// that a policy selects, by deleting or evicting their outdated pods.
     pub assist: bool,
 }
 
-/// Default of [`Settings::burst`]. Pods on 5,000 nodes are created by 20 plans, so a bad image causes at most 250
-/// failing pulls at a time.
+/// Default of [`Settings::burst`]. Pods on 5,000 nodes are created by at least 20 plans.
 /// Upstream: `BurstReplicas`.
 const BURST_DEFAULT: usize = 250;
 
@@ -54,8 +53,8 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// Writes of revisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
-    /// The write of the DaemonRollout. `None` if the DaemonSet has no progressive rollout, or if the stored status is
-    /// correct.
+    /// The write of the DaemonRollout. `None` if the DaemonSet has no progressive rollout, or if nothing is to be
+    /// written now.
     pub rollout: Option<RolloutWrite>,
     /// Pods whose revision hash label changes, each with the new value.
     pub relabel: Vec<(Arc<Pod>, Text)>,
@@ -67,19 +66,19 @@ pub struct Plan {
     pub create: Vec<(Text, Why)>,
     /// Nodes on which to create a pod of the stable revision, with the reasons.
     pub create_stable: Vec<(Text, Why)>,
-    /// The revision hash label of pods of the current revision.
+    /// The revision hash label of pods of the current revision. Empty if the plan makes no decision about pods.
     pub hash: Text,
     /// Template and labels of the pods of the stable revision. `None` if `create_stable` is empty.
     pub stable: Option<Arc<PodSource>>,
     /// Revisions to delete.
     pub prune: Vec<Arc<Revision>>,
-    /// The status to write. `None` if the stored status is correct.
+    /// The status to write. `None` if nothing is to be written now.
     pub status: Option<Status>,
     /// Measurements to start for the checks of the progressive rollout. The execution of the plan does not wait for
     /// them.
     pub measurements: Vec<Arc<Measurement>>,
     /// The conditions to write by server-side apply in assist mode. A condition that was applied before and is not in
-    /// this list is removed. `None` if the stored conditions are correct.
+    /// this list is removed. `None` if nothing is to be written now.
     pub conditions: Option<Vec<Condition>>,
     /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,
@@ -173,7 +172,8 @@ impl Claim {
     }
 }
 
-/// Formats a plan with one line per write.
+/// Formats a plan with one line for each write except the status write, one for each event, and one for the reason to
+/// wait.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -36,7 +36,8 @@ impl Planner {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether every kind has been listed, and no list is older than what its watch had already delivered.
+    /// Whether every kind has been listed, or is optional and forbidden, and has caught up with all that was delivered
+    /// before its last list.
     pub fn is_synced(&self) -> bool {
         self.index.is_synced()
     }
@@ -51,7 +52,8 @@ impl Planner {
         &self.settings
     }
 
-    /// Applies an event and returns the keys to reconcile. Returns no keys until [`Planner::is_synced`].
+    /// Applies an event and returns the keys to reconcile. Returns no keys until [`Planner::is_synced`]. Returns all
+    /// keys when that becomes true.
     pub fn apply(&mut self, event: Event<WatchedObject>) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         let mut keys = self.index.apply(event);
@@ -88,10 +90,12 @@ impl Planner {
         }
     }
 
-    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or before [`Planner::is_synced`].
+    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or before [`Planner::is_synced`]. The
+    /// plan of a DaemonSet that is being deleted is idle.
     ///
-    /// Call this function for every key that [`Planner::apply`] returned, at the [`Plan::wake_at`] of the last plan,
-    /// and after each [`Planner::apply_report`].
+    /// Call this function for every key that [`Planner::apply`], [`Planner::apply_bookmark`] or
+    /// [`Planner::on_forbidden`] returned, at the [`Plan::wake_at`] of the last plan, and after each
+    /// [`Planner::apply_report`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
         if !self.index.is_synced() {
             return None;
@@ -157,7 +161,8 @@ impl Planner {
         Some(plan)
     }
 
-    /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again.
+    /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again. Does nothing if the
+    /// DaemonSet no longer exists.
     pub fn apply_report(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
@@ -251,7 +256,7 @@ impl Planner {
     }
 
     /// Returns what the plan of a DaemonSet must do because of unmet expectations. `None` if all are met, or if the
-    /// DaemonSet does not exist.
+    /// DaemonSet does not exist. If all are met, removes the DaemonSet from `waiting`.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let Index { seen, objects, entries, .. } = &mut self.index;
         let entry = entries.get_mut(key)?;

@@ -29,12 +29,12 @@ use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
 
-/// Adds the writes of a progressive rollout to the plan of its DaemonSet. Returns the rollout budget (`maxUnavailable`
-/// or `maxSurge`) as a number of nodes.
+/// Adds the writes of a progressive rollout to the plan of its DaemonSet, or none while the rollout is frozen. Returns
+/// the rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
 ///
-/// Rule: the next status is computed from the stored status. A pod is replaced only if both the stored and the next
-/// status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which failures are
-/// excused, and the verdict.
+/// Rule: the next status is computed from the stored status. An outdated pod is replaced only if both the stored and
+/// the next status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which
+/// failures are excused, and the verdict.
 pub(crate) fn advance(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -64,7 +64,8 @@ pub(crate) fn advance(
 }
 
 /// Computes the next status of the rollout, and adds it to the plan if it has changed. Also adds the verdict, the
-/// measurements, the events and the pod replacements to the plan.
+/// measurements, the events and the pod replacements to the plan, and removes creates of pods whose revision
+/// contradicts the next status.
 fn advance_phase(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -183,8 +184,8 @@ fn remove_ready_pod(plan: &mut Plan, method: ReplaceMethod, pod: Arc<Pod>, why: 
     }
 }
 
-/// Returns the time before which the Ready pod of a node must not be removed, because an eviction was refused. `None`
-/// if the pod may be removed now.
+/// Returns the time before which the Ready pod of a node must not be removed, because evictions were refused. `None` if
+/// the pod may be removed now.
 fn eviction_waits_until(
     input: &DecisionInput<'_>,
     method: ReplaceMethod,
@@ -213,8 +214,8 @@ fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) 
     }
 }
 
-/// Returns why Ready pods are not replaced although the phase of the rollout allows it: `maxUnavailable` is 0, or
-/// evictions were refused. `None` if they are replaced, or if no Ready pod is outdated.
+/// Returns why outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or some evictions were refused.
+/// `None` if neither is the case. Whether the phase of the rollout allows replacements is not checked.
 fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let has_candidates = input.set_state.candidate_actions().next().is_some();
     if is_budget_always_zero(input.set.rollout) && has_candidates {
@@ -236,8 +237,8 @@ fn with_hold_message(message: &str, hold: Option<&str>) -> String {
     }
 }
 
-/// Returns the [`hold_message`] for the conditions of the DaemonSet. `None` if Ready pods are replaced, or if the
-/// rollout is paused or its phase does not allow replacements.
+/// Returns the [`hold_message`] for the conditions of the DaemonSet. `None` if there is none, if the rollout is paused,
+/// or if its phase is neither `Rolling` nor `Complete`.
 pub(crate) fn hold_message_for_conditions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -248,8 +249,8 @@ pub(crate) fn hold_message_for_conditions(
     hold_message(input, active).filter(|_| is_replacing)
 }
 
-/// Adds a measurement to the plan for each check that must be measured now. Returns the last measured result of each
-/// check, and the number of consecutive failures by check name. Both are empty without a policy.
+/// Adds a measurement to the plan for each check that must be measured now. Returns the last result of each check that
+/// was measured, and the number of consecutive failures by check name. Both are empty without a policy.
 fn add_measurements(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -284,7 +285,7 @@ struct ChosenActions {
     /// Names of nodes, each with the reason why its failures are not counted (excused). The rollout acts on these nodes
     /// only after the status has stored the reason.
     excuses: Vec<(Text, Text)>,
-    /// Time at which a refused eviction is tried again. `None` if no eviction waits.
+    /// Earliest time at which a refused eviction is tried again. `None` if no eviction waits.
     wake_at: Option<Time>,
 }
 
@@ -375,7 +376,8 @@ fn is_excuse_stored_or_list_full(stored: &RolloutStatus, node: &str, pending: us
     failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
 }
 
-/// Returns for each group of nodes how many of its Ready pods may be replaced now. `None` if the step has no groups.
+/// Returns for each group of nodes how many of its Ready pods may be replaced now. `None` if there is no step, or if it
+/// has no groups.
 fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();
@@ -389,8 +391,8 @@ fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BT
     Some(left.collect())
 }
 
-/// Returns what the conditions of the DaemonSet report about its progressive rollout. `None` if the rollout has no
-/// DaemonRollout or no phase yet.
+/// Returns what the conditions of the DaemonSet report about its progressive rollout. A frozen rollout is reported as
+/// `Stopped`. `None` if any other rollout has no DaemonRollout or no phase yet.
 pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
     if let Some(frozen) = &active.frozen {
         return Some(RolloutReport {
@@ -429,10 +431,10 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
 }
 
 /// Computes the conditions of a DaemonRollout: always `Ready`, and also `Reconciling` or `Stalled` if one of them is
-/// true.
+/// true. Returns the stored conditions if the status has no phase.
 ///
 /// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
-/// the rollout has stopped or was rolled back: then only an operator or a new template can continue it.
+/// the rollout has stopped or was rolled back: then it does not continue by itself.
 fn rollout_conditions(status: &RolloutStatus, record: &RolloutRecord, now: Time) -> Vec<StatusCondition> {
     let Some(phase) = status.phase else { return record.conditions.clone() };
     let is_ready = matches!(phase, Phase::Complete | Phase::PartiallyComplete);

@@ -1,4 +1,4 @@
-//! Determines the current ControllerRevision of a DaemonSet, and which revisions to create, relabel and prune.
+//! Determines the current ControllerRevision of a DaemonSet, and which revisions to create, label, renumber and prune.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -24,7 +24,8 @@ pub(crate) struct TargetRevision {
     /// to date too.
     equivalent: BTreeSet<Text>,
     /// Value of the template generation label of up-to-date pods. For the current revision, it is the value of the
-    /// DaemonSet's annotation. For an older revision, it is the value with which that revision was recorded.
+    /// DaemonSet's annotation. For an older revision, it is the value with which that revision was recorded. `None` if
+    /// there is no such value, or if an older revision has the value of the annotation.
     pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
@@ -94,13 +95,16 @@ impl TargetRevision {
 pub(crate) struct RevisionHistory {
     /// Writes of revisions, which precede the writes of pods.
     pub(crate) steps: Vec<RevisionWrite>,
-    /// The current revision. `None` until a revision records the template. Until then no pod is created.
+    /// The current revision. `None` until a revision records the template and all revisions have a hash label. Until
+    /// then no pod is created.
     pub(crate) current: Option<TargetRevision>,
-    /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
+    /// Revisions other than the current one and its duplicates, lowest revision number first. They are the candidates
+    /// for deletion. A revision whose hash label a pod still has is kept.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
     pub(crate) excess: usize,
-    /// Byte-equal duplicates of the current revision. Their pods are relabelled, then the duplicates are deleted.
+    /// Byte-equal duplicates of the current revision that are old enough to be deleted. Their pods are relabelled, then
+    /// the duplicates are deleted.
     pub(crate) duplicates: Vec<Arc<Revision>>,
     /// Time at which the next duplicate is old enough to be deleted. `None` if no duplicate is too young.
     pub(crate) recheck_at: Option<Time>,
@@ -111,7 +115,8 @@ pub(crate) struct RevisionHistory {
 pub enum RevisionWrite {
     /// Create a ControllerRevision with this name, hash label and revision number for the template.
     Create { name: Text, hash: Text, number: i64 },
-    /// Give a revision the highest revision number, because the template was rolled back to that revision.
+    /// Give the current revision the highest revision number, for example because the template was rolled back to that
+    /// revision.
     Renumber { revision: Arc<Revision>, number: i64 },
     /// Set the missing hash label of a revision to the revision's name, as upstream does.
     Label { revision: Arc<Revision> },
@@ -126,9 +131,10 @@ const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 
 /// Determines the revision history of a DaemonSet from the ControllerRevisions that it owns.
 ///
-/// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A byte-equal
-/// revision wins over an equivalent revision, a higher revision number over a lower one. If there is no such revision,
-/// it is created. The current revision always gets the highest number.
+/// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A revision that
+/// is not terminating wins over a terminating one, then a byte-equal revision over an equivalent one, then a higher
+/// revision number over a lower one. If there is no such revision, it is created. The current revision gets the highest
+/// number, unless it is terminating. Before all this, revisions without a hash label get one.
 /// Upstream: `constructHistory`. Upstream compares bytes. We compare normalized templates, so that a field defaulted by
 /// a newer API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
@@ -197,19 +203,19 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
 
 /// Returns the number of the next revision: one more than the highest number of `others`, and at least 1.
 ///
-/// Rule: revision numbers increase and are never reused, not even the number of a terminating revision.
+/// Rule: a new revision number is higher than all existing ones, including those of terminating revisions.
 fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
 /// Whether a user edited the DaemonSet's template since `current` was recorded: both the bytes of the template and the
-/// template generation differ from those of `current`. The caller has checked that pods of the two templates are the
-/// same.
+/// template generation differ from those of `current`. `false` if one of the template generations is not known. The
+/// caller has checked that pods of the two templates are the same.
 ///
-/// Rule: after such an edit, the template is recorded as a new revision that has the hash label of `current`. Upstream's
-/// controller looks for a revision with exactly the bytes of the template, and compares its hash label with those of
-/// the pods. It finds this revision, so it restarts no pod when it takes over. An API server that only sets more
-/// defaults changes the bytes, but not the template generation. Then no revision is needed, because upstream's
+/// Rule: after such an edit, the template is recorded as a new revision that has the hash label of `current`.
+/// Upstream's controller looks for a revision with exactly the bytes of the template, and compares its hash label with
+/// those of the pods. It finds this revision, so it restarts no pod when it takes over. An API server that only sets
+/// more defaults changes the bytes, but not the template generation. Then no revision is needed, because upstream's
 /// controller accepts the pods by their template generation.
 fn was_template_edited(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);

@@ -30,7 +30,8 @@ pub(crate) struct BudgetUse {
 /// What the rolling update does on one node when the plan allows it. Each variant states its condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
-    /// Delete the old pod within the rollout budget. The node has no available pod until the new pod is available.
+    /// Delete the old pod within the rollout budget. The node has no available pod until the new pod, if it gets one,
+    /// is available.
     Replace(Arc<Pod>, Why),
     /// Create the new pod within the rollout budget, while the old pod still runs.
     Surge,
@@ -47,7 +48,6 @@ pub(crate) enum RolloutAction {
 /// What the rollout of one DaemonSet does on one node, and whether the node counts against the budget.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
-    /// Whether the node counts against the rollout budget.
     pub(crate) budget_use: BudgetUse,
     /// The action that the plan makes when its condition is met. `None` if the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
@@ -62,8 +62,8 @@ pub(crate) struct NodeRollout {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// Returns the rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`. `desired` is
-/// the number of eligible nodes.
+/// Returns the rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`. It is at
+/// least 1 unless the field is 0. `desired` is the number of eligible nodes.
 pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
@@ -252,15 +252,15 @@ fn remove_old_pod(
     }
 }
 
-/// Whether a node counts against the rollout budget. `is_exempt` is whether the node was lost or not Ready before the
-/// revision was created.
+/// Whether a node counts against the rollout budget. `is_exempt` is whether the node was lost before the revision was
+/// created, or was already not Ready then and has no pod.
 ///
 /// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
-/// available, whatever its taints, readiness or verdict. So a rollout that breaks nodes stops when the budget is used
-/// up. With surge no other node counts. With drain two more kinds of nodes count. The first is a node without a pod
-/// that is up (see [`is_pod_up`]), if the node is eligible or only its readiness excludes it. The second is a node
-/// whose old pod is terminating because the template dropped a toleration. A node that was lost or not Ready before the
-/// revision was created does not count. A node that only keeps its old pod does not count either.
+/// available, whatever its taints or verdict. So a rollout that breaks nodes stops when the budget is used up. With
+/// surge no other node counts. With drain two more kinds of nodes count. The first is a node without a pod that is up
+/// (see [`is_pod_up`]), if the node is eligible or only its readiness excludes it. The second is a node whose old pod
+/// is terminating because the template dropped a toleration. A node that only keeps its old pod does not count. An
+/// exempt node (`is_exempt`) never counts.
 fn is_charged(
     set: &Set,
     current: &TargetRevision,
@@ -346,7 +346,7 @@ fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[
         && pods.iter().all(|it| it.is_terminal_and_deleting())
 }
 
-/// The last deletion of a DaemonSet's pod on one node by the controller.
+/// The last deletion or eviction of a DaemonSet's pod on one node by the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
     /// Hash label of the revision that the node was assigned when the pod was deleted.

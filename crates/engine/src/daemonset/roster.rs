@@ -69,9 +69,9 @@ impl FailedPodBackoff {
 /// Sorts the pods of a DaemonSet on one node into pods to keep and pods to delete, and decides whether to create a pod.
 /// `current` is the revision that the node is assigned. `verdict` is `None` if the node was deleted.
 ///
-/// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted. Failed and succeeded pods are
-/// replaced, with backoff if that happened on this node before. Of several pods, one is kept, or with surge one
-/// outdated and one up-to-date pod. Upstream: `podsShouldBeOnNode`.
+/// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted, and so are unbound pods on a
+/// node with verdict `Keep`. Failed and succeeded pods are deleted, with backoff if that happened on this node before.
+/// Of several pods, one is kept, or with surge one outdated and one up-to-date pod. Upstream: `podsShouldBeOnNode`.
 pub(crate) fn build_roster(
     set: &Set,
     current: &TargetRevision,
@@ -220,8 +220,8 @@ fn keep_old_and_new_pod(
 /// it.
 ///
 /// Rule: an eligible node gets a pod when it has no pod of the DaemonSet. A terminating pod still counts, because its
-/// containers may still run. It does not count if it has failed or succeeded. With surge no terminating pod counts. No
-/// pod is created during the failed-pod backoff.
+/// containers may still run. It does not count if it has failed or succeeded. With surge no terminating pod counts (but
+/// see [`check_surge_create`]). No pod is created during the failed-pod backoff.
 fn create_reason(
     set: &Set,
     current: &TargetRevision,
@@ -250,7 +250,7 @@ fn create_reason(
 /// `retry_at` is the end of the failed-pod backoff, `None` if no pod waits for it.
 ///
 /// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
-/// two pods of the current revision are terminating on the node.
+/// two or more pods of the current revision are terminating on the node.
 pub(super) fn check_surge_create(
     current: &TargetRevision,
     pods: &[Arc<Pod>],

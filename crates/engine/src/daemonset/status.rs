@@ -22,8 +22,9 @@ use crate::daemonset::why::Why;
 /// Checks whether a pod is available. The error is the reason why it is not.
 ///
 /// Rule: a pod is available once it has been Ready for `minReadySeconds`, or as soon as it is Ready if
-/// `minReadySeconds` is 0. If the transition time of the Ready condition is in the future, because the kubelet's clock
-/// is ahead, the wait starts when the controller's clock reaches that time.
+/// `minReadySeconds` is 0. A pod that is terminating, or that has failed or succeeded, is not available. If the
+/// transition time of the Ready condition is in the future, because the kubelet's clock is ahead, the wait starts when
+/// the controller's clock reaches that time.
 pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.problem.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.is_live()).ok_or_else(not_ready)?;
@@ -43,8 +44,8 @@ pub(crate) fn is_pod_up(set: &Set, current: &TargetRevision, pod: &Pod, now: Tim
     if current.is_up_to_date(pod) { check_availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
-/// Returns the pod of a node from which the status counts of the node are taken. `None` if the node has no pod, except
-/// pods that are terminating and have failed or succeeded.
+/// Returns the pod of a node from which the status counts of the node are taken. `None` if the node has no pod. A pod
+/// that is terminating and has failed or succeeded is ignored.
 ///
 /// Rule: all status counts of a node come from one pod: an available up-to-date pod, else an available outdated pod,
 /// else a Ready pod, else a pod that is not terminating, else a terminating pod. Of several such pods the newest is
@@ -77,7 +78,8 @@ pub(crate) struct ConditionInput {
     pub(crate) allowed: usize,
     /// Time of the rollout's last progress. `None` unless the rollout is stalled.
     pub(crate) stalled_since: Option<Time>,
-    /// Why the API server refuses to create pods, as a message. `None` if it does not refuse.
+    /// Why the API server refuses to create pods, as a message. `None` if it does not refuse, or if the plan creates no
+    /// pods.
     pub(crate) refused: Option<String>,
     /// Why a progressive rollout replaces no Ready pod although its phase allows it, as a message: refused evictions,
     /// or a `maxUnavailable` of 0. `None` if there is no such reason.
@@ -197,8 +199,8 @@ fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
         })
 }
 
-/// Computes the conditions `Available`, `Progressing` and `Degraded`, and for a progressive rollout `Reconciling` or
-/// `Stalled`.
+/// Computes the conditions `Available`, `Progressing` and `Degraded`, and for a progressive rollout that is not
+/// complete `Reconciling` or `Stalled`.
 fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now: Time) -> Vec<Condition> {
     [
         available_condition(totals, progress),
@@ -220,7 +222,8 @@ type ConditionValue = (ConditionType, ConditionStatus, &'static str, String);
 
 /// Computes the `Available` condition.
 ///
-/// Rule: Available is False when more eligible nodes are without an available pod than the rollout budget allows.
+/// Rule: Available is False when more eligible nodes are without an available pod than `maxUnavailable` allows. With
+/// surge and `OnDelete`, no such node is allowed.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, unavailable, available, .. } = totals.counts();
     let message =
@@ -251,9 +254,9 @@ pub(crate) const REASON_STALLED: &str = "Stalled";
 /// Computes the `Progressing` condition.
 ///
 /// Rule: Progressing is True while a rollout makes progress. It is False when the rollout is complete, waits for a user
-/// to delete pods (`OnDelete`), cannot replace any pod because `maxUnavailable` is 0, or has made no progress for ten
-/// minutes. While a progressive rollout is paused, or its phase is neither `Rolling` nor `Complete`, status and reason
-/// come from the phase instead.
+/// to delete pods (`OnDelete`), cannot replace any Ready pod because `maxUnavailable` is 0, or has made no progress for
+/// ten minutes. While a progressive rollout is paused, or its phase is neither `Rolling` nor `Complete`, status and
+/// reason come from the phase instead.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
@@ -303,11 +306,12 @@ const REASON_FAILED_CREATE: &str = "FailedCreate";
 /// Prefix of the message of the `Degraded` condition when pods cannot be created.
 const FAILED_CREATE_MESSAGE_PREFIX: &str = "pods cannot be created: ";
 
-/// Returns a message that says why pods cannot be created. `None` if they can be created, or if that is not known.
+/// Returns a message that says why pods cannot be created. `None` if they can be created, if that is not known, or if
+/// their namespace is terminating.
 ///
 /// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
-/// tried no create since its start takes the reason from the stored condition, so that Degraded does not turn False
-/// after every restart.
+/// tried no create since its start takes the reason from the stored `Degraded` condition, so that Degraded does not
+/// turn False after every restart.
 pub(crate) fn create_refusal(set: &Set, creates: &CreateResult) -> Option<String> {
     match creates {
         CreateResult::Refused(reason) | CreateResult::Failed(reason) => {

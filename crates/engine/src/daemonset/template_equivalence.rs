@@ -1,7 +1,7 @@
 //! Equivalence of pod templates: two templates are equivalent if they create the same pods.
 //!
-//! Upstream compares templates byte by byte, so all daemon pods of the cluster are replaced after an upgrade to an API
-//! server that sets one more default. This controller compares normalized templates instead.
+//! Upstream compares templates byte by byte, so a default that a newer API server sets makes a new revision of the same
+//! template. This controller compares normalized templates instead.
 use alloc::{
     format,
     string::{String, ToString},
@@ -12,7 +12,7 @@ use muster_api::go_json;
 use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
-/// Hash of a normalized pod template. Templates that create the same pods have the same hash.
+/// Hash of a normalized pod template. Equivalent templates have the same hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateIdentity(u128);
 
@@ -56,8 +56,8 @@ use AbsentValue::{Count, Empty, False, Number, Text, True};
 ///
 /// In a path, `[]` stands for any item of a list and `**` for any prefix. At least two names follow `**`, because a
 /// single name could also be the key of a user's label. Names in capitals are defined in [`FIELD_GROUPS`].
-/// `labelSelector` and `namespaceSelector` are never listed, because `{}` selects everything and an absent selector
-/// selects nothing.
+/// `labelSelector` and `namespaceSelector` are never listed, because `{}` and an absent selector have different
+/// meanings.
 #[rustfmt::skip]
 const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("metadata", Empty),
@@ -301,7 +301,8 @@ fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value
     }
 }
 
-/// Removes fields of a pod spec that have their default, where the default depends on another field.
+/// Removes fields of a pod spec that have their default, where the default depends on another field. Also replaces
+/// `serviceAccount`.
 fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     merge_service_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -426,7 +427,8 @@ fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
     }
 }
 
-/// Parses a quantity as a number of billionths. `None` if the text is not a quantity or the number overflows.
+/// Parses a quantity as a number of billionths, rounded away from zero. `None` if the text is not a quantity or the
+/// number overflows.
 fn parse_billionths(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -1,4 +1,4 @@
-//! [`Why`]: all reasons that `muster explain`, plans and conditions give.
+//! [`Why`]: the reasons that `muster explain`, plans, conditions and the garbage collector give.
 //!
 //! To find the rule behind a reason, search for the function that returns this variant of [`Why`]. The doc comment of
 //! that function states the rule.
@@ -21,9 +21,9 @@ pub enum Why {
     SelectorAsksForLabel { label: Text },
     /// The node matches no term of the required node affinity.
     AffinityMatchesNotThisNode,
-    /// A term of the required node affinity cannot be parsed.
+    /// The node matches no term of the required node affinity, and a term cannot be parsed.
     AffinityCannotBeRead { problem: Text },
-    /// The node has an untolerated `NoSchedule` taint. It gets no new pod, but an existing pod is kept.
+    /// The node has an untolerated `NoSchedule` taint. It gets no new pod, but a bound pod is kept.
     TaintKeepsAway { taint: Arc<Taint> },
     /// The node has an untolerated `NoExecute` taint. It gets no new pod, and an existing pod is deleted.
     TaintSendsOff { taint: Arc<Taint> },
@@ -41,7 +41,7 @@ pub enum Why {
     SurplusPod { kept: Text },
     /// The pod's node was deleted.
     NodeIsGone,
-    /// A pod failed on the node, and the failed-pod backoff lasts until `retry_at`.
+    /// A pod failed or succeeded on the node, and the failed-pod backoff lasts until `retry_at`.
     FailedRecently { retry_at: Time },
     /// A pod of the DaemonSet on the node is still terminating.
     StillTerminating { pod: Text },
@@ -76,7 +76,7 @@ pub enum Why {
     HeldByRollout,
 
     // availability
-    /// The pod is not Ready.
+    /// The pod is not Ready, or it is terminating or has ended.
     NotReady { reason: Option<Text> },
     /// The pod is Ready, but not yet for `minReadySeconds`. It is available at `until`.
     StillSettling { until: Time },

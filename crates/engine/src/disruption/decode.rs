@@ -116,8 +116,8 @@ pub struct Pod {
     pub deleting: bool,
     /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
-    /// Transition time of the condition `DisruptionTarget`. `None` if the pod has no such condition, or if the kubelet
-    /// set it. `None` also for a pod that has terminated or is being deleted.
+    /// Transition time of the condition `DisruptionTarget`. `None` if that condition is not True, or if the kubelet set
+    /// it because it terminates the pod. `None` also for a pod that has terminated or is being deleted.
     pub disrupted_since: Option<Time>,
 }
 

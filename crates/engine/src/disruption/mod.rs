@@ -1,9 +1,10 @@
 //! The disruption controller: updates the status of PodDisruptionBudgets. The eviction subresource reads from the
 //! status how many pods may be evicted now.
 //!
-//! The controller keeps running totals of the pods that each budget selects, so the cost of an event does not depend on
-//! the number of pods. The eviction subresource decrements `disruptionsAllowed` itself, and records in `disruptedPods`
-//! which pods it is about to delete. Until the watch shows the deletion of these pods, they count as unhealthy.
+//! The controller keeps running totals of the pods that each budget selects, so the cost of a pod event does not depend
+//! on the number of pods. The eviction subresource decrements `disruptionsAllowed` itself, and records in
+//! `disruptedPods` which pods it is about to delete. Until the watch shows the deletion of these pods, but at most for
+//! two minutes, they count as unhealthy.
 //! Upstream: `pkg/controller/disruption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -66,7 +67,8 @@ struct BudgetState {
     budget: Arc<PodDisruptionBudget>,
     /// The pods that the budget selects.
     selected: SelectedPods,
-    /// Time at which the controller last wrote the status of the budget.
+    /// Time at which the controller last wrote the status of the budget. `None` if it has not written the status since
+    /// the selector last changed.
     written_at: Option<Time>,
 }
 

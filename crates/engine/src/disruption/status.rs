@@ -19,7 +19,7 @@ use crate::controller::{EventRecord, KubeEvent};
 pub(super) struct BudgetEvaluation {
     /// The pod counts, or the error message if the expected number of pods cannot be computed.
     counts: Result<PodCounts, String>,
-    /// Pods that were evicted at least [`DISRUPTION_TIMEOUT`] ago and still exist.
+    /// Pods that were evicted at least [`DISRUPTION_TIMEOUT`] ago and are not being deleted.
     not_deleted: Vec<Arc<Pod>>,
 }
 
@@ -72,7 +72,8 @@ pub(super) fn evaluate_budget(
 /// Rule: if `minAvailable` is a number, it is `desiredHealthy`, and `expectedPods` is the number of selected pods. If
 /// `minAvailable` is a percentage, or if `maxUnavailable` is set, upstream takes `expectedPods` from the `scale`
 /// subresource of the pods' controllers. No kind that Muster serves has that subresource, so a selected pod with a
-/// controller is an error. Pods without a controller are not counted in `expectedPods`.
+/// controller is an error. Pods without a controller are not counted in `expectedPods`. If neither field is set, both
+/// results are 0.
 /// Upstream: `getExpectedPodCount`.
 fn desired_and_expected_pods(
     budget: &PodDisruptionBudget,
@@ -192,8 +193,8 @@ impl BudgetEvaluation {
     }
 }
 
-/// Returns `status` with a condition `DisruptionAllowed` that has these values. Its `lastTransitionTime` becomes `now`
-/// only if `condition_status` differs from the previous status of the condition.
+/// Returns `status` with a condition `DisruptionAllowed` that has these values. Its `lastTransitionTime` is kept if the
+/// previous condition has the same status, and is `now` otherwise.
 fn with_disruption_allowed(
     mut status: BudgetStatus,
     condition_status: &str,

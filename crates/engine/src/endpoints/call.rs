@@ -289,7 +289,8 @@ impl fmt::Display for Call {
     }
 }
 
-/// Maximum number of endpoints that `Display` prints. If there are more, it prints the total number.
+/// Maximum number of endpoints that `Display` prints for one EndpointSlice, or addresses for one subset. If there are
+/// more, it also prints the total number.
 const DISPLAYED_ENDPOINTS_MAX: usize = 5;
 
 /// Formats the desired content for logs and tests.

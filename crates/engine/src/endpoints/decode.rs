@@ -37,8 +37,8 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
     decoded.map_err(|source| Malformed::new(plural, source))
 }
 
-/// Parses an IP address as upstream does. `None` if the text is not an IP address. Leading zeros are allowed, and an
-/// IPv4-mapped IPv6 address becomes an IPv4 address. Upstream: `ParseIPSloppy`.
+/// Parses an IP address as upstream does. `None` if the text is not an IP address. Leading zeros are allowed in IPv4
+/// addresses, and an IPv4-mapped IPv6 address becomes an IPv4 address. Upstream: `ParseIPSloppy`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());

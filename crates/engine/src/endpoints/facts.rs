@@ -102,7 +102,7 @@ pub struct ServicePort {
     pub name: Text,
     pub protocol: Text,
     pub app_protocol: Option<Text>,
-    /// The `targetPort`: the port of the pods.
+    /// The `targetPort`: the port of the pods. If it is absent, the `port` of the Service.
     pub target: TargetPort,
 }
 
@@ -116,7 +116,7 @@ pub enum TargetPort {
 /// The `trafficDistribution` of a Service: which endpoints its clients prefer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficDistribution {
-    /// Clients have no preference.
+    /// Clients have no preference, or the Service has topology-aware hints, which take precedence.
     Anywhere,
     /// Clients prefer endpoints in their zone (`PreferSameZone`, `PreferClose`).
     SameZone,
@@ -178,7 +178,7 @@ pub struct Pod {
     pub subdomain: Option<Text>,
     /// The `podIPs`: all IP addresses of the pod.
     pub addresses: Vec<IpAddr>,
-    /// Name, protocol and number of each container port that has a name.
+    /// Name, protocol and number of each port of a long-running container that has a name.
     pub named_ports: Arc<[(Text, Text, i64)]>,
     /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
@@ -311,7 +311,7 @@ pub struct Slice {
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
     pub owners: Vec<SliceOwner>,
-    /// IP family of the slice's addresses. `None` for the address type `FQDN`.
+    /// IP family of the slice's addresses. `None` for any address type other than `IPv4` and `IPv6`.
     pub family: Option<IpFamily>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,

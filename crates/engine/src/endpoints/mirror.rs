@@ -31,21 +31,20 @@ const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// Whether the Endpoints of a Service without a selector are mirrored into EndpointSlices.
 ///
-/// Rule: the Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror` or are
-/// only a leader election record. Upstream: `shouldMirror`.
+/// Rule: the Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror` with the
+/// value `true`, or the annotation of a leader election record. Upstream: `shouldMirror`.
 pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
     let skips = endpoints.labels.get(LABEL_SKIP_MIRROR).is_some_and(|it| **it == *"true");
     !skips && !is_leader_election_record(endpoints)
 }
 
-/// Whether the Endpoints contain a leader election record, in the annotation [`LEADER_ANNOTATION`], instead of
-/// addresses.
+/// Whether the Endpoints have a leader election record, in the annotation [`LEADER_ANNOTATION`].
 pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
     endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
 
 /// Returns the writes after which the EndpointSlices mirror the Endpoints of a Service, and the events to record. There
-/// is one slice for each IP family and list of ports.
+/// is one slice for each IP family and list of ports. No slice is created for Endpoints that are being deleted.
 pub(super) fn slice_writes(
     endpoints: &Endpoints,
     slices: &[&Arc<Slice>],

@@ -2,8 +2,8 @@
 //! EndpointSlices that mirror the Endpoints of Services without a selector.
 //!
 //! An event only enqueues the Services that it concerns. The endpoints of a Service are computed when the Service is
-//! reconciled, at most once per second, however many pods change. So a rollout of 5,000 pods writes some slices each
-//! second, not one slice for each pod. Upstream: `pkg/controller/endpoint`, `endpointslice` and
+//! reconciled, and written at most once per second, however many pods change. So a rollout of 5,000 pods writes some
+//! slices each second, not one slice for each pod. Upstream: `pkg/controller/endpoint`, `endpointslice` and
 //! `endpointslicemirroring`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -87,6 +87,7 @@ pub struct EndpointsController {
 /// A Service with its pods, Endpoints and EndpointSlices, and the state of its writes.
 #[derive(Debug, Default)]
 struct ServiceState {
+    /// `None` if the Service does not exist.
     service: Option<Arc<Service>>,
     /// Names of the pods that the Service selects.
     selected_pods: BTreeSet<Text>,
@@ -131,7 +132,7 @@ enum ExpectedState {
 /// Upstream: `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum WriteTrigger {
-    /// Nothing has been written for the Service yet. The creation time of the Service is the trigger time.
+    /// No endpoints have been computed for the Service yet. The creation time of the Service is the trigger time.
     #[default]
     Service,
     /// The trigger time is the earliest readiness change of a pod since the last write. `None` if there was none.
@@ -139,8 +140,8 @@ enum WriteTrigger {
 }
 
 impl WriteTrigger {
-    /// Records the time of a change of a pod's readiness. Does nothing before the first write for the Service, because
-    /// until then the trigger time is the creation time of the Service.
+    /// Records the time of a change of a pod's readiness. Does nothing before the endpoints are computed for the first
+    /// time, because until then the trigger time is the creation time of the Service.
     fn record_change(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
             *first = muster_api::time::earliest(*first, ready_changed_at);
@@ -172,8 +173,8 @@ impl ServiceState {
         }
     }
 
-    /// Resets the backoff after the Service was created or deleted, or its selector has changed. Does nothing while
-    /// calls are in flight.
+    /// Resets the backoff and the batch period after the Service was created or deleted, or its selector has changed.
+    /// Does nothing while calls are in flight.
     fn reset_backoff(&mut self) {
         if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
@@ -491,7 +492,8 @@ impl EndpointsController {
         }
     }
 
-    /// Adds to `keys` the Services that select a pod on this node, because the zone of the node has changed.
+    /// Adds to `keys` the Services that select a pod on this node, because the zone of the node has changed or the node
+    /// was deleted.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = services_in_namespace(&mut self.services, &key.namespace);
@@ -511,13 +513,13 @@ fn services_in_namespace<'a>(
     services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Returns the writes for a Service, and the events to record. Resets the trigger time of the Service if it has a
-/// selector.
+/// Returns the writes for a Service, and the events to record. Resets the trigger time of a Service with a selector
+/// that is not of type ExternalName.
 ///
 /// Rule: the Endpoints and EndpointSlices of a Service with a selector contain its pods. The Endpoints of a Service
-/// without a selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has
-/// neither. This controller deletes the Endpoints of a deleted Service. The garbage collector deletes its
-/// EndpointSlices.
+/// without a selector are managed by users, and mirrored into EndpointSlices. For a Service of type ExternalName with a
+/// selector, neither is written. This controller deletes the Endpoints of a deleted Service, except a leader election
+/// record, and mirrored EndpointSlices. The garbage collector deletes its other EndpointSlices.
 fn writes_for_service(
     key: &ObjectKey,
     state: &mut ServiceState,

@@ -27,7 +27,7 @@ const ENDPOINTS_PER_SLICE_MAX: usize = 100;
 /// The zone of each existing node, by node name. `None` for a node without a zone.
 pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
-/// Returns the writes after which a Service's EndpointSlices contain exactly its pods. `slices` are the existing
+/// Returns the writes after which a Service's EndpointSlices contain exactly its endpoints. `slices` are the existing
 /// slices. `zones` are the zones of all nodes. `trigger` is the value of the annotation `last-change-trigger-time`.
 pub(super) fn slice_writes<'a>(
     service: &Service,
@@ -142,8 +142,8 @@ struct SliceReconciler<'a> {
 }
 
 impl SliceReconciler<'_> {
-    /// Returns the writes after which the EndpointSlices contain the desired endpoints. `slices` are the existing
-    /// slices of the IP family.
+    /// Returns the writes after which the EndpointSlices contain the desired endpoints. No slice is created for a
+    /// Service that is being deleted. `slices` are the existing slices of the IP family.
     fn slice_writes(
         &self,
         desired: BTreeMap<Vec<EndpointPort>, EndpointGroup>,
@@ -205,8 +205,8 @@ impl SliceReconciler<'_> {
     /// the endpoints of each new slice, and the existing slices with their desired endpoints.
     ///
     /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
-    /// first. The remaining endpoints are added to the fullest slice that has space for all of them, else to new
-    /// slices. Upstream: `reconcileByPortMapping`.
+    /// first. The remaining endpoints are added to the fullest of the other slices that has space for all of them, else
+    /// to new slices. Upstream: `reconcileByPortMapping`.
     fn fill_slices<'a>(
         &self,
         mut group: EndpointGroup,

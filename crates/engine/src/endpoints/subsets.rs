@@ -77,8 +77,9 @@ type AddressPort = (Address, Option<EndpointPort>, bool);
 /// Returns each combination of a pod address and a port at which the pod serves a port of the Service.
 ///
 /// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
-/// terminal pod is left out. A pod that is being deleted is left out too, unless the Service has
-/// `publishNotReadyAddresses`. Upstream: `syncService` of the endpoints controller.
+/// terminal pod is left out, and so is a pod that serves no port of the Service, unless the Service is headless and has
+/// no ports. A pod that is being deleted is left out too, unless the Service has `publishNotReadyAddresses`. Upstream:
+/// `syncService` of the endpoints controller.
 fn address_ports<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,

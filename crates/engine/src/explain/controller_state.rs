@@ -27,7 +27,7 @@ pub struct ControllerState {
     pub memory: SetMemory,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,
-    /// Whether the DaemonSet is in the work queue and is reconciled next.
+    /// Whether the DaemonSet is in the work queue.
     pub queued: bool,
     /// The time at which the controller reconciles the DaemonSet again even without an event. `None` if there is no
     /// such time.

@@ -1,8 +1,8 @@
 //! Explains for each node why it runs or does not run a DaemonSet: `muster explain`.
 //!
 //! The caller reads the objects of the cluster into a [`Snapshot`]. The rules of the controller evaluate the snapshot.
-//! The result is an [`Explanation`], which is printed as text or JSON. This module has no rules of its own: every
-//! reason comes from the rules of the controller or of the scheduler.
+//! The result is an [`Explanation`], which is printed as text or JSON. Every reason comes from the rules of the
+//! controller or of the scheduler, or from the status of a pod or node.
 
 /// The running controller's in-memory state about a DaemonSet, as `/debug/explain` returns it.
 mod controller_state;
@@ -143,7 +143,8 @@ fn reason_message(why: &Why) -> String {
     }
 }
 
-/// Returns the pod names and times of a reason, which [`reason_message`] omits. `None` if the reason has none.
+/// Returns the details of a reason, such as pod names and times, which [`reason_message`] omits. `None` if there are
+/// none to show.
 fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {

@@ -32,7 +32,7 @@ use crate::daemonset::{
 use crate::scheduler::{self, FitCheck, Scheduler};
 
 /// The input of `muster explain` and `muster plan`: the decoded objects of a cluster that concern one DaemonSet. Pods
-/// and revisions that another object controls are left out.
+/// and revisions that another object controls are left out, except in `capacity`.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Namespace and name of the DaemonSet.
@@ -138,8 +138,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns whether this controller acts on the live DaemonSet alone or in assist mode. `Unknown` if no DaemonSet
-    /// was added.
+    /// Returns whether this controller acts on the live DaemonSet alone or in assist mode. `Unknown` if its metadata
+    /// does not show that, or if no DaemonSet was added.
     pub fn controller_mode(&self) -> ControllerMode {
         self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it.metadata))
     }
@@ -411,7 +411,7 @@ impl Snapshot {
         NodeReport { explained, message, details }
     }
 
-    /// Returns the notes of the snapshot, and notes about the DaemonSet object itself.
+    /// Returns the notes of the snapshot, and notes about the DaemonSet object itself and the pods that it will adopt.
     fn all_notes(&self, set: &Set) -> Vec<String> {
         let mut notes = self.notes.clone();
         if set.deleting {

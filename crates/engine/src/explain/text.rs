@@ -1,5 +1,5 @@
-//! Formats an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, unless
-//! a single word is longer.
+//! Formats an explanation as text: summary, nodes, rollout, controller, notes. Lines have at most 80 columns, unless a
+//! single word is longer, and except the lines about nodes of `-o wide`.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -21,7 +21,7 @@ use crate::daemonset::{ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
 
-/// Maximum number of node names that [`format_names`] prints for one group of nodes.
+/// Number of node names after which [`format_names`] shortens a list of nodes.
 const NAMES_MAX: usize = 5;
 
 /// Column at which the reason of a group of nodes starts.
@@ -29,7 +29,7 @@ const REASON_COLUMN: usize = 22;
 /// Column at which the text after a label, such as `rollout`, starts.
 const LABEL_COLUMN: usize = 12;
 
-/// Prints the summary, the groups of nodes, the rollout and the controller.
+/// Prints the summary, the groups of nodes, the rollout, the controller and the notes.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_summary(f)?;
@@ -65,7 +65,8 @@ impl Explanation {
         out
     }
 
-    /// Formats the state of one node with all details, the rollout and the controller. `None` if there is no such node.
+    /// Formats the state of one node with all details, the rollout, the controller and the notes. `None` if there is no
+    /// such node.
     pub fn node_text(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.explained.node.as_ref() == node)?;
         let mut out = String::new();
@@ -154,8 +155,8 @@ impl Explanation {
         Ok(())
     }
 
-    /// Returns the lines about the rollout: progress, budget, the nodes that the rollout waits for, and the nodes that
-    /// it updates next.
+    /// Returns the lines about the rollout, such as progress, budget, the nodes that the rollout waits for, and the
+    /// nodes that it updates next.
     fn rollout_lines(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
@@ -291,6 +292,7 @@ impl Explanation {
     }
 
     /// Returns the line about `maxUnavailable` or `maxSurge`: the limit, how much of it is used, and how much is left.
+    /// For `OnDelete`, and for a `maxUnavailable` of 0, the line says what that means.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {

@@ -24,7 +24,7 @@ pub enum Call {
     Delete { object: Arc<TrackedObject>, propagation: Propagation, why: Why },
     /// Removes the owner references with these UIDs from an object. Its other owner references stay.
     RemoveOwners { object: Arc<TrackedObject>, owners: Vec<Text>, why: Why },
-    /// Sets `blockOwnerDeletion: false` in all owner references of an object.
+    /// Sets `blockOwnerDeletion: false` in the owner references of an object in which it is true.
     UnblockOwners { object: Arc<TrackedObject> },
     /// Removes a finalizer of the garbage collector from an object.
     RemoveFinalizer { object: Arc<TrackedObject>, finalizer: &'static str },

@@ -7,8 +7,8 @@
 //! [`pod_gc`] is the pod garbage collector.
 //!
 //! A delayed watch must not cause a deletion. So an owner that the graph does not contain is read from the API server.
-//! One read serves all dependents of the owner. Each delete has the `resourceVersion` of the object as precondition.
-//! Upstream: `pkg/controller/garbagecollector`.
+//! One read serves all dependents of the owner. A delete because of owners has the `resourceVersion` of the object as
+//! precondition. Upstream: `pkg/controller/garbagecollector`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -75,7 +75,6 @@ pub struct OwnerReference {
 }
 
 impl TrackedObject {
-    /// Whether the object has the finalizer.
     fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
@@ -154,7 +153,7 @@ pub enum CallOutcome {
 /// dependents of the owner. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of owners in the owner cache. A full cache is cleared. Then owners are read from the API server
+/// Maximum number of owner UIDs in the owner cache. A full cache is cleared. Then owners are read from the API server
 /// again.
 const OWNER_CACHE_MAX: usize = 1000;
 
@@ -305,7 +304,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Reconciles the object with this UID. Returns the next call about it, unless a call about it is in flight.
+    /// Reconciles the object with this UID. Returns the next call about it, the reads of its owners that are not in
+    /// flight yet, or the time of the next reconcile. Returns none of these while a call about the object is in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.missing.is_empty() {
@@ -554,7 +554,8 @@ impl GarbageCollector {
     }
 
     /// Returns the identity of the owner that an owner reference names. `None` if the API server does not serve the
-    /// owner's kind, or if the owner's kind is namespaced while the dependent is cluster-scoped.
+    /// owner's kind, if the owner's kind is namespaced while the dependent is cluster-scoped, or if the reference has
+    /// no name.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.has_api_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
@@ -591,6 +592,7 @@ impl GarbageCollector {
     }
 
     /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for it.
+    /// After a failed read, the objects get a backoff instead.
     fn apply_owner_read(
         &mut self,
         identity: &ObjectIdentity,

@@ -1,5 +1,6 @@
-//! The pod garbage collector: deletes pods whose node is gone or out of service, pods that were deleted before they
-//! were bound, and the oldest terminated pods if there are too many. Upstream: `pkg/controller/podgc`.
+//! The pod garbage collector: deletes pods whose node is gone, pods that are being deleted on a node that is out of
+//! service, pods that were deleted before they were bound, and, if there are too many terminated pods, the first of
+//! them in the order of deletion. Upstream: `pkg/controller/podgc`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -131,8 +132,8 @@ impl PodGc {
     ///
     /// Rule: a pod is force-deleted in four cases. Its node has been missing for 40 seconds. The pod is being deleted
     /// and was never bound. The pod is being deleted on a node that is out of service. Or the pod is terminated, and at
-    /// least 12,500 other terminated pods come after it in the order of deletion. Upstream: `gcOrphaned`,
-    /// `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
+    /// least 12,500 other terminated pods come after it in the order of deletion. A pod that is being deleted with
+    /// grace period 0 is kept. Upstream: `gcOrphaned`, `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
     pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
         // Only its finalizers keep it: another delete would change nothing.
         if object.deleting && pod.has_zero_grace_period {

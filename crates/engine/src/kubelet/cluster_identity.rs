@@ -57,8 +57,8 @@ impl Membership {
 
     /// Compares the cluster UID that was read from the server with the recorded one. If the node has joined no cluster
     /// yet, returns the UID to write to disk. The caller writes it, and then calls
-    /// [`Membership::record_joined_cluster`], which marks the server as verified. `None` if the node has a record of a
-    /// cluster.
+    /// [`Membership::record_joined_cluster`], which marks the server as verified. `None` if the record on disk names a
+    /// cluster or is unreadable.
     ///
     /// Rule: a node belongs to the first cluster whose UID it reads, and to no other cluster until a user deletes the
     /// record.
@@ -101,8 +101,8 @@ impl Membership {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received. The caller has read the server's cluster UID after the list.
-    /// Returns whether to apply the list: whether the server is verified.
+    /// Returns whether to apply a complete list of pods that was received: whether the server is verified. If so,
+    /// records that a list was received. The caller has read the server's cluster UID after the list.
     pub fn record_pod_list(&mut self) -> bool {
         self.is_listed |= self.is_verified();
         self.is_verified()
@@ -116,8 +116,8 @@ impl Membership {
         self.is_listed && self.is_verified()
     }
 
-    /// Returns the message that explains why the node is not ready. `None` if the server is verified, or if it has not
-    /// answered. `record` is the path of the file with the cluster UID, for the message.
+    /// Returns the message that explains why the node is not ready. `None` if the server is verified, or is unverified
+    /// without an error message. `record` is the path of the file with the cluster UID, for the message.
     pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
         match (&self.identity, &self.recorded) {

@@ -69,8 +69,8 @@ pub fn field_value(pod: &Value, path: &str) -> Result<String, DownwardApiError> 
 }
 
 /// Returns the value of a `resourceFieldRef`. `resource` is, for example, `limits.cpu`. `allocatable` are the
-/// allocatable resources of the node. An absent or invalid `divisor` counts as 1. The error says why the resource
-/// cannot be referenced.
+/// allocatable resources of the node. A `divisor` that is empty, invalid or not positive counts as 1. The error says
+/// why the resource cannot be referenced.
 ///
 /// Rule: a limit that the container does not have is taken from the pod or, if the pod has none either, from the
 /// allocatable resources of the node. A request that the container does not have is 0. The amount is divided by the
@@ -117,7 +117,7 @@ fn join_addresses(list: &Value) -> String {
     text
 }
 
-/// Formats a map as lines `key="value"`, sorted by key. Values are quoted as Go does.
+/// Formats a map as lines `key="value"`, sorted by key. Values are quoted by [`push_quoted`].
 fn format_map(map: &Value) -> String {
     let sorted: BTreeMap<&String, &Value> = map.as_object().into_iter().flatten().collect();
     let mut text = String::new();
@@ -132,7 +132,8 @@ fn format_map(map: &Value) -> String {
     text
 }
 
-/// Appends `value` to `text`, quoted and escaped as Go's `%q` does.
+/// Appends `value` to `text` in double quotes, with the escapes of Go's `%q`. Outside of ASCII, only control characters
+/// and white space are escaped.
 fn push_quoted(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {

@@ -286,11 +286,12 @@ pub struct SignalObservation {
 /// The measured value of each eviction signal. A signal that could not be measured is absent.
 pub type SignalObservations = BTreeMap<Signal, SignalObservation>;
 
-/// A threshold that is crossed now: less is available than the threshold requires.
+/// A crossed threshold for which a pod is to be evicted: less is available than its value or, if pods were already
+/// evicted for it, less than its value plus the minimum reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,
-    /// Amount that must be available.
+    /// Value of the threshold. The minimum reclaim is not added.
     pub threshold: i64,
     /// Amount that is available.
     pub available: i64,
@@ -355,8 +356,8 @@ impl ThresholdMonitor {
     /// Applies the measured values. Returns the pressure conditions, and the most urgent crossed threshold whose grace
     /// period has ended: a pod is to be evicted for it. The threshold is `None` if no pod is to be evicted.
     ///
-    /// Rule: a threshold is crossed while less than its value is available. After an eviction, it stays crossed until
-    /// the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
+    /// Rule: a threshold is crossed while less than its value is available. Once pods are evicted for it, it stays
+    /// crossed until the minimum reclaim is available too. A signal that could not be measured crosses no threshold.
     ///
     /// A pressure condition stays True for the pressure transition period after the pressure was last observed. A soft
     /// threshold sets the pressure condition as soon as it is crossed, but is returned only when its grace period has

@@ -1,16 +1,16 @@
 //! The rules of the node agent, about the pods on one node and about the node itself.
 //!
 //! - [`pod`]: admission, containers, probes, restarts, status and termination of one pod;
-//! - [`eviction`]: which pods a node under pressure evicts, and in which order;
+//! - [`eviction`]: which pods are evicted because of node pressure or their own storage limits;
 //! - [`image_gc`]: which unused images are removed;
 //! - [`node_status`]: the conditions, capacity and allocatable resources that a node reports;
 //! - [`static_pod`]: pods from files on the node, and their mirror pods;
-//! - [`downward_api`]: fields of a pod as environment variables and files;
+//! - [`downward_api`]: fields and resources of a pod as environment variables and files;
 //! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined.
 
 /// Decides whether the API server belongs to the cluster that the node joined.
 pub mod cluster_identity;
-/// The downward API: fields of a pod as environment variables and files.
+/// The downward API: fields and resources of a pod as environment variables and files.
 pub mod downward_api;
 /// Eviction of pods from a node under resource pressure.
 pub mod eviction;

@@ -1,6 +1,7 @@
 //! Computes the Node object that the agent registers, the status of the Node, and the node's Lease.
 //!
-//! Reasons, messages and events are the same as the kubelet's.
+//! Reasons and events are the same as the kubelet's. So are the messages, except for those that explain why the node is
+//! not ready.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -31,8 +32,8 @@ const IMAGES_MAX: usize = 50;
 /// Maximum number of names per image in the node status. Upstream: `MaxNamesPerImageInNodeStatus`.
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Default labels of a node ([`KUBELET_LABELS`]), which the agent sets each time it registers the node. It leaves all
-/// other labels of an existing Node unchanged. Upstream: `updateDefaultLabels`.
+/// Labels ([`KUBELET_LABELS`]) that the agent updates each time it registers an existing Node, if it has a value for
+/// them. It leaves all other labels of the Node unchanged. Upstream: `updateDefaultLabels`.
 const DEFAULT_LABELS: [&str; 11] = KUBELET_LABELS;
 
 /// Properties of the node that the agent reads from the machine and the runtime. The Node object and its status are
@@ -133,8 +134,8 @@ pub fn initial_node(
 /// `desired` is the Node from [`initial_node`], and `current` the Node on the API server. `None` if the labels are
 /// equal already.
 ///
-/// Rule: a node that registers again sets its default labels. Taints and all other labels stay. Upstream:
-/// `tryRegisterWithAPIServer`.
+/// Rule: a node that registers again sets the default labels that `desired` has. Taints and all other labels stay.
+/// Upstream: `tryRegisterWithAPIServer`.
 pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     let of = |node: &Value, key: &str| node["metadata"]["labels"].get(key).cloned();
     let changed: Map<String, Value> = DEFAULT_LABELS

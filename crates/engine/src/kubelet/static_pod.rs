@@ -33,9 +33,9 @@ pub fn is_static_or_mirror(annotations: &BTreeMap<String, String>) -> bool {
 /// Builds a static pod from its manifest. `hash` is a hash of the manifest's content, its file name and the node's
 /// name. `seen` is the time at which the manifest was read. The error is a message for the user.
 ///
-/// Rule: the name of a static pod is the name in its manifest with the name of the node appended, and the pod is bound
-/// to the node. Its UID is the hash, so that a changed manifest is another pod. It tolerates all `NoExecute` taints. A
-/// static pod cannot reference API objects such as Secrets.
+/// Rule: the name of a static pod is the name in its manifest, a hyphen, and the name of the node in lower case. The
+/// pod is bound to the node. Its UID is the hash, so that a changed manifest is another pod. It tolerates all
+/// `NoExecute` taints. A static pod cannot reference API objects such as Secrets.
 pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
     let Value::Object(mut pod) = manifest else { return Err("not an object".into()) };
     let of = |pod: &Map<String, Value>, key: &str| pod.get(key).and_then(Value::as_str).map(String::from);
@@ -145,7 +145,7 @@ fn check_spec(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets the default values that the API server would set in the spec of a static pod.
+/// Sets the defaults that the node depends on in the spec of a static pod, to the same values as the API server.
 fn set_defaults(spec: &mut Value) {
     let fill = |of: &mut Value, key: &str, value: Value| {
         if let Some(of) = of.as_object_mut() {
@@ -210,7 +210,7 @@ fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Va
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Whether an image has the tag `latest` or no tag, so that its content may change.
+/// Whether an image has the tag `latest` or no tag, so that its content may change. False if it has a digest.
 fn has_latest_or_no_tag(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")

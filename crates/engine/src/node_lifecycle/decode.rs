@@ -62,8 +62,8 @@ impl Node {
         self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether two versions of a node are equal in all fields that the rules for taints and zones read. A heartbeat
-    /// alone does not change these fields.
+    /// Whether two versions of a node are equal in all fields that the rules for taints, labels and zones read. A
+    /// heartbeat alone does not change these fields.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
@@ -128,7 +128,6 @@ impl Conditions {
         self.0[condition as usize]
     }
 
-    /// Sets the status of a condition.
     pub(super) fn set(&mut self, condition: ConditionType, status: ConditionStatus) {
         self.0[condition as usize] = Some(status);
     }

@@ -16,8 +16,8 @@ pub(super) struct HeartbeatObservation {
     last_run: Option<Time>,
     /// Time at which the controller last received a heartbeat, from any node.
     last_heartbeat: Option<Time>,
-    /// Whether the API server failed to execute a write of this controller, and no heartbeat was received since then.
-    /// An API server that cannot write may refuse heartbeats too.
+    /// Whether the API server failed to execute the last write that marks a node Unknown, and no heartbeat was received
+    /// since then. An API server that cannot write may refuse heartbeats too.
     writes_fail: bool,
     /// The only node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
     /// `None` if no node is being tried.
@@ -31,8 +31,9 @@ impl HeartbeatObservation {
         self.since
     }
 
-    /// Restarts the observation if this process did not run for more than a fifth of the grace period, or if the clock
-    /// was set by more than that. Returns whether the clock was set back. `grace` is the grace period of nodes.
+    /// Restarts the observation on the first call, if this process did not run for more than a fifth of the grace
+    /// period, or if the clock was set by more than that. Returns whether the clock was set back. `grace` is the grace
+    /// period of nodes.
     ///
     /// Rule: after a gap of this process every node gets its grace period again. There is a gap if more than a fifth of
     /// the grace period has passed since the controller last ran, or if the clock was set back by more than that.
@@ -52,8 +53,8 @@ impl HeartbeatObservation {
         grace / 10
     }
 
-    /// Records that a node sent a heartbeat. `grace` is the grace period of nodes, and `interval` their heartbeat
-    /// interval.
+    /// Records that a node sent a heartbeat. If writes failed before, restarts the observation. `grace` is the grace
+    /// period of nodes, and `interval` their heartbeat interval.
     ///
     /// Rule: if a heartbeat is received after no node sent one for three fifths of the grace period, every node gets
     /// its grace period again, because the nodes were not the cause of the pause. After a shorter pause, each node
@@ -73,7 +74,7 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server failed to execute a write of this controller (status 5xx).
+    /// Records that the API server failed to execute the write that marks a node Unknown (status 5xx).
     ///
     /// Rule: an API server that cannot write, for example because its disk is full, refuses heartbeats as well. So
     /// every node gets its grace period again, now and once more when a heartbeat is received or a write succeeds.

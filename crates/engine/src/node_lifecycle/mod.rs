@@ -67,7 +67,8 @@ pub struct Config {
     /// Minimum time between adding the `NoExecute` taint to two nodes of a large zone that is partly down. Upstream's
     /// `secondary-node-eviction-rate` is its inverse.
     pub secondary_eviction_interval: Duration,
-    /// Percentage of not ready nodes at which a zone counts as partly down. Upstream: `unhealthy-zone-threshold`.
+    /// Percentage of not ready nodes at which a zone with more than two such nodes counts as partly down. Upstream:
+    /// `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
     /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes still get the `NoExecute`
     /// taint, at [`Self::secondary_eviction_interval`]. In a smaller zone that is partly down, no node gets it.
@@ -122,7 +123,7 @@ pub struct NodeLifecycle {
 #[derive(Debug)]
 struct NodeState {
     node: Arc<Node>,
-    /// Time of the last heartbeat, by the clock of this process.
+    /// Time of the last heartbeat, by the clock of this process. Initially the time at which the Node was first seen.
     last_heartbeat: Time,
     /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
     /// no later one.
@@ -157,17 +158,14 @@ const LEASE_KIND: usize = 1;
 /// Index of the watch of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
-/// Returns the watch of Nodes.
 fn node_watch() -> Watch {
     Watch::whole_objects("", "v1", "Node", "nodes", false)
 }
 
-/// Returns the watch of Leases.
 fn lease_watch() -> Watch {
     Watch::whole_objects("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
-/// Returns the watch of pods.
 fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
@@ -429,7 +427,7 @@ impl NodeLifecycle {
     }
 
     /// Adds or updates a pod. Adds the pod to `keys` if its node is Unknown or has a `NoExecute` taint, if the eviction
-    /// of the pod is scheduled, or if a call about the pod has not succeeded yet.
+    /// of the pod is scheduled, or if the result of a call about the pod is not visible yet.
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
         let key = pod.key.clone();
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
@@ -520,7 +518,8 @@ impl NodeLifecycle {
     }
 
     /// Applies the outcome of [`Call::ReadLease`]. A renew time that the watch has not delivered yet counts as a
-    /// heartbeat. `last_heartbeat` is the time of the node's last heartbeat when the call was made.
+    /// heartbeat, and so does the first success after a failed read. `last_heartbeat` is the time of the node's last
+    /// heartbeat when the call was made.
     fn apply_lease_read(
         &mut self,
         name: &Text,
@@ -647,9 +646,9 @@ const NOT_READY_EVENT_REASON: &str = "NodeNotReady";
 /// Returns the conditions of a node that are to be set to Unknown when its grace period has ended. Conditions that are
 /// Unknown already are left out.
 ///
-/// Rule: a node without a heartbeat for 50 seconds becomes Unknown, and so does a new node without a condition `Ready`
-/// after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because
-/// the network plugin reports it. Upstream: `tryUpdateNodeHealth`.
+/// Rule: a node without a heartbeat for 50 seconds (by default) becomes Unknown, and so does a new node without a
+/// condition `Ready` after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable`
+/// stays, because the network plugin reports it. Upstream: `tryUpdateNodeHealth`.
 fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()

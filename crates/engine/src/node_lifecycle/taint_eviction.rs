@@ -11,7 +11,8 @@ use super::decode::Pod;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
-    /// Time at which the taint was added. `tolerationSeconds` count from this time.
+    /// Time at which the taint was added, or was first seen if its `timeAdded` is absent or not reliably earlier.
+    /// `tolerationSeconds` count from this time, or from the binding of the pod if that is later.
     pub since: Time,
     /// Time before which the taint evicts no pod. It is later than `since` if heartbeats have not been observed long
     /// enough to know whether the taint still applies.

@@ -12,9 +12,7 @@ use muster_api::well_known::{
 
 use super::decode::{ConditionType, Node, Taint};
 
-/// Taint effect `NoSchedule`.
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
-/// Taint effect `NoExecute`.
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// The unhealthy conditions: type and status of each, and the key of the taint that it adds. Upstream:
@@ -34,8 +32,9 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
 pub(super) enum EvictionPermission {
     /// The node may be tainted now.
     Now,
-    /// The node must wait, because other nodes of its zone are tainted first. If the node already has a `NoExecute`
-    /// taint, the taint may still change from `not-ready` to `unreachable`, or back.
+    /// The node may not be tainted until its zone permits it, because other nodes are tainted first or too many nodes
+    /// are down. If the node already has a `NoExecute` taint, the taint may still change from `not-ready` to
+    /// `unreachable`, or back.
     Waiting,
     /// No node of the cluster may be tainted `NoExecute`, because no node is ready.
     Suspended,

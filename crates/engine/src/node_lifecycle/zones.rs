@@ -174,10 +174,11 @@ impl Zones {
 /// Returns the minimum time between adding the `NoExecute` taint to two nodes of a zone. `None` if no node of the zone
 /// may be tainted now.
 ///
-/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. A zone is partly down if it has a ready node,
-/// but more than two and at least 55 % of its nodes are not ready. Then the interval is a hundred seconds in a zone of
-/// more than fifty nodes, and no node is tainted in a smaller zone. A zone without any ready node has the usual
-/// interval, because its pods can run in other zones. Upstream: `setLimiterInZone`.
+/// Rule: in each zone one node is tainted `NoExecute` every ten seconds (this and the other numbers are defaults). A
+/// zone is partly down if it has a ready node, but more than two and at least 55 % of its nodes are not ready. Then the
+/// interval is a hundred seconds in a zone of more than fifty nodes, and no node is tainted in a smaller zone. A zone
+/// without any ready node has the usual interval, because its pods can run in other zones. Upstream:
+/// `setLimiterInZone`.
 fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
     let size = zone.ready + zone.not_ready;
     let is_partly_down = 0 < zone.ready

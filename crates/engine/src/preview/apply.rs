@@ -37,7 +37,8 @@ const MERGE_KEYS: [(&str, &str); 14] = [
 const SERVER_METADATA_FIELDS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// Returns the object that `kubectl apply` would write for the manifest `file` and the live object.
+/// Returns the object that `kubectl apply` would write for the manifest `file` and the live object. The annotation with
+/// the last applied configuration is not updated.
 ///
 /// Rule: `kubectl apply` writes the three-way merge of the file, the live object and the last applied configuration.
 pub fn applied_object(live: &Value, file: &Value) -> Value {
@@ -89,8 +90,8 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
 }
 
 /// Returns the three-way merge of a list, element by element. `field` is the name of the list. `None` if the list must
-/// be replaced as a whole, because it has no merge key, or because the merge key is missing or not unique in an
-/// element.
+/// be replaced as a whole, because it has no merge key, or because an element has no merge key or the same one as
+/// another element.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);

@@ -2,7 +2,8 @@
 //!
 //! The rules of the controller make plans from a [`Snapshot`] that contains the changed DaemonSet, and each plan is
 //! executed in memory: a deleted pod disappears at once, and a created pod becomes ready at once if its node is ready
-//! and the pod fits on it. The same rules make the real plans, so the real rollout updates the nodes in the same order.
+//! and the pod fits on it. The same rules make the real plans, so the real rollout updates the nodes in the same order,
+//! unless something else happens.
 
 /// Computes the object that `kubectl apply` would write.
 mod apply;
@@ -51,7 +52,8 @@ pub struct RolloutPreview {
     pub gains: Vec<Text>,
     /// Names of the nodes that have a pod before the rollout and have none after it.
     pub loses: Vec<Text>,
-    /// The nodes whose pod is replaced, in the order in which the batches are updated.
+    /// The nodes whose pod is replaced, in the order in which the batches are updated. With surge, a node is also in
+    /// `keeps` if its old pod is not deleted.
     pub batches: Vec<UpdateBatch>,
     /// Names of the nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
@@ -62,8 +64,8 @@ pub struct RolloutPreview {
     pub at_least: Duration,
     /// Name of the policy that governs the rollout. `None` if no policy does.
     pub policy: Option<Text>,
-    /// Why the rollout does not complete, and on which nodes. `None` if it completes, or if it only waits for a user to
-    /// delete pods (`OnDelete`).
+    /// Why the rollout does not complete, and on which nodes. `None` if it completes, if no node holds it up, or if it
+    /// only waits for a user to delete pods (`OnDelete`).
     pub stops: Option<StalledRollout>,
     /// The state of all nodes after the rollout.
     pub after: Explanation,
@@ -74,9 +76,10 @@ pub struct RolloutPreview {
 pub enum RevisionChange {
     /// The DaemonSet does not exist yet.
     Create,
-    /// The DaemonSet does not change.
+    /// Neither the generation nor the template of the DaemonSet changes.
     Nothing,
-    /// The object changes, but its template does not, or only to an equivalent one. So no pod is replaced.
+    /// The object changes, but its template does not, or only to one that needs no new revision number. So the change
+    /// of the template replaces no pod.
     NoRestart,
     /// The template is new. It becomes the revision with this number.
     NewRevision { number: i64 },
@@ -90,7 +93,6 @@ pub enum RevisionChange {
 pub struct UpdateBatch {
     /// Minimum time from the start of the rollout to the start of this batch.
     pub after: Duration,
-    /// Names of the nodes.
     pub nodes: Vec<Text>,
     /// Name of the rollout step in which these nodes are updated. `None` without a policy.
     pub step: Option<Text>,
@@ -99,7 +101,7 @@ pub struct UpdateBatch {
 /// Why a rollout does not complete, and on which nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StalledRollout {
-    /// Names of the nodes whose pod is still outdated when the rollout stalls.
+    /// Names of the nodes whose pod is Ready and still outdated when the rollout stalls.
     pub left: Vec<Text>,
     /// The reasons why the rollout waits, each with the names of the nodes.
     pub wait_reasons: Vec<(String, Vec<Text>)>,
@@ -109,8 +111,8 @@ pub struct StalledRollout {
 const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
                            revision before its step, and a revision that fails is stopped, not rolled back.";
 
-/// Number of simulated reconciles per node after which the simulation is stopped. Fewer are needed, because on each
-/// node a pod is deleted once, created once and becomes available once.
+/// Number of simulated reconciles per node, in addition to a fixed number, after which the simulation is stopped. Fewer
+/// are needed, because on each node a pod is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
@@ -241,9 +243,9 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Makes and executes plans until no plan changes anything. When a plan changes nothing for the first time,
-    /// completes the pending changes; afterwards advances the time to the wake-up time of the plan. Returns the
-    /// revision writes of the first plan and, in assist mode, those of upstream's controller.
+    /// Makes and executes plans until no plan changes anything, or until a maximum number of plans. When a plan changes
+    /// nothing for the first time, completes the pending changes; afterwards advances the time to the wake-up time of
+    /// the plan. Returns the revision writes of the first plan and, in assist mode, those of upstream's controller.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
@@ -273,9 +275,9 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.rollout_summary(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
     }
 
-    /// Executes what upstream's controller does in assist mode: it writes these revisions, creates a pod of the newest
-    /// revision on every eligible node without one, and deletes pods that have ended or must not run on their node.
-    /// Returns whether that changed anything.
+    /// Executes what upstream's controller does in assist mode: it writes these revisions or, if there are none,
+    /// creates a pod of the newest revision on every eligible node without one, and deletes pods that, for example,
+    /// have ended or must not run on their node. Returns whether that changed anything.
     fn execute_upstream(&mut self, steps: &[RevisionWrite]) -> bool {
         for step in steps {
             self.apply_revision_write(step);
@@ -473,7 +475,7 @@ impl<'a> RolloutSimulation<'a> {
     /// Completes the changes that were in progress when the snapshot was read.
     ///
     /// Rule: changes in progress are assumed to complete. Terminating pods are removed, and starting pods without a
-    /// problem become ready.
+    /// problem become ready if their node is ready.
     fn complete_pending_changes(&mut self) {
         let nodes: Vec<Text> = self.initial_pods.keys().cloned().collect();
         for node in nodes {

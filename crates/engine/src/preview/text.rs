@@ -14,7 +14,7 @@ use crate::explain::{NodeState, format_duration, format_names, pluralize, write_
 /// Maximum number of batches that are printed. For further batches only their number is printed.
 const BATCHES_MAX: usize = 8;
 
-/// Maximum number of node names that [`format_names`] prints in one list.
+/// Number of node names after which [`format_names`] shortens a list of nodes.
 const NAMES_MAX: usize = 5;
 
 /// Formats the preview as `muster plan` prints it.

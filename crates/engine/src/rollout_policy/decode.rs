@@ -90,7 +90,8 @@ impl controller::Fact for Fact {
     }
 }
 
-/// Decodes an object of the kind of `watch`. Panics if the controller does not watch that kind.
+/// Decodes an object of the kind of `watch`. `watch` must be one of the controller's watches. Panics if its kind is
+/// unknown.
 pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let kind = Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only");
     let malformed = |it| Malformed::new(kind.plural(), it);

@@ -131,8 +131,9 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds or updates a policy. Determines again which policy governs each DaemonSet that the policy selects now or
-    /// selected before the update. Adds to `keys` the policies to reconcile.
+    /// Adds or updates a policy. If the policy is new or its selection changed, determines again which policy governs
+    /// each DaemonSet that the policy selects now or selected before the update. Adds to `keys` the policies to
+    /// reconcile.
     fn put_policy(&mut self, policy: Arc<WatchedPolicy>, keys: &mut BTreeSet<PolicyKey>) {
         let key = PolicyKey::of(&policy.policy);
         keys.insert(key.clone());
@@ -316,7 +317,8 @@ impl Controller for RolloutPolicyController {
         keys.into_iter().collect()
     }
 
-    /// Returns the call that writes the status of a policy, if the status has changed.
+    /// Returns the call that writes the status of a policy, if the status has changed and may be written now. Returns
+    /// no call for a ClusterRolloutPolicy with [`PolicyScope::Namespace`].
     ///
     /// Rule: the status of a policy is written at most once per second, and only if it has changed.
     fn reconcile(&mut self, key: &PolicyKey, now: Time) -> Reconcile<Call> {

@@ -37,8 +37,8 @@ struct ScenarioLine<'a> {
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
-/// Splits the text of a scenario into lines and words. Returns an error for the first word that the grammar does not
-/// allow, or for an object that has two lines.
+/// Splits the text of a scenario into lines and words. Returns an error for the first line that the grammar does not
+/// allow, or that describes the same object as an earlier line.
 fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
     let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
@@ -481,8 +481,9 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Builds the pod on this line as the DaemonSet controller would create it. If the line has `on=`, the pod is bound to
-/// that node.
+/// Builds the pod on this line as the DaemonSet controller would create it, unless a keyword says otherwise. If the
+/// line has `on=`, the pod is bound to that node. With neither `on=` nor `for=`, the pod has the node affinity of the
+/// template.
 fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
@@ -535,8 +536,9 @@ fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Adds the metadata of a line to a pod or revision, and removes the owner reference of an orphan. `set` is the
-/// DaemonSet to which the object belongs, `None` if it belongs to none.
+/// Adds the metadata of a line to a pod or revision, and removes the owner reference of an object that has `orphan`, or
+/// that belongs to no DaemonSet and has no `owner=`. `set` is the DaemonSet to which the object belongs, `None` if it
+/// belongs to none.
 fn add_metadata(
     made: &mut Value,
     line: &ScenarioLine<'_>,
@@ -556,7 +558,8 @@ fn add_metadata(
 }
 
 /// Returns the owner for the owner reference of a pod or revision: its DaemonSet, with the UID of `owner=` if the line
-/// has this keyword. All names are `none` if the object belongs to no DaemonSet.
+/// has this keyword. If the object belongs to no DaemonSet, namespace and name are `none`, and so is the UID without
+/// `owner=`.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

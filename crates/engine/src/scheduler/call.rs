@@ -20,8 +20,8 @@ use crate::controller::{PatchFormat, Request, Verb, Watch};
 pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
-    /// Sets the condition `PodScheduled` of a pod to False with this message, and sets or clears its
-    /// `nominatedNodeName`. `at` is the transition time of the condition if the condition was not False before.
+    /// Sets the condition `PodScheduled` of a pod to False with this message, and its `nominatedNodeName` if that has
+    /// changed (`None` clears it). `at` is the transition time of the condition if the condition was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },
@@ -32,7 +32,6 @@ pub enum Call {
     DeleteVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod> },
 }
 
-/// Returns the watch of pods.
 pub(super) fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }

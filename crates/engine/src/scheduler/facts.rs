@@ -102,8 +102,8 @@ pub struct Pod {
     pub deleting: bool,
     /// Whether the phase is Succeeded or Failed, so that the pod occupies no resources.
     pub finished: bool,
-    /// Whether this scheduler is responsible for the pod: the pod names it in `schedulerName`, and has no scheduling
-    /// gates.
+    /// Whether this scheduler is responsible for the pod: the pod names it or none in `schedulerName`, and has no
+    /// scheduling gates.
     pub is_responsible: bool,
     pub priority: i32,
     /// Whether pods of lower priority may be preempted for this pod (`preemptionPolicy`).
@@ -127,7 +127,7 @@ pub struct Requirements {
     pub tolerations: Arc<[Toleration]>,
     /// Resource requests, in millicores for `cpu` and in whole units for other resources. Zero requests are left out.
     pub requests: Vec<(Text, i64)>,
-    /// Host ports of the containers.
+    /// Host ports of the main containers and sidecars.
     pub ports: Vec<HostPort>,
     /// Terms of required pod affinity.
     pub pod_affinity: Vec<PodAffinityTerm>,
@@ -392,8 +392,8 @@ fn scheduling_requirements(
     }
 }
 
-/// Decodes a topology spread constraint of a pod with these labels. For each label key in `matchLabelKeys`, the
-/// selector also requires the pod's own value of that label.
+/// Decodes a topology spread constraint of a pod with these labels. For each label key in `matchLabelKeys` that the pod
+/// has, the selector also requires the pod's own value of that label.
 fn decode_spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,

@@ -117,8 +117,9 @@ impl Shortage {
 /// Checks whether a pod fits on a node. The error is the reason why it does not fit. Pods in `without` count as removed
 /// from the node.
 ///
-/// Rule: a pod fits on a node if the pod tolerates the node's taints, the node matches the pod's node affinity, the
-/// pod's host ports and resources are free on the node, and the node satisfies the pod affinity and spread constraints.
+/// Rule: a pod fits on a node if the pod tolerates the node's taints and cordon, the node matches the pod's node
+/// selector and node affinity, the pod's host ports and resources are free on the node, and pod affinity, pod
+/// anti-affinity and spread constraints are satisfied.
 pub(super) fn check_fit(
     all: &Scheduler,
     pod: &Pod,
@@ -130,9 +131,9 @@ pub(super) fn check_fit(
     inter_pod.check(all, pod, info, without)
 }
 
-/// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity and topology spread, which depend
-/// on pods on other nodes. The error is the reason why it does not fit. Pods in `without` count as removed from the
-/// node.
+/// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity, pod anti-affinity and topology
+/// spread, which depend on pods on other nodes. The error is the reason why it does not fit. Pods in `without` count as
+/// removed from the node.
 pub(super) fn check_node_fit(
     all: &Scheduler,
     pod: &Pod,

@@ -18,7 +18,8 @@ pub struct UnfitDetail {
     /// The reason, such as `too little memory`, without the amounts on this node. `muster explain` groups nodes with
     /// the same reason.
     pub reason: String,
-    /// The part of the reason that is different on each node, such as the amounts of memory.
+    /// The part of the reason that may differ from node to node, such as the amounts of memory. `None` if there is
+    /// none.
     pub detail: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct InterPodAffinity {
     pod_affinity: Vec<BTreeMap<Text, usize>>,
     /// For each pod anti-affinity term, the number of pods that match the term, by domain of the term's topology key.
     pod_anti_affinity: Vec<BTreeMap<Text, usize>>,
-    /// Number of existing pods whose required anti-affinity matches this pod, by topology key and domain.
+    /// Number of required anti-affinity terms of existing pods that match this pod, by topology key and domain.
     existing_anti_affinity: BTreeMap<Text, BTreeMap<Text, usize>>,
     /// For each spread constraint with `DoNotSchedule`, the number of pods that the constraint counts, by domain.
     spread: Vec<BTreeMap<Text, usize>>,
@@ -199,7 +199,8 @@ impl InterPodAffinity {
 }
 
 /// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain. A
-/// domain without such pods has the number zero. Nodes that lack a topology key of any of the constraints are left out.
+/// domain without such pods has the number zero. Nodes that lack a topology key of any of the constraints are left out,
+/// and so are, for each constraint, the nodes that its policies exclude.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,

@@ -4,8 +4,8 @@
 //! priority and age ([`queue`]). Of the nodes on which a pod fits ([`filter`], [`inter_pod_affinity`]), it chooses the
 //! node with the highest score ([`score`]). If the pod fits on no node, pods of lower priority may be preempted
 //! ([`preemption`]), and the reasons are written to the pod's condition `PodScheduled`. The pod is then parked as
-//! unschedulable until a change may help it (a node changes, a pod leaves a node or, for pod affinity, a pod is added),
-//! but at most five minutes.
+//! unschedulable until a change may help it, such as a changed node or a pod that leaves a node, but at most five
+//! minutes.
 //!
 //! As soon as the scheduler decides to bind a pod, the pod counts as assigned to the node, unless the binding fails. So
 //! the next decision does not wait for the watch. Upstream: the assume cache.
@@ -58,8 +58,8 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Maximum number of calls in flight. While this many calls are in flight, no pod is scheduled. The pods stay in the
-/// queue until a call completes, so that each decision uses the latest state of the cluster.
+/// Number of calls in flight from which on no pod is scheduled. The calls of the last scheduled pod may exceed it. The
+/// pods stay in the queue until a call completes, so that each decision uses the latest state of the cluster.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules. Watch events are applied between two reconciles.
@@ -74,8 +74,8 @@ pub struct Scheduler {
     nodes: NodeInfos,
     /// The pending pods.
     queue: SchedulingQueue,
-    /// Pods for which a binding was requested, until the watch delivers them as bound. The number is how many
-    /// consecutive scheduling attempts of the pod failed before.
+    /// Pods for which a binding was requested, until the watch delivers them as bound or the binding fails. The number
+    /// is how many consecutive scheduling attempts of the pod failed before.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
     /// Pods whose condition `PodScheduled` is being written, each with the content that is written.
     status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
@@ -83,7 +83,7 @@ pub struct Scheduler {
     victims: BTreeSet<Text>,
     /// Labels of the namespaces, by name.
     namespaces: BTreeMap<Text, Labels>,
-    /// The PodDisruptionBudgets. Preemption violates as few of them as possible.
+    /// The PodDisruptionBudgets. Preemption prefers victims whose deletion violates none of them.
     budgets: BTreeMap<ObjectKey, Budget>,
     /// The last node that a pod was bound to. The next search for a node starts after this node, because in a large
     /// cluster not all nodes are checked. Only set in a cluster of more than [`FEASIBLE_NODES_MIN`] nodes.
@@ -359,7 +359,7 @@ impl Scheduler {
     ///
     /// Rule: when a node changes or loses a pod, an unschedulable pod is tried again if it could fit on that node
     /// without the pods of lower priority. A pod that is unschedulable because of other pods is tried again when any
-    /// pod is added, removed or changed. Upstream: queueing hints.
+    /// node changes, or any pod is added, removed or changed. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
         for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
             let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
@@ -373,7 +373,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether a pod could fit on a node if the pods that it may preempt were removed.
+    /// Whether a pod could fit on a node if the pods that it may preempt were removed. Pod affinity and topology spread
+    /// are not checked.
     fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let preemptable = preemptable.map(|it| it.key.clone()).collect();
@@ -421,8 +422,9 @@ impl Scheduler {
         }
     }
 
-    /// Nominates a node for a pod, and adds to `reconcile` the calls that mark the victims on that node. Each victim is
-    /// deleted after it was marked. Also clears the nominations of pods of lower priority for that node.
+    /// Nominates a node for a pod, and adds to `reconcile` the calls that mark those victims on that node that are not
+    /// being deleted or preempted already. Each victim is deleted after it was marked. Also clears the nominations of
+    /// pods of lower priority for that node.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -548,8 +550,9 @@ impl Scheduler {
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// Schedules a pod again after a backoff, because a write about the pod failed. Does nothing if the failure shows
-    /// that the pod does not exist or has changed, because the watch will deliver that change.
+    /// Schedules a pod again after a backoff, because a write of the pod's status, or of a victim or another
+    /// nomination, failed. Does nothing if the failure shows that the written pod does not exist or has changed,
+    /// because the watch will deliver that change.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);

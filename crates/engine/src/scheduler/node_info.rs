@@ -9,8 +9,8 @@ use muster_api::text::Text;
 
 use super::{Node, Pod};
 
-/// The cpu request (in millicores) and memory request (in bytes) that scoring assumes for a pod without requests, so
-/// that pods without requests are not all bound to one node. Upstream: `DefaultMilliCPURequest`,
+/// The cpu request (in millicores) and memory request (in bytes) that scoring assumes for a pod without such a request,
+/// so that pods without requests are not all bound to one node. Upstream: `DefaultMilliCPURequest`,
 /// `DefaultMemoryRequest`.
 pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
@@ -40,7 +40,6 @@ pub(super) struct NodeInfo {
 }
 
 impl NodeInfos {
-    /// Returns the number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -62,7 +61,6 @@ impl NodeInfos {
         self.nodes.get(node)
     }
 
-    /// Returns the names of all nodes.
     pub(super) fn names(&self) -> BTreeSet<Text> {
         self.nodes.keys().cloned().collect()
     }
@@ -168,12 +166,10 @@ impl NodeInfos {
 }
 
 impl NodeInfo {
-    /// Returns the labels of the node.
     pub(super) fn labels(&self) -> &Labels {
         &self.node.fact.labels
     }
 
-    /// Returns the name of the node.
     pub(super) fn name(&self) -> &Text {
         &self.node.fact.name
     }

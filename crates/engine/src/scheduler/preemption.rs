@@ -44,7 +44,8 @@ pub(super) enum Preemption {
 ///
 /// Rule: if a pod fits on no node, pods of lower priority are deleted from one node. The node is chosen so that as few
 /// PodDisruptionBudgets as possible are violated, and victims are as low in priority and as few as possible. No further
-/// pods are deleted while earlier victims are terminating. Upstream: `DefaultPreemption`.
+/// pods are deleted for the pod while earlier victims are terminating on its nominated node. Upstream:
+/// `DefaultPreemption`.
 pub(super) fn choose_preemption(
     all: &Scheduler,
     pod: &Pod,
@@ -124,7 +125,8 @@ fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Chooses the victims on one node: as few pods of lower priority as possible, so that the pod fits without them.
+/// Chooses the victims on one node: all pods of lower priority, except for those that can stay while the pod still
+/// fits. Pods whose deletion violates a PodDisruptionBudget are the first that may stay, then those of higher priority.
 /// Returns the number of victims whose deletion violates a PodDisruptionBudget, and the victims, highest priority
 /// first.
 ///
@@ -172,7 +174,7 @@ fn victims_on_node(
 
 impl Budget {
     /// Whether the deletion of the pod counts against the budget: the budget selects the pod, and has not counted its
-    /// eviction yet.
+    /// eviction yet. As upstream, an empty selector and a pod without labels do not count.
     fn covers_pod(&self, pod: &Pod) -> bool {
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

@@ -32,12 +32,12 @@ pub(super) struct SchedulingQueue {
     active: BTreeSet<QueueOrder>,
     /// Parked pods, sorted by the time at which they become active even without a change.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that a change may have made schedulable. They become active when their backoff ends, or as soon as
-    /// no other pod is active.
+    /// Parked pods that a change since the last call of [`Self::park`] may have made schedulable. They become active
+    /// when their backoff ends, or as soon as no other pod is active.
     activated: BTreeSet<QueueOrder>,
-    /// Parked pods whose node affinity names nodes, by the names of these nodes.
+    /// Unschedulable parked pods whose node affinity names nodes, by the names of these nodes.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
-    /// Parked pods whose node affinity names no nodes.
+    /// Unschedulable parked pods whose node affinity names no nodes.
     unpinned: BTreeSet<ObjectKey>,
     /// Parked pods that are unschedulable because of other pods (pod affinity, anti-affinity or topology spread). A
     /// change of any pod may help them.
@@ -46,7 +46,7 @@ pub(super) struct SchedulingQueue {
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
-/// The order in which pods are scheduled: by priority, then by creation time, then by name.
+/// The order in which pods are scheduled: by priority, then by creation time, then by namespace and name.
 type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 
 /// A pending pod and its state in the queue.
@@ -66,7 +66,8 @@ enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
     /// The pod has been parked since `since`. It is tried at `until`. If `is_activated`, it may be tried earlier, as
-    /// soon as no other pod is active. `names` are the nodes that its node affinity names.
+    /// soon as no other pod is active. `names` are the nodes that its node affinity names, `None` if it names none or
+    /// the pod is in backoff.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
@@ -151,8 +152,8 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// Returns the key of the next pod to schedule. `None` if no pod is to be tried now. The pod stays active until it is
-    /// parked or removed.
+    /// Makes the parked pods active whose time has come, and returns the key of the next pod to schedule. `None` if no
+    /// pod is to be tried now. The pod stays active until it is parked or removed.
     ///
     /// Rule: pods are scheduled by priority, then by age. After a change that may help an unschedulable pod, the pod is
     /// tried again: at once if no pod is active, otherwise after a backoff of one to ten seconds. Without such a
@@ -178,7 +179,7 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether [`Self::next`] returns a pod now even if no backoff ends: there is an active or an activated pod.
+    /// Whether [`Self::peek_next`] returns a pod now even if no backoff ends: there is an active or an activated pod.
     pub(super) fn has_active_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
@@ -225,7 +226,8 @@ impl SchedulingQueue {
         self.back_off(&key, now);
     }
 
-    /// Parks a pod until its backoff ends, because a call about the pod failed. No change activates the pod earlier.
+    /// Parks a pod until its backoff ends, because a call about the pod failed. [`Self::activation_candidates`] does
+    /// not return the pod meanwhile.
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);

@@ -44,7 +44,7 @@ pub enum QueryType {
 pub enum Answer {
     /// The name is not in the cluster domain. The query must be forwarded to another DNS server.
     OutsideDomain,
-    /// The name is in the cluster domain, but does not exist.
+    /// The name is in the cluster domain, or is the reverse name of a pod address, but does not exist.
     NxDomain,
     /// The name exists. Holds its records of the queried type, possibly none.
     Records(Vec<Record>),

@@ -11,7 +11,8 @@ use super::{ProxyState, ServiceType};
 /// Returns the environment variables, by name, that describe Services to a container in this namespace.
 ///
 /// Rule: every container has variables for the Service `kubernetes`. Unless `enableServiceLinks` is false, it also has
-/// variables for the Services of its namespace. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
+/// variables for the Services of its namespace. A Service without a cluster IP or without ports has no variables.
+/// Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
 pub fn service_env_vars(
     state: &ProxyState,
     namespace: &str,

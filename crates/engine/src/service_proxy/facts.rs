@@ -21,10 +21,11 @@ pub struct Service {
     /// The type of the Service: with cluster IPs, headless or `ExternalName`.
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// The `externalIPs`. The proxy ignores those that are reserved, such as the address of a node.
+    /// The IPv4 addresses of `externalIPs`. The proxy ignores those that are reserved, such as the address of a node,
+    /// and those that the operator does not allow.
     pub external_ips: Vec<Ipv4Addr>,
-    /// IP addresses of the load balancer (`status.loadBalancer.ingress`). The proxy ignores those that are reserved,
-    /// such as the address of a node.
+    /// IPv4 addresses of the load balancer (`status.loadBalancer.ingress`), except for those with the IP mode `Proxy`.
+    /// The proxy ignores those that are reserved, such as the address of a node.
     pub ingress: Vec<Ipv4Addr>,
     /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until the client has been idle for this
     /// time. `None` without session affinity.
@@ -40,7 +41,8 @@ pub enum ServiceType {
     Cluster(Vec<IpAddr>),
     /// A Service with `clusterIP: None`. Its DNS name resolves to its endpoints.
     Headless,
-    /// A Service of type `ExternalName`. Its DNS name is an alias (CNAME) of this name.
+    /// A Service of type `ExternalName`. Its DNS name is an alias (CNAME) of this name, or resolves to this value if it
+    /// is an IP address.
     External(Text),
 }
 
@@ -68,7 +70,8 @@ pub enum Protocol {
 pub enum TrafficPolicy {
     /// Traffic goes to endpoints on all nodes (`Cluster`).
     Cluster,
-    /// Traffic goes to endpoints on the same node only (`Local`).
+    /// Traffic goes to endpoints on the same node only (`Local`). As external traffic policy, it does not apply to
+    /// clients in the cluster.
     Local,
 }
 
@@ -113,7 +116,7 @@ pub struct Node {
     pub address: Option<Ipv4Addr>,
     /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
-    /// The pod CIDR of the node (`podCIDRs`, the first IPv4 one).
+    /// The pod CIDR of the node: the first IPv4 one of `podCIDRs` and `podCIDR`.
     pub range: Option<Ipv4Cidr>,
     /// Value of the label `topology.kubernetes.io/zone`.
     pub zone: Option<Text>,

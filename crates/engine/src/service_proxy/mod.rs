@@ -1,4 +1,5 @@
-//! The service proxy of a node: computes nftables rules, DNS answers, routes and environment variables from Services.
+//! The service proxy of a node: computes nftables rules, DNS answers, routes and environment variables from Services,
+//! EndpointSlices and nodes.
 //!
 //! ```text
 //! API objects -> ProxyState -> nft_table::build_table     -> nft_script: the whole table, or the changes
@@ -17,8 +18,7 @@ mod facts;
 mod nft_script;
 /// Computes the nftables table of a node: its sets, maps, chains and rules.
 mod nft_table;
-/// Determines the addresses for which the service proxy writes no rules, because they belong to something other than
-/// the Service.
+/// Decides for which addresses of a Service the proxy writes rules.
 mod reserved_addresses;
 /// Computes the routes to the pods of other nodes.
 mod routes;

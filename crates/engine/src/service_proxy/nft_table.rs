@@ -20,8 +20,8 @@ pub(super) const BRIDGE_NAME: &str = "cni0";
 /// Bit in the packet mark of the packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
-/// First rule of every chain that could redirect or reject a connection. It accepts connections to the API server, so
-/// that the node always reaches it.
+/// First rule of every base chain that could redirect or reject a connection. It accepts connections to the API server,
+/// so that the node always reaches it.
 const ACCEPT_API_SERVER_RULE: &str = "ip daddr . tcp dport @api-server accept";
 
 /// Name, addresses and configuration of the node on which the service proxy runs.
@@ -111,7 +111,8 @@ type Backend = (Ipv4Addr, u16);
 /// Builds the nftables table of this node.
 ///
 /// Rule: connections to the cluster IPs, node ports and external addresses of a Service are redirected to its
-/// endpoints. Connections to a cluster IP or external address of a Service without endpoints are rejected.
+/// endpoints. Connections to a cluster IP or external address of a Service without endpoints are rejected. If a Service
+/// has endpoints, but its traffic policy permits none of them on this node, connections are dropped.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
     let reserved = ReservedAddresses::collect(state, me, routes);
     let mut builder =
@@ -156,8 +157,8 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
 /// Returns the endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
 ///
 /// Rule: with the traffic policy `Local`, only ready endpoints on this node get traffic or, if none is ready, those
-/// that are serving and terminating. If there is no such endpoint, traffic is dropped, so that the health check of a
-/// load balancer fails. Upstream: `CategorizeEndpoints`.
+/// that are serving and terminating. If only other nodes have endpoints, traffic is dropped, so that the health check
+/// of a load balancer fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
     let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
     let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
@@ -189,7 +190,7 @@ struct TableBuilder<'a> {
     /// The node on which the service proxy runs.
     me: &'a ThisNode,
     table: NftTable,
-    /// Addresses for which no rules are written.
+    /// Decides for which addresses of a Service rules are written.
     reserved: ReservedAddresses<'a>,
     /// Whether the node's own DNS server answers at its DNS address. False if the node runs none, or if a Service with
     /// endpoints has that address.
@@ -232,7 +233,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the rules of a Service port. `addresses` are the cluster IPs and `outside` the external addresses of the
-    /// Service. Returns whether the port has endpoints.
+    /// Service. Returns whether the port has endpoints that get traffic with either traffic policy.
     fn add_port(
         &mut self,
         key: &ObjectKey,

@@ -1,4 +1,4 @@
-//! Determines the addresses that the rules of a Service must not redirect, because they belong to something else.
+//! Decides for which addresses of a Service the proxy writes rules. Addresses that belong to something else get none.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,8 +8,9 @@ use super::facts::{Ipv4Cidr, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// Decides for which addresses of a Service the proxy writes rules. External addresses must not belong to the API server
-/// or to any node, pod or other Service. Cluster IPs must not belong to the API server, to this node or to its pods.
+/// Decides for which addresses of a Service the proxy writes rules. External addresses must not belong to the API
+/// server or to any node, pod or other Service, and `externalIPs` must be allowed by the operator. Cluster IPs must not
+/// belong to the API server, to this node or to its pods. Neither may be special, such as a loopback address.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,
@@ -48,9 +49,9 @@ impl<'a> ReservedAddresses<'a> {
 
     /// Returns the external IPs and load balancer IPs of a Service for which the proxy writes rules.
     ///
-    /// Rule: an external address of a Service gets rules only if it is not the address of the API server, of a node or
-    /// of a pod, and not a cluster IP. An address of `externalIPs` must also be in a CIDR that the operator allowed.
-    /// Upstream writes rules for all external addresses (CVE-2020-8554).
+    /// Rule: an external address of a Service gets rules only if it is not special (such as a loopback address), not
+    /// the address of the API server, of a node or of a pod, and not a cluster IP. An address of `externalIPs` must
+    /// also be in a CIDR that the operator allowed. Upstream writes rules for all external addresses (CVE-2020-8554).
     pub(super) fn allowed_external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
@@ -66,9 +67,9 @@ impl<'a> ReservedAddresses<'a> {
 
     /// Returns those of the cluster IPs `addresses` for which the proxy writes rules.
     ///
-    /// Rule: a cluster IP gets rules unless it is the address of the API server, of this node or of a pod on this node.
-    /// A cluster IP that is the address of another node gets rules. Otherwise any node could disable a Service on all
-    /// other nodes, because each node writes the addresses in its own Node object.
+    /// Rule: an IPv4 cluster IP gets rules unless it is special or the address of the API server, of this node or of a
+    /// pod on this node. A cluster IP that is the address of another node gets rules. Otherwise any node could disable
+    /// a Service on all other nodes, because each node writes the addresses in its own Node object.
     pub(super) fn allowed_cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
         addresses.iter().filter_map(ipv4_of).filter(|it| !self.is_reserved_on_this_node(*it)).collect()
     }

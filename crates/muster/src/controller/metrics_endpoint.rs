@@ -99,7 +99,7 @@ fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> 
     }
 }
 
-/// Builds the response to a request for any path but `/debug/explain`. `accept` is the `Accept` header.
+/// Builds the response to any request but a GET of `/debug/explain`. `accept` is the `Accept` header.
 fn health_or_metrics_response(
     monitor: &Monitor,
     method: &Method,

@@ -44,7 +44,7 @@ pub(super) struct StderrQueue(SyncSender<QueueMessage>);
 #[derive(Debug)]
 enum QueueMessage {
     Line(Vec<u8>),
-    /// A request that is acknowledged when all earlier lines have been written or dropped.
+    /// A request that is acknowledged after the thread has tried to write all earlier lines.
     Flush(SyncSender<()>),
 }
 
@@ -64,7 +64,7 @@ impl StderrQueue {
         STDERR_QUEUE.get_or_init(started).clone()
     }
 
-    /// Queues a line. If the queue is full, the line is dropped and counted.
+    /// Queues a line. If the queue is full, or the thread does not run, the line is dropped and counted.
     fn send(&self, line: Vec<u8>) {
         if self.0.try_send(QueueMessage::Line(line)).is_err() {
             DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl StderrQueue {
     }
 }
 
-/// Waits until all queued lines are written or dropped, at most [`FLUSH_TIMEOUT`].
+/// Waits until the thread has tried to write all queued lines, at most [`FLUSH_TIMEOUT`].
 pub(crate) fn flush() {
     let Some(output) = STDERR_QUEUE.get() else { return };
     let deadline = Instant::now() + FLUSH_TIMEOUT;
@@ -224,7 +224,7 @@ impl UnwrittenLines<'_> {
         }
     }
 
-    /// Writes the first unwritten line and the number of dropped lines. Returns whether the write succeeded, also if
+    /// Writes the first unwritten line and the number of dropped lines. Returns `true` if all of it was written, or if
     /// there was nothing to write.
     fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {

@@ -1,5 +1,5 @@
-//! Reads and writes the objects of a rollout in the API server. Errors name the missing kind or object, or the
-//! ClusterRole that the user lacks.
+//! Reads and writes the objects of a rollout in the API server. If a kind or object is missing, or the user lacks a
+//! ClusterRole, the error names it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{printable, string_at};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Field manager under which `muster rollout` writes a DaemonRollout.
 const FIELD_MANAGER: &str = "muster-rollout";
-/// Maximum number of ControllerRevisions that one list request returns. A DaemonSet keeps ten old ones by default.
+/// Maximum number of ControllerRevisions that are read. A DaemonSet keeps ten old ones by default.
 const REVISIONS_MAX: usize = 1000;
 
 /// Client that reads and writes the objects of the rollout of one DaemonSet.
@@ -204,8 +204,8 @@ impl RolloutApi {
         self.check_write_result(verb, sent)
     }
 
-    /// Deletes the DaemonRollout of the snapshot. Its UID is a precondition, so that a later DaemonRollout of the same
-    /// name is not deleted.
+    /// Deletes the DaemonRollout of the snapshot, if it has one. The UID is a precondition, so that a later
+    /// DaemonRollout of the same name is not deleted.
     pub(super) async fn delete(&self, snapshot: &RolloutSnapshot, dry_run: bool) -> Result<(), WriteError> {
         let Some(rollout) = &snapshot.rollout else { return Ok(()) };
         let mut options = json!({

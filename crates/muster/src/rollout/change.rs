@@ -112,8 +112,8 @@ fn plan_pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary, consequences: vec![follows, resume] })
 }
 
-/// Returns the line of output that says what a pause does in this phase. In assist mode, the line says that a pause
-/// does not hold nodes that join the cluster or lose their pod.
+/// Returns the line of output that says what a pause does in this phase. If the controller runs or may run in assist
+/// mode, the line says that a pause does not hold nodes that join the cluster or lose their pod.
 fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
     let held = match phase {
         RolloutPhase::RollingBack => "The rollback stops: no node returns to the stable revision.",
@@ -443,7 +443,8 @@ fn plan_retry_without_rollout(snapshot: &RolloutSnapshot) -> anyhow::Result<Plan
 }
 
 /// Plans a report of the result of an external check for the current revision. Fails if the rollout has ended or
-/// failed, or if the policy has no external check of this name.
+/// failed, or if the policy has no external check of this name. If the policy could not be read, the status must have a
+/// check of this name.
 fn plan_report(
     snapshot: &RolloutSnapshot,
     check: &str,

@@ -11,7 +11,7 @@ use super::change::{abort_hint, phase_text};
 use super::printable;
 use super::snapshot::{ALL_STEPS, RevisionRecord, RolloutSnapshot, StoredRollout, WaitsFor};
 
-/// Maximum number of failed nodes in the text output. The output of `-o json` has all failed nodes.
+/// Maximum number of failed nodes in the text output. The output of `-o json` has all nodes that the status lists.
 const LISTED_FAILURES_MAX: usize = 20;
 /// Width of the first column of the text output, which has labels such as `revision` and `nodes`.
 const LABEL_WIDTH: usize = 12;
@@ -26,7 +26,8 @@ pub(super) enum RolloutEnd {
     /// The rollout is complete or partially complete. In a partially complete rollout all steps have passed, but the
     /// policy does not cover all nodes.
     Succeeded,
-    /// The rollout stopped or was rolled back. The text is the error message.
+    /// The rollout stopped or was rolled back, or the DaemonSet has no DaemonRollout and its revision has the verdict
+    /// `Bad`. The text is the error message.
     Failed(String),
     /// An operator must approve the current step before the rollout continues.
     WaitsForApproval,

@@ -109,8 +109,8 @@ impl StoredRollout {
         })
     }
 
-    /// Whether the DaemonRollout is about the DaemonSet with this UID, and not left from a deleted DaemonSet of the same
-    /// name.
+    /// Whether the DaemonRollout is about the DaemonSet with this UID, and not left from a deleted DaemonSet of the
+    /// same name. Also `true` if no DaemonSet owns the DaemonRollout.
     pub(super) fn belongs_to(&self, set_uid: &str) -> bool {
         let owners = self.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let mut sets = owners.into_iter().flatten().filter(|it| it["kind"] == "DaemonSet").peekable();
@@ -180,7 +180,7 @@ impl RolloutSnapshot {
     }
 
     /// Returns the type of the update strategy of the DaemonSet. Returns the default `RollingUpdate` if the DaemonSet
-    /// was not read.
+    /// was not read or has no type.
     pub(super) fn update_strategy(&self) -> &str {
         let strategy = self.daemon_set.as_ref().and_then(|it| it.pointer("/spec/updateStrategy/type"));
         strategy.and_then(Value::as_str).unwrap_or("RollingUpdate")
@@ -233,7 +233,7 @@ pub(super) struct RevisionRecord {
 }
 
 impl RevisionRecord {
-    /// Decodes a ControllerRevision. A missing field becomes zero or empty.
+    /// Decodes a ControllerRevision. A missing field becomes zero or empty, and a missing image `-`.
     pub(super) fn decode(object: &Value) -> Self {
         let annotation = |key: &str| {
             let annotations = object.pointer("/metadata/annotations");

@@ -11,9 +11,9 @@ use crate::validation::is_valid_app_armor_profile;
 /// Key prefix of the annotation that sets the AppArmor profile of a container. The container name follows.
 const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Sets `appArmorProfile` of each container of a new pod that has an AppArmor annotation and does not set the field,
-/// and warns that the annotation is deprecated. Skips a container whose annotation equals the profile of the pod. Does
-/// nothing for Windows pods.
+/// For each AppArmor annotation of a container in a new pod, sets the field `appArmorProfile` of the container and
+/// warns that the annotation is deprecated. An invalid annotation only causes the warning. Skips a container that sets
+/// the field, or whose annotation equals the profile of the pod. Does nothing for Windows pods.
 pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
     let profiles: Vec<(String, String)> = annotations

@@ -20,11 +20,13 @@ pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 /// Name of the built-in signer of the client certificates with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Checks whether the user may create, approve or sign a CertificateSigningRequest.
+/// Checks whether the user may create, approve or sign a CertificateSigningRequest. Returns a 422 error for a new one
+/// whose `spec.request` cannot be parsed.
 ///
-/// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer. Changing its certificate or
-/// conditions through `/status` requires the verb `sign`. A request for a client certificate in the group
-/// `system:masters` is refused. A bootstrap token that names a node can request only a certificate of that node.
+/// Rule: approving or denying a CertificateSigningRequest requires the verb `approve` on its signer. Changing its
+/// certificate or conditions through `/status` requires the verb `sign`. A request to `CLIENT_CERTIFICATE_SIGNER` for a
+/// certificate in the group `system:masters` is refused. A user with a bootstrap token that names a node cannot request
+/// a certificate of another node.
 /// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 ///
 /// `old` is the stored object, or `None` for a create.
@@ -80,7 +82,8 @@ pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
 }
 
 /// Sets `lastUpdateTime` and `lastTransitionTime` in the conditions of a CertificateSigningRequest where the client
-/// left them out. A condition whose status has not changed keeps its stored `lastTransitionTime`.
+/// left them out. If the status of the condition has not changed, a left out `lastTransitionTime` gets its stored
+/// value.
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -113,7 +116,7 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
 }
 
 /// Whether a bootstrap token's user with these `extra` attributes may join the cluster as `node`. The attribute
-/// `NODE_EXTRA_KEY`, if set, names the only node that may join with the token.
+/// `NODE_EXTRA_KEY`, if set, restricts the token to the nodes that it names.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

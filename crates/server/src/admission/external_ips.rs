@@ -1,5 +1,5 @@
 //! Restricts `spec.externalIPs` of Services to the ranges allowed by the operator. Upstream: the admission plugin
-//! `DenyServiceExternalIPs`, which is off by default, and which allows no external IPs at all.
+//! `DenyServiceExternalIPs`, which is off by default, and which refuses all new external IPs.
 
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
@@ -11,7 +11,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::unstructured::list_at;
 
-/// The address ranges given with `--allow-external-ips`. If there are none, no Service may have external IPs.
+/// The address ranges given with `--allow-external-ips`. If there are none, no external IPs can be added to a Service.
 #[derive(Debug, Default)]
 pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 

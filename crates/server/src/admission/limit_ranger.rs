@@ -13,7 +13,7 @@ use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, quantities_from_json};
 
-/// Annotation that lists which LimitRange defaults were applied to a pod.
+/// Annotation that lists the defaults that were applied to a pod, from the last LimitRange that had any.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Applies the LimitRange defaults to a new pod. Updates are ignored, because they do not change the resources of
@@ -54,8 +54,8 @@ fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of containers to the defaults of a LimitRange. Writes to the annotation
-/// `DEFAULTS_ANNOTATION` of the pod which defaults were set.
+/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If it sets any, it
+/// replaces the annotation `DEFAULTS_ANNOTATION` of the pod with a list of them.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -88,7 +88,8 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// Returns an error message for each constraint of a LimitRange that a container or the pod as a whole violates.
+/// Returns an error message for each constraint of a LimitRange that a regular or init container or the pod as a whole
+/// violates. Items of other types than `Container` and `Pod` are ignored.
 fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {

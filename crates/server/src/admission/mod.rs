@@ -20,15 +20,15 @@ mod limit_ranger;
 /// Refuses new objects in missing or terminating namespaces, and the deletion of `default`, `kube-system` and
 /// `kube-public`.
 mod namespace_lifecycle;
-/// Refuses node addresses that belong to Services or to pods of another node.
+/// Restricts the addresses that a node may add to its Node.
 mod node_address;
-/// Restricts what a node may write: its Node object, its Lease, its pods, and tokens for these pods.
+/// Restricts a node's writes of Nodes, Leases, pods, service account tokens and CertificateSigningRequests.
 pub(crate) mod node_restriction;
 /// Adds the not-ready taint to new Nodes.
 mod node_taint;
 /// Allocates pod CIDRs to Nodes.
 mod pod_cidr;
-/// Checks pods against the Pod Security level of their namespace.
+/// Checks pods and pod templates against the Pod Security levels of their namespace.
 mod pod_security;
 /// Sets the priority of a pod from its PriorityClass.
 mod priority;
@@ -69,7 +69,8 @@ pub(crate) use service_address::{API_SERVER_IP, DNS_IP};
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionAttributes<'a> {
-    /// The object that is written. Its name is empty in a create with `generateName`.
+    /// The object that is written. During [`AdmissionChain::mutate`], its name is empty in a create with
+    /// `generateName`.
     pub(crate) target: &'a RequestTarget,
     pub(crate) operation: AdmissionOperation<'a>,
 }
@@ -209,7 +210,8 @@ impl AdmissionChain {
     }
 
     /// Refuses a write that would escalate the user's privileges. Checks writes to RBAC objects,
-    /// CertificateSigningRequests and the revocation list, and all writes by nodes. `new` is null for a delete.
+    /// CertificateSigningRequests and the revocation list, and all writes by nodes. Deletions of RBAC objects and
+    /// CertificateSigningRequests are checked only for nodes. `new` is null for a delete.
     pub(crate) fn check_privilege_escalation(
         &self,
         user: &User,
@@ -246,7 +248,7 @@ impl AdmissionChain {
 }
 
 /// Sets timestamps that the server owns, if the client left them out: those of the conditions of a
-/// CertificateSigningRequest, and those of the entries of the revocation list.
+/// CertificateSigningRequest in a write to a subresource, and those of the entries of the revocation list.
 fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let AdmissionOperation::Update { old } = attributes.operation
         && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP

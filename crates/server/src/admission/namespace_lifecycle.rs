@@ -1,4 +1,5 @@
-//! Refuses new objects in missing or terminating namespaces. Upstream: `NamespaceLifecycle`.
+//! Refuses new objects in missing or terminating namespaces, and the deletion of `default`, `kube-public` and
+//! `kube-system`. Upstream: `NamespaceLifecycle`.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Refuses addresses in a Node's status that belong to Services or to pods of another node, because agents and the API
-//! server trust the addresses of a Node.
+//! Restricts the addresses that a node may add to the status of its Node, because agents and the API server trust the
+//! addresses of a Node.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,8 +16,8 @@ use crate::unstructured::{list_at, str_at};
 ///
 /// Rule: a node may not add to `status.addresses` of its Node an address in the Service range or in the pod CIDR of
 /// another Node. Nor may it add a second address in the cluster's pod range, because each address in that range blocks
-/// the allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored are not
-/// checked.
+/// the allocation of one pod CIDR. Other users may add such addresses. Addresses that are already stored, and IPv6
+/// addresses, are not checked.
 /// Upstream: does not check.
 ///
 /// Two Nodes may have the same address, and so may a Node and the API server, because several agents on one machine

@@ -1,5 +1,5 @@
-//! Restricts the writes of a node to its Node and Lease, the status of its pods, and tokens for those pods. Upstream:
-//! `NodeRestriction`.
+//! Restricts a node's writes of Nodes, Leases, pods, service account tokens and CertificateSigningRequests to those
+//! that concern the node itself. Upstream: `NodeRestriction`.
 
 use serde_json::Value;
 
@@ -26,9 +26,10 @@ pub(crate) enum NodeWrite<'a> {
 /// Checks whether a node may perform a write. Refuses all writes by a user in the group `system:nodes` whose name is
 /// not that of a node. Writes by users outside that group are not checked.
 ///
-/// Rule: a node may write its Node (but not change taints, and set only some labels), its Lease, and the status of pods
-/// bound to it. It may delete and evict those pods, create mirror pods on itself, and create tokens for those pods. A
-/// kubelet certificate that it requests must have its own name. Writes to other kinds are left to RBAC.
+/// Rule: a node may write its Node (but not change taints or owner references, and set only some labels), its Lease,
+/// and the status of pods bound to it. It may delete and evict those pods, create mirror pods on itself, and create
+/// tokens for those pods. A kubelet certificate that it requests must have its own name. Writes to other kinds are left
+/// to RBAC.
 pub(crate) fn check_node_write(
     access: &AccessControl,
     user: &User,
@@ -107,9 +108,10 @@ fn check_pod_write(
     }
 }
 
-/// Checks a mirror pod that a node creates. The pod must be bound to the node and be controlled by its Node object. It
-/// must not reference Secrets, ConfigMaps, service accounts or resource claims, and must not have volumes of the types
-/// `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the reason for the refusal.
+/// Checks a pod that a node creates. It must be a mirror pod that is bound to the node, and the Node must be its
+/// controller and only owner. It must not reference Secrets, ConfigMaps, service accounts or resource claims, and must
+/// not have volumes of the types `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the reason
+/// for the refusal.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(
@@ -172,8 +174,9 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The node must not change taints,
-/// owner references or the labels that [`forbidden_label_changes`] returns. The error is the reason for the refusal.
+/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The node must not set or change
+/// the labels that [`forbidden_label_changes`] returns. An update must not change taints or owner references. The error
+/// is the reason for the refusal.
 fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
@@ -222,8 +225,9 @@ fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
     changed
 }
 
-/// Checks a TokenRequest by a node. The token must be bound to a pod on that node, and its audience must be one that a
-/// volume of the pod requests. The error is the reason for the refusal.
+/// Checks a TokenRequest by a node. The token must be bound to a pod on that node. It must have at most one audience. A
+/// volume of the pod must request a token with that audience, or without an audience if the request has none. The error
+/// is the reason for the refusal.
 fn check_token_request(
     access: &AccessControl,
     node: &str,

@@ -1,4 +1,5 @@
-//! Adds the `node.kubernetes.io/not-ready` taint to new nodes, so that no pods are scheduled before the node is ready.
+//! Adds the `node.kubernetes.io/not-ready` taint to new Nodes, so that pods without a toleration for it are not
+//! scheduled before the node is ready.
 //! Upstream: `TaintNodesByCondition`.
 
 use muster_api::well_known::TAINT_NODE_NOT_READY;

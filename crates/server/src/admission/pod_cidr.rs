@@ -17,7 +17,8 @@ use crate::request::RequestContext;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// Prefix length of a node's pod CIDR: 256 addresses for each node. Upstream: `--node-cidr-mask-size`.
+/// Prefix length of an automatically allocated pod CIDR, which has 256 addresses. A node may choose a longer prefix.
+/// Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
 
 /// Time for which a new allocation counts even if no stored Node has the pod CIDR. After this time, the write of the
@@ -29,7 +30,7 @@ const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 #[derive(Debug, Default)]
 pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 
-/// The pod CIDRs in use, and the cluster range to allocate from.
+/// The pod CIDRs and node addresses in use, and the cluster range to allocate from.
 #[derive(Debug, Default)]
 struct PodCidrAllocations {
     /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
@@ -41,7 +42,8 @@ struct PodCidrAllocations {
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Block>>,
-    /// Recent allocations, with the time of allocation, by Node name. The Node may not be stored yet.
+    /// Recently allocated or chosen pod CIDRs, with the time of allocation, by Node name. The Node may not be stored
+    /// yet.
     pending: HashMap<String, (Ipv4Block, Timestamp)>,
 }
 
@@ -96,9 +98,10 @@ impl PodCidrAllocator {
 
 /// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.
 ///
-/// Rule: a node that writes its Node without a pod CIDR gets the lowest free one, or none if all are in use. A pod CIDR
-/// that the node chooses must be in the cluster range, because all other nodes route that pod CIDR to this node. For
-/// the same reason, it must not overlap the pod CIDR or the address of another node. Other users may set any pod CIDR.
+/// Rule: a node that writes its Node without a pod CIDR gets the lowest free one that is not reserved, or none if all
+/// are in use or the cluster allocates none. A pod CIDR that the node chooses must be in the cluster range, because all
+/// other nodes route that pod CIDR to this node. For the same reason, it must not overlap the pod CIDR or the address
+/// of another node. Other users may set any pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -186,8 +189,8 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// Returns the pending pod CIDR of the node `name`, or else the lowest free pod CIDR in the cluster range `all`.
-    /// Returns `None` if no pod CIDR is free.
+    /// Returns the pending pod CIDR of the node `name`, or else the lowest free pod CIDR in the cluster range `all`
+    /// that is not reserved. Returns `None` if no pod CIDR is free.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {
@@ -201,9 +204,9 @@ impl PodCidrAllocations {
         blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
 
-    /// Applies the changes of stored Nodes since `synced_revision` to `allocated`, and drops expired allocations from
-    /// `pending`. Rebuilds `allocated` from all stored Nodes on the first call, and if the store no longer has the
-    /// changes.
+    /// Applies the changes of stored Nodes since `synced_revision` to `allocated`, and drops expired allocations and
+    /// those of deleted Nodes from `pending`. Rebuilds `allocated` from all stored Nodes on the first call, and if the
+    /// store no longer has the changes.
     fn sync_nodes(&mut self, admission: &AdmissionChain, now: Timestamp) {
         self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "nodes");
@@ -232,8 +235,8 @@ impl PodCidrAllocations {
         self.synced_revision = Some(revision);
     }
 
-    /// Records the pod CIDRs and addresses of a stored Node. Addresses are recorded so that no pod CIDR that contains
-    /// the address of a node is allocated.
+    /// Records the pod CIDRs and addresses of a stored Node. Addresses are recorded so that no node gets a pod CIDR
+    /// that contains the address of another node.
     fn record_node(&mut self, node: &Value) {
         let addresses = list_at(&node["status"], "addresses").iter();
         let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());

@@ -13,9 +13,10 @@ use crate::unstructured::list_at;
 /// Checks whether the user may write a role or a binding. Writes by members of `system:masters`, and updates of only
 /// garbage collection fields, are not checked.
 ///
-/// Rule: writing a role requires all permissions in it, or the verb `escalate` on it. Writing a binding requires all
-/// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
-/// permission for every verb on every resource and path, or the verb `escalate` on the ClusterRole.
+/// Rule: writing a role requires all permissions in it, or the verb `escalate` on it (for a create, on all roles of its
+/// kind). Writing a binding requires all permissions of its role, or the verb `bind` on that role. Writing a
+/// ClusterRole that has an aggregation rule before or after the write requires permission for every verb on every
+/// resource and path, or the verb `escalate`.
 /// Upstream: the `policybased` storages.
 ///
 /// `old` is the stored object, or `None` for a create.

@@ -51,7 +51,7 @@ struct QuotaChargeState {
 
 /// The usage that one write has added to `status.used` of quotas before its commit. While this value exists, the usage
 /// of the namespace is not recalculated. If this value is dropped without [`QuotaCharge::commit`], the write counts as
-/// failed, and the usage of the namespace must be recalculated.
+/// failed, and the usage of the namespace must be recalculated. A charge that changed no quota counts as committed.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     charges: QuotaCharges,
@@ -113,7 +113,8 @@ impl Drop for QuotaCharge {
 /// Updates the status of quotas. The registry implements this trait, so that admission does not depend on the registry.
 /// Upstream: `QuotaAccessor`.
 pub(crate) trait QuotaAccessor: Sync {
-    /// Writes the quota that `change` returns. On a conflict, calls `change` again with the quota that is stored now.
+    /// Writes the quota that `change` returns. After a concurrent write, calls `change` again with the quota that is
+    /// stored now. Fails if `change` returns a quota with an outdated `resourceVersion`.
     fn update_status<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -176,7 +177,7 @@ pub(super) async fn charge_quotas(
 /// write does not increase the usage.
 ///
 /// Rule: a write is refused if it would exceed a quota, or if the current usage of the quota is unknown. A pod is also
-/// refused if it does not set a compute resource that a quota limits.
+/// refused if it does not set a cpu or memory request or limit for which the quota has a maximum.
 fn usage_after_write(
     quota: &Value,
     kind: &Kind,

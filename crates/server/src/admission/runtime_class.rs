@@ -15,7 +15,8 @@ const OVERHEAD_MISMATCH_MESSAGE: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
 /// Sets the overhead of a new pod from its RuntimeClass, and adds the node selector and tolerations of the
-/// RuntimeClass. Refuses a pod with a different overhead or a contradictory node selector.
+/// RuntimeClass. Refuses a pod whose RuntimeClass does not exist, or that sets a different overhead or a contradictory
+/// node selector.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -127,7 +128,8 @@ fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether the toleration `more` tolerates every taint that `it` tolerates. Upstream: `isSuperset`.
+/// Whether the toleration `more` makes `it` redundant: `more` has the same key or any key, a matching effect and value,
+/// and for `NoExecute` no shorter `tolerationSeconds`. Upstream: `isSuperset`.
 fn is_superset(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;

@@ -23,11 +23,12 @@ const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// that admission adds from tokens that a pod requests. Upstream: `WarnOnlyBoundTokenExpirationPeriod`.
 const TOKEN_EXPIRATION_S: u32 = 3607;
 
-/// Maximum time that the creation of a pod waits for the `default` service account of a new namespace.
+/// Maximum time that the creation of a pod waits for a `default` service account that does not exist yet.
 const DEFAULT_ACCOUNT_WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Sets the service account of a new pod, and adds the token volume and image pull secrets of the account. Refuses a
-/// pod whose service account does not exist. Mirror pods are checked, but not changed.
+/// Sets the service account of a new pod. Adds the token volume, unless automounting is off, and the image pull secrets
+/// of the account, unless the pod has its own. Refuses a pod whose service account does not exist, or that uses Secrets
+/// which the account does not allow. Mirror pods are checked, but not changed.
 pub(super) async fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
@@ -133,7 +134,8 @@ fn push_item(object: &mut Value, name: &str, item: Value) {
     }
 }
 
-/// Checks that a mirror pod references no service account, Secret or token.
+/// Checks that a mirror pod has no service account, no Secrets of [`referenced_secrets`], no image pull secrets and no
+/// projected tokens.
 fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
@@ -152,14 +154,14 @@ fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<
     Err(attributes.forbidden(pod, why))
 }
 
-/// Checks that the pod uses only Secrets that its service account lists, if the account has the annotation
-/// `kubernetes.io/enforce-mountable-secrets`.
+/// If the annotation `kubernetes.io/enforce-mountable-secrets` of the service account is true, checks that the account
+/// lists the Secrets of [`referenced_secrets`] and the image pull secrets of the pod.
 fn check_mountable_secrets(
     attributes: AdmissionAttributes<'_>,
     account: &Value,
     pod: &Value,
 ) -> Result<(), ApiError> {
-    /// Annotation of a service account whose pods may use only the Secrets that the account lists.
+    /// Annotation of a service account. If true, its pods may use only the Secrets that the account lists.
     const ENFORCE_SECRETS_ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
     let enforces = account["metadata"]["annotations"][ENFORCE_SECRETS_ANNOTATION].as_str();
     if !enforces.is_some_and(|it| matches!(it, "1" | "t" | "T" | "true" | "TRUE" | "True")) {
@@ -187,8 +189,8 @@ fn check_mountable_secrets(
     Ok(())
 }
 
-/// Returns the Secrets that the volumes and environment variables of a pod reference. Each item is a description of the
-/// reference for error messages, and the name of the Secret.
+/// Returns the Secrets that the `secret` volumes of a pod and the environment variables of its regular and init
+/// containers reference. Each item is a description of the reference for error messages, and the name of the Secret.
 fn referenced_secrets(spec: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
     for volume in list_at(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {

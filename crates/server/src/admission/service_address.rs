@@ -57,8 +57,8 @@ struct ServiceAllocations {
     synced_revision: Option<Revision>,
     /// Cluster IPs and node ports of stored Services, each with the storage key of its Service.
     allocated: HashMap<AllocatedResource, String>,
-    /// Recent allocations, each with the storage key of its Service and the time of allocation. The Service may not be
-    /// stored yet.
+    /// Recently allocated or requested cluster IPs and node ports, each with the storage key of its Service and the
+    /// time of allocation. The Service may not be stored yet.
     pending: HashMap<AllocatedResource, (String, Timestamp)>,
     /// Offset at which the search for the next free cluster IP begins. Offset 0 is the first address after the
     /// `STATIC_ADDRESS_COUNT` reserved addresses.
@@ -72,8 +72,8 @@ enum AllocatedResource {
     NodePort(i64),
 }
 
-/// Allocates the cluster IP and node ports of a Service. If the Service requests an address or port, allocates that
-/// one, and fails if it is in use or outside its range.
+/// Allocates the cluster IP and node ports that a Service needs. If the Service requests an address or port, allocates
+/// that one, and fails if it is in use or outside its range. First calls [`drop_type_dependent_fields`].
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -104,8 +104,8 @@ pub(super) fn mutate(
     allocator.allocate_node_ports(service, old)
 }
 
-/// Removes the fields that only the previous type of the Service allows, unless the update changes them. Upstream:
-/// `dropTypeDependentFields`.
+/// Removes the fields that the stored Service may have and the new one may not, such as node ports after a change of
+/// the type. Fields that the update changes are kept. Upstream: `dropTypeDependentFields`.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
     let has_cluster_ip = |it: &Value| it["spec"]["type"] != "ExternalName";
@@ -164,7 +164,7 @@ fn is_externally_accessible(service: &Value) -> bool {
 /// Allocator for one request, which creates or updates a Service.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
-    /// Storage key of the Service.
+    /// Storage key of the Service. Random for a create with `generateName`.
     key: String,
     now: Timestamp,
     /// Whether allocations are recorded. `false` for a dry run.
@@ -174,8 +174,9 @@ struct RequestAllocator<'a> {
 }
 
 impl RequestAllocator<'_> {
-    /// Sets `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` of the Service. If an update changes the type
-    /// to `ExternalName`, removes these fields instead. `old` is the stored Service, or null for a create.
+    /// Sets `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` of the Service. A Service of the type
+    /// `ExternalName` gets no cluster IP, and an update removes these fields from it. `old` is the stored Service, or
+    /// null for a create.
     fn allocate_cluster_ip(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
             // A Service that becomes ExternalName releases its cluster IP. Validation refuses a new one that sets a

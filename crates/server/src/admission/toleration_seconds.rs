@@ -11,7 +11,7 @@ const DEFAULT_TOLERATION_S: u32 = 300;
 /// Taints of a node that is not Ready or not reachable. The default tolerations are for these taints.
 const NODE_FAILURE_TAINTS: [&str; 2] = [TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE];
 
-/// Adds a toleration for each taint in `NODE_FAILURE_TAINTS` that the pod does not tolerate.
+/// Adds a toleration for each taint in `NODE_FAILURE_TAINTS` for which the pod has no `NoExecute` toleration.
 pub(super) fn mutate(pod: &mut Value) {
     let tolerates = |taint: &str| {
         list_at(&pod["spec"], "tolerations").iter().any(|it| {

@@ -23,8 +23,9 @@ pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 /// Returns the user of a bootstrap token, or `None` if the token is not valid.
 ///
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
-/// user is in the group `system:bootstrappers` and in the groups that the Secret lists. The names of the listed groups
-/// must begin with `system:bootstrappers:`. If the Secret names a node, the token is valid for that node only.
+/// user is in the groups `system:bootstrappers` and `system:authenticated` and in the groups that the Secret lists. The
+/// names of the listed groups must begin with `system:bootstrappers:`. If the Secret names a node, the token is valid
+/// for that node only.
 /// Upstream: the bootstrap token authenticator.
 pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Timestamp) -> Option<User> {
     let (id, secret) = split_token(token)?;
@@ -94,7 +95,7 @@ fn split_token(token: &str) -> Option<(&str, &str)> {
     (is_word(id, 6) && is_word(secret, 16)).then_some((id, secret))
 }
 
-/// Whether two byte strings are equal. Compares them in constant time, to prevent timing attacks.
+/// Whether two byte strings are equal. Compares strings of equal length in constant time, to prevent timing attacks.
 fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

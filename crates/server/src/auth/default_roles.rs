@@ -49,7 +49,6 @@ const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection pa
 /// with the default at each start.
 pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Returns the default ClusterRoles.
 pub(crate) fn default_cluster_roles() -> Vec<Value> {
     let mut roles = vec![
         cluster_role("cluster-admin", [resource_rule("*", "*", "*"), url_rule("*", "*")]),
@@ -304,7 +303,6 @@ fn rollout_roles() -> Vec<Value> {
     roles.map(role).into()
 }
 
-/// Returns the default ClusterRoleBindings.
 pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     let group = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": it});
     let user = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": it});
@@ -381,8 +379,8 @@ fn garbage_collector_rules() -> Value {
     Value::Array(rules.chain([resource_rule("patch", CORE_GROUP, "pods/status")]).collect())
 }
 
-/// Returns the rules of the ClusterRole `system:node`. The node authorizer restricts them to objects related to the
-/// node.
+/// Returns the rules of the ClusterRole `system:node`. The node authorizer restricts some of them to objects related to
+/// the node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
         resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),

@@ -16,7 +16,7 @@ use crate::request::{
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers. Returns a 403
-/// error if `user` may not impersonate that user.
+/// error if `user` may not impersonate that user, and a 400 error if the headers are invalid.
 ///
 /// Rule: impersonation requires the verb `impersonate` on the user or service account, and on each group, UID and extra
 /// value.
@@ -51,8 +51,8 @@ pub(crate) fn impersonated_user(
     Ok(Some(target))
 }
 
-/// Returns a 403 error unless `user` may impersonate `other`. The default groups of a service account need no separate
-/// permission.
+/// Returns a 403 error unless `user` may impersonate `other`. A service account whose groups are exactly its default
+/// groups needs no permission for them.
 fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
         let attributes = RequestAttributes::for_resource("impersonate", resource);

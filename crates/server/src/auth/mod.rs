@@ -17,7 +17,7 @@ pub(crate) mod default_roles;
 mod impersonation;
 /// Index of the IP addresses of Nodes.
 pub(crate) mod node_addresses;
-/// Restricts the permissions of a node to objects related to it.
+/// Authorizes the requests of nodes, many of them only for objects related to the node.
 pub(crate) mod node_authorizer;
 /// RBAC policy rules, and the requests that they allow.
 pub(crate) mod policy_rule;
@@ -127,11 +127,12 @@ pub(crate) fn require_authorized_anonymous(
     }
 }
 
-/// Returns the user of a request. `peer` is the user that the client certificate names, or `None` without a
+/// Returns the user of a request. `peer` is the user that the client certificate names, or `None` without a valid
 /// certificate.
 ///
 /// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
-/// anonymous. An invalid, expired or revoked credential is refused with 401.
+/// anonymous. An invalid or expired token and a revoked credential are refused with 401. A client certificate that has
+/// expired since the TLS handshake is ignored.
 pub(crate) fn authenticate(
     access: &AccessControl,
     peer: Option<&User>,
@@ -244,8 +245,8 @@ fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
     RBAC_KINDS.iter().copied()
 }
 
-/// Applies the changes of RBAC roles and bindings in the store since the last sync. Reads all roles and bindings again
-/// if the store no longer has these changes.
+/// Applies the changes of RBAC roles and bindings in the store since the last sync. Reads all roles and bindings on the
+/// first sync, and if the store no longer has these changes.
 fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacIndex)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();

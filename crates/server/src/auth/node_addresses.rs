@@ -42,8 +42,8 @@ pub(crate) fn addresses_belong_only_to_node(
 }
 
 impl NodeAddressIndex {
-    /// Applies the changes of stored Nodes since `synced_revision`. Rebuilds the index if the store no longer has these
-    /// changes.
+    /// Applies the changes of stored Nodes since `synced_revision`. Builds the index from all Nodes on the first sync,
+    /// and if the store no longer has these changes.
     fn sync_nodes(&mut self, access: &AccessControl) {
         let kind = Kind::builtin("", "v1", "nodes");
         // A commit during the sync is applied again by the next one, with the same result.

@@ -1,4 +1,5 @@
-//! The node authorizer: a node has the permissions of `system:node`, restricted to itself and the pods bound to it.
+//! The node authorizer: a node has the permissions of `system:node`, many of them only for itself and the pods bound to
+//! it.
 
 use std::sync::LazyLock;
 

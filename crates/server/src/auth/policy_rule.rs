@@ -33,7 +33,7 @@ impl PolicyRule {
         }
     }
 
-    /// Returns the rule as JSON, without its empty lists.
+    /// Returns the rule as JSON, without its empty lists except `verbs`.
     pub(crate) fn to_json(&self) -> Value {
         let mut rule = json!({"verbs": self.verbs});
         let lists = [
@@ -51,7 +51,8 @@ impl PolicyRule {
     /// Whether the rule allows a request.
     ///
     /// Rule: a policy rule allows a request for a resource if it matches the verb, API group, resource and object name
-    /// of the request. It allows any other request if it matches the verb and the path. `*` matches everything.
+    /// of the request. It allows any other request if it matches the verb and the path. `*` matches every verb, API
+    /// group, resource with its subresources, or path. A rule without resource names matches every object name.
     /// `*/status` matches the subresource `status` of all resources. A path that ends with `*` matches all paths with
     /// that prefix.
     /// Upstream: `RuleAllows`.

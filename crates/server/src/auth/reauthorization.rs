@@ -1,5 +1,5 @@
-//! Periodic reauthorization of long-running requests: watches, followed logs, exec. While a long-running request runs,
-//! its credentials may expire or be revoked, and the permissions of its user may be removed.
+//! Periodic reauthorization of long-running requests, such as watches, followed logs and exec. While a long-running
+//! request runs, its credentials may expire or be revoked, and the permissions of its user may be removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ use crate::request::{RequestAttributes, User};
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<RequestClient>>,
-    /// User that the connection authenticated as when the request started. It is used only if `client` has no
+    /// User that the connection authenticated as when the request started. It is used only if there is no client
     /// certificate. The user of a certificate is read from `client` at each check, because the certificate may expire.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.

@@ -26,7 +26,7 @@ pub(crate) const ISSUED_CERTIFICATES_NAME_PREFIX: &str = "muster-issued-certific
 /// Name of the ConfigMap with revoked credentials.
 pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 
-/// Key prefix of an entry of the revocation list that revokes all certificates of a user issued up to a time. The
+/// Key prefix of an entry of the revocation list that revokes the certificates of a user issued up to a time. The
 /// SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
@@ -55,7 +55,8 @@ struct RevocationList {
 /// An entry of the revocation list that revokes the certificates of a user issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
-    /// `issuedUntil` of the entry: certificates issued up to this time are revoked.
+    /// `issuedUntil` of the entry: certificates issued up to this time are revoked. The maximum time if the entry has
+    /// none.
     issued_until: Timestamp,
     /// `kept` of the entry: the serial number of the only certificate of the user that stays valid. Empty if all are
     /// revoked.

@@ -144,7 +144,7 @@ impl RbacIndex {
     }
 
     /// Returns the rules of the role that a binding in `namespace` refers to. Returns an error message if the role does
-    /// not exist.
+    /// not exist or its kind is unsupported.
     pub(crate) fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),

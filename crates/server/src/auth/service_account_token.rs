@@ -31,8 +31,7 @@ pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.lo
 /// after the deletion timestamp of an object that it is bound to.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum number of tokens in `TokenSigner::verified_cache`: one for each pod of a large cluster, about 500 bytes
-/// each. A full cache is cleared.
+/// Maximum number of tokens in `TokenSigner::verified_cache`. Each needs about 500 bytes. A full cache is cleared.
 const VERIFIED_TOKENS_MAX: usize = 8_192;
 
 /// Maximum length in bytes of a token that is accepted. The tokens of this server are shorter, unless a TokenRequest
@@ -49,7 +48,7 @@ pub(crate) struct TokenSigner {
     random: SystemRandom,
     /// Claims of verified tokens, by the SHA-256 of the token, so that the cache does not contain tokens.
     verified_cache: Mutex<HashMap<[u8; 32], Arc<TokenClaims>>>,
-    /// Configured maximum lifetime of a token in seconds. Unset if none is configured.
+    /// Configured maximum lifetime in seconds of a token for a TokenRequest. Unset if none is configured.
     lifetime_s_max: OnceLock<i64>,
 }
 
@@ -80,13 +79,15 @@ pub(crate) struct TokenClaims {
     pub(crate) account: BoundObjectRef,
     /// The pod that the token is bound to, if any.
     pub(crate) pod: Option<BoundObjectRef>,
-    /// The node that the token is bound to. If the token is bound to a pod, the node of that pod.
+    /// The node that the token is bound to, if any. If the token is bound to a pod, the node of that pod, or `None` if
+    /// the pod was not scheduled.
     pub(crate) node: Option<BoundObjectRef>,
     /// The Secret that the token is bound to, if any.
     pub(crate) secret: Option<BoundObjectRef>,
 }
 
-/// Name and UID of an object that a token is bound to.
+/// Name and UID of the service account of a token, or of an object that the token is bound to. For the node of a pod,
+/// the UID is empty if the Node does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BoundObjectRef {
     pub(crate) name: String,

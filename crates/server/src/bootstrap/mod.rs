@@ -1,6 +1,7 @@
-//! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` and `kube-dns`, and in each namespace a
-//! service account and a ConfigMap with the CA certificate. They are created when the server starts. Service accounts,
-//! ConfigMaps and Services are also recreated when they are deleted.
+//! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` (with its endpoints) and `kube-dns`, and
+//! in each namespace a service account and a ConfigMap with the CA certificate. They are created when the server
+//! starts. All except the namespaces and priority classes are also recreated when they are deleted. A new namespace
+//! gets its service account and ConfigMap when it is created.
 //!
 //! The same loop recalculates quota usage and reconciles the Secrets that contain service account tokens
 //! (`token_secrets`), because both react to the same changes.
@@ -66,9 +67,11 @@ impl ServerIdentity {
     }
 }
 
-/// Creates the missing bootstrap objects, and resets the server-owned fields of existing ones.
+/// Creates the missing bootstrap objects, and resets the server-owned fields of existing ones. If `kube-dns` cannot be
+/// created, this is only logged.
 ///
-/// Rule: the bootstrap objects are created if they are missing. If none is missing or was changed, nothing is written.
+/// Rule: the bootstrap objects are created if they are missing. If none is missing and no server-owned field was
+/// changed, nothing is written.
 pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
     server: &ServerIdentity,
@@ -297,8 +300,8 @@ fn has_equal_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// Returns the namespaces in which bootstrap objects may be missing after these events. Adds to `to_count` the
-/// namespaces whose quota usage must be recalculated.
+/// Returns the namespaces in which bootstrap objects may be missing or changed after these events. Adds to `to_count`
+/// the namespaces whose quota usage must be recalculated.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],
@@ -365,7 +368,6 @@ fn requires_quota_recalculation(resource: &str, event: &CommitEvent) -> bool {
     }
 }
 
-/// Returns the names of all namespaces.
 fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
     let (namespaces, _): (_, Revision) =
         registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -399,6 +401,7 @@ fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
 }
 
 /// Returns the Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
+/// There are no endpoints if other machines cannot reach the server.
 fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
     let port = server.listen_address.port();
     let service = json!({
@@ -462,7 +465,7 @@ fn dns_service() -> BootstrapObject {
 }
 
 /// Returns the address at which other machines reach a server that listens on `listens_on`. Returns `None` for a
-/// loopback address, and if this machine has no route to other machines.
+/// loopback address, and for an unspecified address if this machine has no route to other machines.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     match listens_on.is_unspecified() {
         true => machine_address(),

@@ -20,8 +20,8 @@ const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
 /// Annotation of a token Secret: the UID of its service account.
 const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
-/// Lifetime of a token in a Secret, in seconds. It is effectively unlimited, because the token becomes invalid with its
-/// Secret or service account.
+/// Lifetime of a token in a Secret, in seconds. It is effectively unlimited. The token becomes invalid when its Secret
+/// or service account is deleted.
 const TOKEN_LIFETIME_S: i64 = 1 << 32;
 
 /// Namespace and name of a Secret.
@@ -56,8 +56,8 @@ pub(super) fn list_token_secrets(
 
 /// Adds the missing data to a token Secret.
 ///
-/// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist, the
-/// Secret is deleted. Upstream: `tokens_controller`.
+/// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist or
+/// has another UID, the Secret is deleted. Upstream: `tokens_controller`.
 pub(super) async fn reconcile(
     registry: &Registry,
     server: &ServerIdentity,
@@ -92,7 +92,7 @@ pub(super) async fn reconcile(
 }
 
 /// Returns the service account that the annotations of the Secret name. Returns `None` if the account does not exist,
-/// or if its UID is not the one in the annotations.
+/// or if the annotations contain a UID that is not that of the account.
 fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let stored = registry.storage.find(
@@ -105,8 +105,8 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
-/// Returns three flags: whether the CA certificate, the namespace and the token in a token Secret are missing or
-/// outdated.
+/// Returns three flags for a token Secret: whether the CA certificate is missing or outdated, whether the namespace is
+/// missing, and whether the token is missing.
 fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]

@@ -43,8 +43,9 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
 /// Writes the records of issued client certificates to the first ConfigMaps with fewer than
 /// `RECORDS_PER_CONFIG_MAP_MAX` records.
 ///
-/// Rule: each issued client certificate is recorded with its serial number, subject and expiration. The record of an
-/// expired certificate is removed when its ConfigMap is next written.
+/// Rule: each issued client certificate is recorded with its serial number, subject, groups, time of issue and
+/// expiration, unless all ConfigMaps are full. The record of an expired certificate is removed when its ConfigMap is
+/// next written.
 pub(crate) async fn record_issued_certificates(
     registry: &Registry,
     issued: &[IssuedCertificate],

@@ -38,7 +38,7 @@ const NODES_GROUP: &str = "system:nodes";
 /// certificate whose request sets no `expirationSeconds`.
 pub(crate) const DEFAULT_LIFETIME_MAX: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
+/// Minimum lifetime of a certificate whose request sets `expirationSeconds`, unless `lifetime_max` is shorter.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Time by which `notBefore` of a certificate is backdated, because clocks differ. A certificate is never backdated by
@@ -57,7 +57,8 @@ const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Approves, signs and deletes CertificateSigningRequests until `stop` is cancelled. Reconciles a request when it
-/// changes, and all requests at `CLEANUP_INTERVAL`. No certificate is valid for longer than `lifetime_max`.
+/// changes, and all requests at `CLEANUP_INTERVAL`. No certificate expires later than `lifetime_max` after it was
+/// issued.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
@@ -102,9 +103,10 @@ pub(crate) async fn run(
     }
 }
 
-/// Reconciles a CertificateSigningRequest: deletes it if it is old, approves or denies it if it is undecided, and signs
-/// it if it is approved. An update requires that the `resourceVersion` is still that of `object`, so that a changed
-/// request is not overwritten. A delete requires the same UID, so that a new request of the same name is not deleted.
+/// Reconciles a CertificateSigningRequest: deletes it if it is old, decides on it if it is undecided and no
+/// administrator must decide, and signs it if it is approved. An update requires that the `resourceVersion` is still
+/// that of `object`, so that a changed request is not overwritten. A delete requires the same UID, so that a new
+/// request of the same name is not deleted.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
@@ -178,8 +180,8 @@ pub(crate) async fn reconcile(
 }
 
 /// Signs an approved CertificateSigningRequest. If it cannot be signed, adds the condition `Failed` with the reason.
-/// Does nothing if the stored request is no longer this version, or if it names a signer that this server does not
-/// have.
+/// Does nothing if the stored request is no longer this version, if it cannot be parsed, or if it names a signer that
+/// this server does not have.
 ///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
@@ -282,9 +284,10 @@ const NODE_IS_READY_REASON: &str = "NodeIsReady";
 ///
 /// Rule: the request is approved automatically if RBAC allows the requester to create
 /// `certificatesigningrequests/nodeclient` (a bootstrap token for a new node) or, for its own name,
-/// `certificatesigningrequests/selfnodeclient` (a node that renews its certificate). A request with a bootstrap token
-/// is denied while a Ready node of that name exists, because the requester would take over the identity of that node.
-/// Such a request is approved once the node is NotReady or its Node is deleted.
+/// `certificatesigningrequests/selfnodeclient` (a node that renews its certificate). A bootstrap token that names a
+/// node is accepted for that node only. A request that is not such a renewal is denied while a Ready node of that name
+/// exists, because the requester would take over the identity of that node. A new request is approved once the node is
+/// NotReady or its Node is deleted.
 /// Upstream: the csrapproving controller, which does not check the Node.
 fn auto_decide_node_client(
     registry: &Registry,
@@ -496,7 +499,6 @@ fn parse_usage(text: &str) -> Option<KeyUsage> {
     }
 }
 
-/// Returns the kind CertificateSigningRequest.
 fn signing_request_kind() -> &'static Kind {
     Kind::builtin(CERTIFICATES_GROUP, "v1", "certificatesigningrequests")
 }

@@ -25,7 +25,8 @@ use crate::validation::selector_matches;
 ///
 /// Rule: missing default roles and bindings are created at start. Existing default roles get the rules that they lack,
 /// and existing default bindings the subjects that they lack, unless their annotation
-/// `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects are kept.
+/// `rbac.authorization.kubernetes.io/autoupdate` is `false`. Additional rules and subjects are kept, except the
+/// subjects of a binding that is recreated because its `roleRef` differs.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));

@@ -73,7 +73,6 @@ fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     (terminating, revision)
 }
 
-/// Adds the namespace to the set if it is terminating.
 fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     if is_set(&namespace["metadata"]["deletionTimestamp"]) {
         terminating.insert(str_at(namespace, "metadata.name").to_owned());

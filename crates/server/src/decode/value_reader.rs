@@ -37,14 +37,15 @@ pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
 pub(super) struct ContentErrors {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
     pub(super) strict_errors: Vec<String>,
-    /// Error for a value of the wrong type, worded as in Go. If it is set, the decoding has failed.
+    /// Error for a value of the wrong type or an invalid scalar, worded as in Go, or `TOO_MANY_VALUES_MESSAGE`. If it
+    /// is set, the decoding has failed.
     pub(super) type_error: Option<String>,
     /// Whether `type_error` is about `kind` or `apiVersion`, so that the intended kind is unknown.
     pub(super) is_type_meta_error: bool,
 }
 
-/// Decodes an object of the type `of`. Returns the object and the errors in its content. The result is `Err` after a
-/// syntax error or a type error, and if the value exceeds `DECODED_BYTES_MAX`.
+/// Decodes an object of the type `of`. Returns the object and the errors in its content. Drops the managed fields of
+/// reviews. The result is `Err` after a syntax error or a type error, and if the value exceeds `DECODED_BYTES_MAX`.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
@@ -354,7 +355,7 @@ impl TypedSeed<'_> {
         Ok(Value::Object(object))
     }
 
-    /// Decodes a number that is not a 64-bit integer.
+    /// Decodes a number that is not a signed 64-bit integer.
     fn visit_non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
@@ -365,7 +366,6 @@ impl TypedSeed<'_> {
         }
     }
 
-    /// Decodes a quantity from its text.
     fn visit_quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         scalar::canonical_quantity(text).map_err(|why| self.reader.record_type_error(why))
     }
@@ -512,7 +512,7 @@ impl<'de> Visitor<'de> for UntypedSeed<'_> {
 /// Whether the decoded object contains the field, given the field's value.
 ///
 /// Rule: an object has the fields that Go would serialize. Unset fields, and empty fields with `omitempty`, are left
-/// out.
+/// out. So are empty lists and maps, unless they are pointers in Go.
 fn is_serialized(field: &Field, value: &Value) -> bool {
     let holds_none = match value {
         Value::Null => true,
@@ -532,7 +532,8 @@ fn is_serialized(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// Returns the name of a type in Go's error messages: `named` if given, otherwise the name of the shape.
+/// Returns the name of a type in Go's error messages: `string` for a time, otherwise `named` if given, otherwise the
+/// name of the shape.
 fn go_type_name(shape: Shape, named: Option<&str>) -> String {
     match shape {
         // A time has its own unmarshaller, which reads a string.

@@ -5,8 +5,8 @@
 /// Returns the default `imagePullPolicy` of an image.
 ///
 /// Rule: an image with the tag `latest`, explicit or implied, is always pulled, because the tag may refer to another
-/// image later. An image with a digest, with any other tag, or with an invalid reference is pulled if it is not
-/// present.
+/// image later. An image with another tag, with a digest and no tag, or with an invalid reference is pulled if it is
+/// not present.
 pub(super) fn default_pull_policy(image: &str) -> &'static str {
     let is_mutable = match parse_image_reference(image) {
         Some((Some(tag), _)) => tag == "latest",

@@ -51,7 +51,7 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
 
 /// Makes `podCIDR` and `podCIDRs` of a Node agree. If `podCIDR` is set and is not the first of `podCIDRs`, it replaces
 /// the list. If `podCIDR` is not set, it gets the first value of `podCIDRs`. Sets a missing `allocatable` from
-/// `capacity`, and removes `configSource`.
+/// `capacity`, rounds the quantities of both, and removes `configSource`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.
@@ -87,7 +87,8 @@ pub(crate) fn set_secret_defaults(secret: &mut Value) {
 }
 
 /// Sets missing values of the container limits in a LimitRange. A missing `default` is set from `max`. A missing
-/// `defaultRequest` is set from `default`, or from `min` if `default` has no value either.
+/// `defaultRequest` is set from `default`, or from `min` if `default` has no value either. Also rounds the quantities
+/// of all limits, and replaces an empty list of limits with null.
 pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     with_object_or_new(range, "spec", |spec| {
         empty_to_null(spec, "limits");
@@ -114,7 +115,7 @@ pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
 }
 
 /// Sets the default names and protocols of the ports of an EndpointSlice. Replaces empty lists of endpoints and ports
-/// with null, because upstream stores null.
+/// with null, because upstream stores null. Removes `deprecatedTopology` of the endpoints.
 pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     empty_to_null(slice, "endpoints");
     // A field of `v1beta1` that is not stored in `v1`.

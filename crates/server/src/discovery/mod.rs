@@ -33,7 +33,8 @@ pub(crate) fn version_info() -> Value {
     })
 }
 
-/// Returns the response to `GET /`: the paths of the server except those of resources and `/debug/explain`.
+/// Returns the response to `GET /`: a list of paths of the server. Paths of resources and some other paths are left
+/// out.
 pub(crate) fn root_paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -86,7 +87,7 @@ pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
-/// Returns the `APIGroup` at `/apis/GROUP`, or `None` if the server does not serve the group.
+/// Returns the `APIGroup` at `/apis/GROUP`, or `None` if the server does not serve the group or it is the core group.
 pub(crate) fn api_group(name: &str) -> Option<Value> {
     let versions: Vec<Value> = versions_of_group(name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))

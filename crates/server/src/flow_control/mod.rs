@@ -1,10 +1,11 @@
 //! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
 //! A seat is the permission to execute one request. A flow is the requests of one user in one priority level. A request
-//! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. Every other
-//! request holds a seat of its priority level until its response is made. If no seat is free, the request waits in the
-//! queue of its flow (`queue`). `usage` limits the other resources that a user holds: unfinished bodies, unsent
-//! responses, watches and agent streams. `request_body` reads the request body, and `response` sends the response.
+//! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. Watches and
+//! requests that an agent serves need no seat. Every other request holds a seat of its priority level until its
+//! response is made. If no seat is free, the request waits in the queue of its flow (`queue`). `usage` limits the other
+//! resources that a user holds: request bodies, unsent responses, watches and agent streams. `request_body` reads the
+//! request body, and `response` sends the response.
 
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
@@ -33,7 +34,7 @@ use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse
 /// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum total number of requests that wait for a seat, over all flows.
+/// Maximum total number of requests that wait for a seat, over all flows, for reads and for writes each.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
 /// Maximum number of requests that wait in one flow of the priority level `workload`. Each user has one such flow.
@@ -75,7 +76,7 @@ impl FlowClass<'_> {
 pub(crate) enum FlowSeatLimit {
     /// No limit besides that of the priority level.
     Level,
-    /// A quarter of all seats of the pool.
+    /// A quarter of all seats of the pool, at least one.
     Quarter,
     /// [`HEARTBEAT_SEATS_MAX`], for heartbeats and the Leases of leaders.
     Heartbeat,
@@ -125,8 +126,8 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Whether the request reads or writes a Lease in `kube-system` and its user is a component that elects a leader:
-/// kube-controller-manager, kube-scheduler, or a service account of `kube-system`.
+/// Whether the request gets, creates, updates or patches a Lease in `kube-system` and its user is a component that
+/// elects a leader: kube-controller-manager, kube-scheduler, or a service account of `kube-system`.
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
@@ -150,14 +151,14 @@ pub(crate) struct FlowControl {
 struct SeatPool {
     /// The waiting requests. A request that gets a seat receives it through its channel.
     queue: Mutex<FairQueue<oneshot::Sender<Seat>>>,
-    /// A quarter of the seats of the pool, for [`FlowSeatLimit::Quarter`].
+    /// A quarter of the seats of the pool, at least one, for [`FlowSeatLimit::Quarter`].
     quarter_of_seats: usize,
     /// Number of requests in progress that are exempt from flow control.
     exempt: AtomicUsize,
 }
 
 impl SeatPool {
-    /// Creates a pool with this number of seats, divided between the priority levels.
+    /// Creates a pool with this number of seats, and derives the reserve and maximum of each priority level from it.
     fn new(seats: usize) -> Self {
         let quarter = (seats / 4).max(1);
         let of_anonymous = seats / 40;
@@ -199,7 +200,7 @@ impl SeatPool {
     }
 }
 
-/// Permission to execute one request. Dropping the seat gives it to the next waiting request.
+/// Permission to execute one request. Dropping the seat frees it for a waiting request.
 #[derive(Debug)]
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
@@ -258,7 +259,6 @@ impl FlowControl {
         Self { reads: SeatPool::new(reads), writes: SeatPool::new(writes), queue_timeout: wait }
     }
 
-    /// Returns the pool of seats for reads or for writes.
     fn seat_pool(&self, is_read: bool) -> &SeatPool {
         if is_read { &self.reads } else { &self.writes }
     }

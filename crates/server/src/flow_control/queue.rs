@@ -184,8 +184,9 @@ impl<T> FairQueue<T> {
 
     /// Gives the request of the flow `name` a seat if it need not wait. Returns `None` if it must wait.
     ///
-    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the remaining
-    /// seats cover the reserves of the other levels. It never gets a seat before a waiting request of the same flow.
+    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum, and the level is
+    /// below its reserve or the remaining seats cover the unused reserves of the other levels. It never gets a seat
+    /// before a waiting request of the same flow.
     pub(crate) fn try_acquire(
         &mut self,
         level: PriorityLevel,
@@ -201,11 +202,12 @@ impl<T> FairQueue<T> {
         Some(flow_id)
     }
 
-    /// Adds a request to the queue of the flow `name`. If the queue is full, returns the reason and the request as an
-    /// error.
+    /// Adds a request to the queue of the flow `name`. If the request cannot be queued, returns the reason and the
+    /// request as an error.
     ///
     /// Rule: a request waits in the bounded queue of its flow. When the total number of waiting requests is at its
-    /// maximum, the last request of the longest queue is evicted, so that one flow cannot keep others out.
+    /// maximum, the last request of the longest queue is evicted, so that one flow cannot keep others out. If the queue
+    /// of the new request would become as long as the longest queue, the new request is rejected instead.
     pub(crate) fn enqueue(
         &mut self,
         level: PriorityLevel,
@@ -244,7 +246,7 @@ impl<T> FairQueue<T> {
         Ok(EnqueuedRequest { flow: flow_id, request_id, evicted })
     }
 
-    /// Removes a request from its queue. Returns `None` if the request has a seat already.
+    /// Removes a request from its queue. Returns `None` if the request no longer waits there.
     pub(crate) fn cancel_request(&mut self, flow_id: FlowId, request_id: QueuedRequestId) -> Option<T> {
         self.remove_ready_flow(flow_id);
         let request = self.flows[flow_id.0].waiting.remove(&request_id);
@@ -301,12 +303,10 @@ impl<T> FairQueue<T> {
         self.flows[flow_id.0].rejected += 1;
     }
 
-    /// Returns the number of seats that the level uses.
     pub(crate) fn seats_in_use(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].seats_in_use
     }
 
-    /// Returns the number of requests of the level that wait for a seat.
     pub(crate) fn waiting_requests(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].waiting
     }
@@ -341,7 +341,6 @@ impl<T> FairQueue<T> {
         of_others.sum::<usize>() < self.seats - self.seats_in_use
     }
 
-    /// Gives a seat to the flow.
     fn occupy_seat(&mut self, flow_id: FlowId) {
         self.remove_ready_flow(flow_id);
         if self.is_idle(flow_id) {
@@ -355,6 +354,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Returns the flow of this level and name. Adds the flow with the seat limit `seats_max` if it does not exist.
+    /// Removes all idle flows before that if there are too many.
     fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);

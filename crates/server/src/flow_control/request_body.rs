@@ -1,5 +1,5 @@
-//! Reads request bodies within limits: the bytes and duration of one body, and the number of unfinished bodies of a
-//! user and of a connection.
+//! Reads request bodies within limits: the size and duration of one body, and the number of unfinished bodies and the
+//! total size of large bodies of a user and of a connection.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -27,7 +27,8 @@ const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 /// already bound the memory of such bodies.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
-/// A request body that has arrived completely. A large body is charged to its user until it is dropped.
+/// A request body that has arrived completely. A large body is charged to its user until it is dropped, unless the user
+/// is trusted.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,

@@ -20,8 +20,8 @@ use super::BodyError;
 use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
-/// Size in bytes of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at most one
-/// chunk for each stream.
+/// Maximum size in bytes of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at
+/// most one chunk for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Maximum size in bytes of a data frame that is sent without splitting it into chunks.
@@ -61,9 +61,10 @@ struct StreamState {
 /// The usage and permits that a response holds until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
-    /// Usage that is charged to the user: the unsent bytes, or one small response.
+    /// Usage that is charged to the user: the unsent bytes, or one small response. `None` if nothing is charged.
     pub(crate) charge: Option<UsageLease>,
-    /// Whether the response is small (at most 64 KiB). The client has less time to read a small response.
+    /// Whether the response is charged as a small one (at most 64 KiB). The client has less time to read such a
+    /// response.
     pub(crate) is_small: bool,
     /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -81,7 +82,7 @@ pub(crate) struct ResponseMeter {
 }
 
 impl ResponseMeter {
-    /// Charges `bytes` to the user. Returns `None` if too many response bytes of this user are unsent already.
+    /// Charges `bytes` to the user. Returns `None` if that would exceed a limit.
     pub(crate) fn charge(&self, bytes: usize) -> Option<UsageLease> {
         self.usage.acquire(&self.user, self.trust, UsageKind::UnsentResponseBytes, bytes)
     }
@@ -107,15 +108,15 @@ pub(crate) struct SendingBody<B> {
 struct SendRateCheck {
     /// Time at which the response began.
     began: Instant,
-    /// Time within which the client must read the first bytes.
+    /// Time that the client has in addition to the time that `MIN_BYTES_PER_SECOND` allows for the sent bytes.
     initial_timeout: Duration,
     /// Number of bytes that were passed to the connection so far.
     sent_bytes: u64,
 }
 
 impl<B> SendingBody<B> {
-    /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is the time within which the
-    /// client must read the first bytes, or `None` for watches and other streams.
+    /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is
+    /// `SendRateCheck::initial_timeout`, or `None` for watches and other streams.
     pub(crate) fn new(
         body: B,
         charges: ResponseCharges,
@@ -266,12 +267,12 @@ where
     }
 }
 
-/// Ends a stream whose client has not read available data for `read_timeout`.
+/// Ends a stream whose client has not read available data for the timeout of [`StreamExecutor`].
 struct StreamStallTimer {
     read_timeout: Duration,
     /// `StreamState::frames` at the last poll. The client has read data if the number has grown.
     seen_frames: u32,
-    /// Fires when the client has not read for `read_timeout`. `None` while there is nothing to read.
+    /// Fires when the client has not read for the timeout. `None` while there is nothing to read.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

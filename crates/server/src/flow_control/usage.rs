@@ -1,5 +1,4 @@
-//! Resource usage of each user apart from seats: unfinished request bodies, unsent responses, watches and agent
-//! streams.
+//! Resource usage of each user apart from seats: request bodies, unsent responses, watches and agent streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use crate::request::TrustLevel;
 pub(crate) enum UsageKind {
     /// Number of request bodies that have not arrived completely.
     UnfinishedBodies,
-    /// Bytes of large request bodies (above 64 KiB), counted until the end of the request.
+    /// Bytes of large request bodies (above 64 KiB), counted until the body is dropped.
     BodyBytes,
     /// Bytes of large responses (above 64 KiB) that wait to be sent.
     UnsentResponseBytes,
@@ -26,7 +25,7 @@ pub(crate) enum UsageKind {
 /// Number of variants of [`UsageKind`].
 const USAGE_KIND_COUNT: usize = 6;
 
-/// Limits of one kind of resource usage.
+/// Limits of one kind of resource usage. A trusted user has only the limit for the total usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
     /// Limit for one ordinary user.

@@ -425,8 +425,8 @@ fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> 
 }
 
 /// Returns the name of the container that a request is for. `named` is the container name in the request. Fails if the
-/// pod has no such container. If `named` is empty, returns the name of the pod's only container, and fails if the pod
-/// has several. Upstream: `validateContainer`.
+/// pod has no such container. If `named` is empty, returns the name of the only container in `spec.containers`, and
+/// fails if there are several or none. Upstream: `validateContainer`.
 fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -46,7 +46,7 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
-/// A response with a body that counts against the limits of the user until it is sent.
+/// A response whose body holds the charges of the response until it is sent.
 pub(crate) type OutgoingResponse =
     hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 

@@ -14,7 +14,7 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// Number of bytes after which a chunk of an encoded list is sent. A list is encoded in chunks, so that the whole
+/// Number of bytes after which a chunk of an encoded list is sent. A large list is encoded in chunks, so that the whole
 /// encoded list is never in memory.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 

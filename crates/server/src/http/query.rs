@@ -99,7 +99,8 @@ impl RequestQuery {
         ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    /// Parses `dryRun` and `fieldValidation`, and validates `fieldManager`. All write requests have these parameters.
+    /// Parses `dryRun` and `fieldValidation`, and validates `fieldManager`. All write requests support these
+    /// parameters.
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");

@@ -55,7 +55,8 @@ pub(super) fn object_response(
     full_response(code, JSON_MEDIA_TYPE, view.encode_object(kind, &object, context.now))
 }
 
-/// Returns a response with a list in the requested representation and encoding. A large list is streamed.
+/// Returns a response with a list in the requested representation and encoding. A YAML list and a large JSON list are
+/// streamed.
 pub(super) fn list_response(
     context: &RequestContext,
     (view, encoding): (Representation, Encoding),
@@ -109,8 +110,8 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// Removes the body from the response to a HEAD request, and sets `Content-Length` to the size of the body. hyper omits
-/// the body over HTTP/1.1, but would send it over HTTP/2, which is a protocol error.
+/// Removes the body from the response to a HEAD request, and sets `Content-Length` to the size of the body if it is
+/// known. hyper omits the body over HTTP/1.1, but would send it over HTTP/2, which is a protocol error.
 fn without_body(response: ApiResponse) -> ApiResponse {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -150,17 +151,15 @@ pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
     }
 }
 
-/// Returns a 404 response in plain text, for a path outside the API groups.
+/// Returns a 404 response in plain text.
 pub(super) fn not_found_page() -> ApiResponse {
     text_response(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// Returns a response with a JSON value as its body.
 pub(super) fn json_response(code: StatusCode, value: &Value) -> ApiResponse {
     full_response(code, JSON_MEDIA_TYPE, unstructured::to_bytes(value))
 }
 
-/// Returns a response in plain text.
 pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse {
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
@@ -214,7 +213,8 @@ const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
 /// `TOTAL_WARNING_CHARS_MAX`. Upstream: `truncateItemRunes`.
 const TRUNCATED_WARNING_CHARS_MAX: usize = 256;
 
-/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings.
+/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings. Long warnings
+/// are shortened as described at `TOTAL_WARNING_CHARS_MAX`.
 pub(super) fn add_warnings(response: &mut ApiResponse, warnings: Vec<String>) {
     let is_cut = TOTAL_WARNING_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;

@@ -34,7 +34,8 @@ const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
     /// Returns the `NodeMetrics` or `PodMetrics` of the nodes or pods that the selector matches. A node whose agent
-    /// does not respond is left out, and so are its pods.
+    /// does not respond is left out, and so are its pods. Nodes and pods whose usage the agent does not know are left
+    /// out too.
     pub(super) async fn read_resource_metrics(
         &self,
         kind: &'static Kind,

@@ -340,8 +340,9 @@ impl WatchStream {
         }
     }
 
-    /// Returns the frame of a commit event. The first watch encodes the frame, and all other watches share it. A table
-    /// is encoded for each watch, because it contains ages, and so is an object whose version must be converted.
+    /// Returns the frame of a commit event. The first watch with the same representation encodes the frame, and the
+    /// other watches share it. A table is encoded for each watch, because it contains ages, and so is an object whose
+    /// version must be converted.
     fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(event_type, event.latest_value(), now);

@@ -119,7 +119,7 @@ const fn field_update_subresource(
 
 /// Verbs of `attach`, `exec` and `portforward`, which open a stream to the agent.
 const STREAM_VERBS: &[&str] = &["create", "get"];
-/// Verbs of `proxy`, one for each HTTP method.
+/// Verbs of `proxy`, to which the HTTP methods of proxied requests are mapped.
 const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 /// Verbs of a subresource that is read and updated like the object.
 const READ_WRITE_VERBS: &[&str] = &["get", "patch", "update"];

@@ -86,7 +86,7 @@ pub(crate) struct Kind {
     /// For a kind of `metrics.k8s.io`, the resource whose usage it reports. The server reads this usage from the
     /// agents. `None` for other kinds.
     pub(crate) metered_resource: Option<MeteredResource>,
-    /// The error message for a write to a read-only kind. `None` if the kind can be written.
+    /// The error message for a request with an unsupported verb to a read-only kind. `None` for the default message.
     pub(crate) read_only_error: Option<&'static str>,
     /// Time to live of an object after its last write, in seconds. `None` if objects of the kind do not expire.
     pub(crate) ttl_s: Option<u64>,
@@ -96,7 +96,7 @@ pub(crate) struct Kind {
     /// some kinds. If this is set, finalizers without a domain may have any name. Otherwise they must be standard
     /// finalizers.
     pub(crate) validates_metadata_last: bool,
-    /// Deprecation warning that is sent with every response for the kind. `None` if the kind is not deprecated.
+    /// Deprecation warning that is sent with responses for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
     /// Function that sets the default values of absent fields.
     pub(crate) apply_defaults: fn(&mut Value),
@@ -178,7 +178,8 @@ pub(crate) enum MeteredResource {
 }
 
 /// An admission plugin that runs only for the kinds that list it in [`Kind::admission_plugins`]. The plugins that run
-/// for every kind have no variant: namespace lifecycle, ResourceQuota, and the checks against privilege escalation.
+/// for every kind have no variant, for example namespace lifecycle, ResourceQuota, and the checks against privilege
+/// escalation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
     /// Applies the defaults of LimitRanges to new pods and enforces their constraints.
@@ -187,15 +188,15 @@ pub(crate) enum AdmissionPlugin {
     ServiceAccount,
     /// Adds the taint `node.kubernetes.io/not-ready` to a new Node.
     NodeTaint,
-    /// Refuses addresses of a Node that belong to Services or to pods of other nodes.
+    /// Restricts the addresses that a node may add to the status of its Node.
     NodeAddress,
-    /// Allocates a pod CIDR to a new Node.
+    /// Allocates a pod CIDR to a Node that has none, when the node itself writes it.
     PodCidr,
     /// Sets the priority of a pod from its PriorityClass. Refuses a second PriorityClass with `globalDefault`.
     Priority,
     /// Adds the default tolerations for not-ready and unreachable nodes to a pod.
     TolerationSeconds,
-    /// Applies the overhead and the scheduling constraints of a RuntimeClass to a pod.
+    /// Applies the overhead and the scheduling constraints of a RuntimeClass to a new pod.
     RuntimeClass,
     /// Sets the requester of a new CertificateSigningRequest.
     CertificateRequester,
@@ -205,7 +206,7 @@ pub(crate) enum AdmissionPlugin {
     ExternalIps,
     /// Converts AppArmor annotations of a new pod to `securityContext.appArmorProfile`.
     AppArmor,
-    /// Enforces the Pod Security level of the namespace.
+    /// Checks pods and pod templates against the Pod Security levels of the namespace.
     PodSecurity(PodSecuritySubject),
 }
 
@@ -383,8 +384,8 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs that the object itself or one of its subresources supports. Empty for a subresource that the
-    /// kind does not have.
+    /// Returns the verbs that the object itself or one of its subresources supports. Empty for a subresource other than
+    /// `status` that the kind does not have.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
@@ -404,7 +405,7 @@ impl Kind {
         }
     }
 
-    /// Whether an update from `old` to `new` increments `metadata.generation`.
+    /// Whether one of the fields that increment `metadata.generation` differs between `new` and `old`.
     pub(crate) fn increments_generation(&self, new: &Value, old: &Value) -> bool {
         self.generation_fields.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }

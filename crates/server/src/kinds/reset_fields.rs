@@ -6,7 +6,7 @@ use super::{FieldPath, Kind};
 use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
-/// Metadata fields that an update may never change, for all kinds and subresources.
+/// Metadata fields that every update resets to their stored value, for all kinds and subresources.
 const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "namespace"],
     &["metadata", "resourceVersion"],

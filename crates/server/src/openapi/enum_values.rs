@@ -6,7 +6,8 @@ use crate::types;
 use crate::validation::rbac_and_certificates::KEY_USAGES;
 use crate::validation::volume::HOST_PATH_TYPES;
 
-/// Returns the values of the enum with this Go type name, such as `v1.Protocol`, or `None` if the type is not an enum.
+/// Returns the values of the enum with this Go type name, such as `v1.Protocol`, or `None` if neither this table nor
+/// the type table contains such an enum.
 pub(super) fn enum_values(go_type: &str) -> Option<&'static [&'static str]> {
     match ENUM_VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)) {
         Ok(at) => Some(ENUM_VALUES[at].1),

@@ -30,8 +30,8 @@ enum OpenApiVersion {
     V3,
 }
 
-/// Returns the OpenAPI v2 document, which describes all groups, as protobuf or JSON. `accept` is the Accept header of
-/// the request.
+/// Returns the OpenAPI v2 document, which describes all kinds except the read-only ones, as protobuf or JSON. `accept`
+/// is the Accept header of the request.
 pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     /// Media type of the protobuf encoding of the document.
     const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -102,7 +102,8 @@ fn info_json() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
-/// Returns the schemas of the kinds, of their lists and of all types to which these refer, by name.
+/// Returns the schemas of the kinds, of their lists, of the bodies of their subresources, of `DeleteOptions` and
+/// `Status`, and of all types to which these refer, by name.
 fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = SchemasBuilder::new(version);
     for kind in kinds {

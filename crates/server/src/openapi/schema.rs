@@ -228,7 +228,8 @@ fn zero_default(shape: Shape) -> Option<Value> {
     }
 }
 
-/// Returns the value of `x-kubernetes-group-version-kind` for a type, which lists all kinds with this type.
+/// Returns the value of `x-kubernetes-group-version-kind` for a type, which lists the kinds with this type. The kinds
+/// of `meta.k8s.io` except `DeleteOptions` and `Status` are left out.
 fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});

@@ -9,8 +9,8 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
 
-/// Field with the directive `replace` or `delete` for the object that contains it. As in upstream, any other directive
-/// is an error.
+/// Field with the directive `replace` or `delete` for the object that contains it. In a list item, `replace` replaces
+/// the whole list. As in upstream, any other directive is an error.
 const PATCH_DIRECTIVE: &str = "$patch";
 /// Field that lists the fields that the object keeps. All other fields are removed from the object.
 const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
@@ -190,8 +190,8 @@ fn merge_ordered_lists(
     Ok(())
 }
 
-/// Checks that the items of the list `patch` are in the order of its `$setElementOrder` list `order`. `key` is the
-/// merge key of the items, or `None` if they have none.
+/// Checks that the items of the list `patch` are in its `$setElementOrder` list `order`, in the same order. Items with
+/// a `$patch` directive are ignored. `key` is the merge key of the items, or `None` if they have none.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -460,7 +460,7 @@ fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchErr
     Ok(first == "map[string]interface {}")
 }
 
-/// Returns the error for a value in the patch that does not have the expected Go type.
+/// Returns the error for a value that does not have the expected Go type.
 fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
     let got = if got.is_null() { "%!s(<nil>)" } else { go_format::go_type_of(got) };
     StrategicPatchError::Other(format!("expected a {expected}, but received a {got}"))
@@ -517,7 +517,8 @@ fn list_item_type_and_strategy(
     Ok((*of, strategy))
 }
 
-/// Returns upstream's error message if the merged value does not have the type `shape`, or `None` if it does.
+/// Returns upstream's error message if a part of the merged value does not fit the type `shape`, or `None` if there is
+/// no such part. Checks only objects, maps, lists, strings, booleans and integers.
 ///
 /// After a strategic merge patch upstream converts values instead of decoding JSON, so these messages differ from those
 /// of the decoder.
@@ -569,7 +570,7 @@ fn go_kind(shape: Shape) -> &'static str {
     }
 }
 
-/// Returns the name of the Go type of `shape`, without its package.
+/// Returns the name of the Go type of `shape`, which is a struct in Go, without its package.
 fn go_type_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Object(it) => it.name.rsplit('.').next().unwrap_or_default(),

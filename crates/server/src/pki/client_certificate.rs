@@ -36,8 +36,9 @@ impl PeerCertificate {
     }
 }
 
-/// Returns the user of a client certificate that TLS has already verified. The common name is the user name, and each
-/// organization is a group. Returns `None` if the certificate is malformed or has no user name.
+/// Returns the user of a client certificate that TLS has already verified. The common name is the user name. The groups
+/// are the organizations and `system:authenticated`. Returns `None` if the certificate is malformed or has no user
+/// name.
 pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();

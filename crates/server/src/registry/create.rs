@@ -14,12 +14,13 @@ use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Maximum number of names that are generated for a create with `generateName`. If objects with all of these names
-/// exist, the create fails.
+/// Maximum number of attempts of a create. An attempt fails if the generated name is in use, or if the Namespace has
+/// changed in the meantime. With `generateName`, each attempt has a new name.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {
-    /// Creates an object, for a POST. Returns the stored object as JSON.
+    /// Creates an object, for a POST. Returns the stored object as JSON. In a dry run, returns the object that would be
+    /// stored.
     pub(crate) async fn create(
         &self,
         context: &RequestContext,
@@ -40,8 +41,8 @@ impl Registry {
         self.admit_and_create(context, &mut target, object).await
     }
 
-    /// Runs admission and validation for a new object, and commits it. Returns the stored object. The caller has
-    /// already applied defaults and set managed fields.
+    /// Runs admission and validation for a new object, and commits it unless this is a dry run. Returns the resulting
+    /// object. The caller has already applied defaults and set managed fields.
     pub(super) async fn admit_and_create(
         &self,
         context: &RequestContext,

@@ -25,7 +25,7 @@ const ORPHAN_FINALIZER: &str = "orphan";
 pub(crate) struct DeleteOptions {
     /// Requested grace period in seconds. `None` for the default of the object.
     pub(crate) grace_s: Option<i64>,
-    /// Requested propagation policy. `None` for the default of the object.
+    /// Requested propagation policy. If it is `None`, a propagation finalizer that the object already has stays.
     pub(crate) propagation: Option<DeletePropagation>,
     /// Precondition of the delete: the UID that the object must have. `None` for any UID.
     pub(crate) uid: Option<String>,
@@ -47,7 +47,8 @@ pub(crate) enum DeletePropagation {
     Orphan,
 }
 
-/// The outcome of a delete: whether the object was removed or still exists.
+/// The outcome of a delete: whether the object was removed or still exists. For a dry run, the outcome that the delete
+/// would have.
 #[derive(Debug)]
 pub(crate) enum DeleteOutcome {
     /// The object no longer exists. `last` is its last state.
@@ -134,8 +135,9 @@ impl Registry {
     /// Deletes an object whose deletion timestamp the caller has already stored. `marked` is the object with this
     /// timestamp. If the object now has finalizers, it is not deleted, and the outcome is [`DeleteOutcome::Pending`].
     ///
-    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero. Watches
-    /// therefore get an event with the timestamp, and the deletion event contains the last stored object.
+    /// Rule: if a kind has graceful deletion, a deletion timestamp is stored before the object is deleted, also with a
+    /// grace period of zero. Watches therefore get an event with the timestamp, and the deletion event contains the
+    /// last stored object.
     /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
     async fn delete_marked_object(
         &self,
@@ -268,7 +270,8 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
 }
 
 /// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Without a
-/// policy, an existing one of the two stays. Returns whether the object then has any finalizer.
+/// policy, an existing one of the two stays. For a kind that cannot own objects, both are removed. Returns whether the
+/// object then has any finalizer.
 fn set_propagation_finalizers(
     kind: &Kind,
     object: &mut Value,

@@ -159,10 +159,10 @@ impl Registry {
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// Updates an object, or creates it if it does not exist and `may_create` is set.
+    /// Updates an object, or creates it if it does not exist, `may_create` is set and the target is no subresource.
     ///
-    /// `change` computes the new object from the stored object. It is called again after a concurrent write, so that an
-    /// update without a resourceVersion never fails with a conflict.
+    /// `change` computes the new object from the stored object. It is called again after a concurrent write, so that
+    /// such a write causes no conflict error for an update without a resourceVersion.
     async fn create_or_update(
         &self,
         context: &RequestContext,
@@ -194,9 +194,9 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Attempts an update once, and returns the resulting object. An update that changes nothing is not written. An
-    /// update that ends the deletion of the object deletes it. Returns `None` if a concurrent write has changed the
-    /// object in the meantime, so that the caller must try again.
+    /// Attempts an update once, and returns the resulting object. An update that changes nothing is not written, and
+    /// neither is a dry run. An update that ends the deletion of the object deletes it. Returns `None` if a concurrent
+    /// write has changed the object in the meantime, so that the caller must try again.
     async fn try_update(
         &self,
         context: &RequestContext,

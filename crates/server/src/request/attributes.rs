@@ -110,7 +110,8 @@ impl RequestAttributes {
         Self { verb: verb.to_owned().into(), target: AccessTarget::Resource(resource) }
     }
 
-    /// Returns the namespace of the resource. Empty for a cluster-scoped resource and for a non-resource path.
+    /// Returns the namespace of the resource. In a request for a Namespace, it is the name of the Namespace. Empty for
+    /// other cluster-scoped resources, for all namespaces, and for a non-resource path.
     pub(crate) fn namespace(&self) -> &str {
         match &self.target {
             AccessTarget::Resource(it) => &it.namespace,

@@ -33,8 +33,7 @@ pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 pub(crate) struct RequestContext {
     /// The user as which the request is authorized.
     pub(crate) user: User,
-    /// The verb that is authorized: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
-    /// `deletecollection`.
+    /// The verb that is authorized, such as `get` or `deletecollection`.
     pub(crate) verb: Cow<'static, str>,
     /// The time at which the request began.
     pub(crate) now: Timestamp,

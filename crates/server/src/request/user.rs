@@ -54,7 +54,7 @@ pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credent
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
-    /// UID of a service account. Empty for other users.
+    /// UID of the user, such as that of a service account. Empty for most other users.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     /// Additional attributes of the user by key, such as [`CREDENTIAL_ID_KEY`].
@@ -101,7 +101,7 @@ impl User {
         Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
     }
 
-    /// Returns the user of a service account.
+    /// Returns the user of a service account, without the group `system:authenticated`.
     pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
         Self::new(service_account_user_name(namespace, name), service_account_groups(namespace))
     }
@@ -144,7 +144,7 @@ impl User {
         self.name.starts_with("system:muster-")
     }
 
-    /// Returns the user as the API type `UserInfo`, for reviews, CertificateSigningRequests and the audit log.
+    /// Returns the user as the API type `UserInfo`, for reviews and the audit log.
     pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {

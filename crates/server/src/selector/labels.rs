@@ -189,7 +189,7 @@ impl SelectorTokens {
     }
 }
 
-/// Splits a label selector into tokens.
+/// Splits a label selector into tokens. A NUL character ends the selector.
 fn tokenize(text: &str) -> Vec<SelectorToken> {
     /// Symbols of the syntax of label selectors. A longer symbol comes before its prefix.
     const SELECTOR_SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];

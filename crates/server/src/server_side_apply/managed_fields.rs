@@ -23,7 +23,7 @@ pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 #[derive(Debug, Clone)]
 pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) field_manager: ManagerIdentifier<'a>,
-    /// API version of the field set.
+    /// API version of the entry.
     pub(super) version: Cow<'a, str>,
     /// Time of the last change to the entry, in RFC 3339 format. `None` if the entry has no time.
     pub(super) time: Option<Cow<'a, str>>,
@@ -74,12 +74,12 @@ impl<'a> ManagerIdentifier<'a> {
         }
     }
 
-    /// Whether the operation of the entry is `Update`.
     fn is_update(&self) -> bool {
         self.operation != ManagedOperation::Apply
     }
 
-    /// Returns the identifier in upstream's JSON format. Conflicts and update entries are sorted by it.
+    /// Returns the identifier in upstream's JSON format. Conflicts are sorted by it, and so are update entries with the
+    /// same time.
     pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -178,7 +178,7 @@ impl<'a> ManagedFields<'a> {
 
     /// Removes the changed fields from the entries of all managers except `manager`, or of all managers if it is
     /// `None`. If `force` is not set and another manager owns a modified or added field, returns the conflicts and
-    /// removes nothing.
+    /// removes nothing. Entries without fields are dropped.
     pub(super) fn remove_from_other_managers(
         &mut self,
         changes: &Comparison<'a>,
@@ -258,7 +258,6 @@ impl<'a> ManagedFields<'a> {
 }
 
 impl ManagedFieldsEntry<'_> {
-    /// Encodes the entry as JSON.
     fn encode(&self) -> Value {
         let mut out = Map::new();
         let mut put = |name: &str, value: Value| drop(out.insert(name.to_owned(), value));

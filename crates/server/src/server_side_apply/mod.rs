@@ -41,7 +41,7 @@ const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
 /// Name of kubectl's field manager. A server-side apply by this manager takes over the fields that an earlier
-/// client-side apply set.
+/// client-side apply set and that have not changed since.
 const KUBECTL_MANAGER: &str = "kubectl";
 
 /// Fields that no manager owns: the identity of the object, and metadata that the server sets.
@@ -64,7 +64,8 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 /// the stored object, or `None` on create. Both are in the storage version. Does nothing for a kind without a known
 /// type.
 ///
-/// Invalid managed fields in `new` are replaced by those of `old`. If `new` cannot be compared with `old`, the managed
+/// Absent or invalid managed fields in `new` are replaced by those of `old`. An empty list in `new` removes them. An
+/// update does not add managed fields to an object without any. If `new` cannot be compared with `old`, the managed
 /// fields are removed, and the write still succeeds.
 pub(crate) fn track_update(
     context: &RequestContext,
@@ -81,10 +82,11 @@ pub(crate) fn track_update(
 }
 
 /// Merges the configuration `applied` into the stored object `old` (server-side apply), or into an empty object if
-/// `old` is `None`. Returns the merged object in the API version of `applied`, which is that of the target.
+/// `old` is `None`. Returns the merged object in the API version of `applied`, which is that of the target. If kubectl
+/// applies and the object has the annotation of client-side apply, the annotation is updated.
 ///
-/// Fails if `applied` does not conform to its type, contains managed fields, or changes fields of other managers while
-/// `force` is not set.
+/// Fails, for example, if `applied` does not conform to its type, contains managed fields, or changes fields of other
+/// managers while `force` is not set.
 pub(crate) fn apply_configuration(
     context: &RequestContext,
     target: &RequestTarget,
@@ -222,8 +224,8 @@ impl<'a> ManagedWrite<'a> {
         self.update_managed_fields(managed, live, new, &self.manager).map(|it| self.encode(it))
     }
 
-    /// Makes `manager` the owner of the fields that differ between `live` and `new`, and removes these fields from the
-    /// entries of all other managers.
+    /// Makes `manager` the owner of the fields that `new` adds or modifies, and removes these and the removed fields
+    /// from the entries of all other managers. Ignores the fields that the write resets.
     fn update_managed_fields<'b>(
         &'b self,
         managed: ManagedFields<'b>,

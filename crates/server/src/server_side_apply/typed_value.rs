@@ -1,7 +1,7 @@
 //! Operations on values whose type is known: computes their field sets, compares and merges them. Upstream:
 //! `typed.TypedValue`.
 //!
-//! An absent value is not null. Null is merged and compared like any other value.
+//! An absent value is not null. Where the parts of a value are owned separately, null counts as an empty value.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -249,7 +249,8 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
 }
 
 /// Merges the value `new` into the value `old`. Returns the merged value, or `None` if both are absent. Nothing of
-/// `old` is removed. Where both have a value that is owned as a whole, the result has the value of `new`.
+/// `old` is removed, except duplicate list items that are also in `new`. Where both have a value that is owned as a
+/// whole, the result has the value of `new`.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -509,8 +510,8 @@ fn group_by_element<'a>(
 }
 
 /// Returns the path element that identifies an item of a list. If the list has key fields, the element contains the
-/// values of these fields in the item, where an absent field has its default value. In a set, the element contains the
-/// item itself. `of` is the type of the items.
+/// values of these fields in the item. An absent field has its default value, or is left out if it has none. In a set,
+/// the element contains the item itself. `of` is the type of the items.
 fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let ListKeys::Fields(keys) = keys else {

@@ -39,8 +39,8 @@ pub(crate) enum ObjectCommit<'a> {
 impl ObjectStorage {
     /// Commits a write, and returns the JSON of the stored object when the write is durable. For a delete, returns the
     /// last state of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
-    /// Returns an error if the object or the store would be too large, if too many commits are queued, or if the store
-    /// has failed.
+    /// Returns an error if the object or the store would be too large, if the disk is full, if too many commits are
+    /// queued, or if the store has failed. Sets `is_disk_full`.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,

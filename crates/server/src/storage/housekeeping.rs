@@ -21,8 +21,9 @@ use crate::unstructured::{self, str_at};
 /// minutes. In a cluster with few commits, `HISTORY_AGE_MAX` limits the history first.
 pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// Maximum age of the commits in the history. Older commits are compacted even if the history is below the limits of
-/// `HISTORY_WINDOW`. A client that was disconnected for longer must list again.
+/// Maximum age of the commits in the history. Older commits, except the last `HISTORY_COMMITS_MIN`, are compacted even
+/// if the history is below the limits of `HISTORY_WINDOW`. A client that was disconnected for longer may have to list
+/// again.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Number of most recent commits that stay in the history even if they are older than `HISTORY_AGE_MAX`. In a cluster
@@ -33,7 +34,7 @@ const HISTORY_COMMITS_MIN: usize = 1024;
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of expired objects that are deleted in one batch. Many Events may expire at the same time, an hour
-/// after they were created. Their deletion must not block other clients.
+/// after they were last written. Their deletion must not block other clients.
 const EXPIRED_OBJECTS_BATCH_MAX: usize = 256;
 
 /// Compacts old history and deletes expired objects periodically, until `stop` is cancelled.

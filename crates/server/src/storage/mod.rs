@@ -126,7 +126,6 @@ impl ObjectStorage {
         self.read_store().revision()
     }
 
-    /// Returns the number of objects of the kind.
     pub(crate) fn count_objects(&self, kind: &Kind) -> usize {
         self.read_store().list(&kind.store_key_prefix(None)).count()
     }

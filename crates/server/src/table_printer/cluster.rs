@@ -161,7 +161,7 @@ fn node_roles(node: &Value) -> String {
     non_empty_or(&roles.join(","), "<none>").to_owned()
 }
 
-/// Returns the address of a Node that has the type `kind`, such as `InternalIP`, or `<none>`.
+/// Returns the first address of a Node that has the type `kind`, such as `InternalIP`, or `<none>`.
 fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     let address = list_at(&node["status"], "addresses").iter().find(|it| it["type"] == kind);
     address.map_or("<none>", |it| str_at(it, "address"))

@@ -39,7 +39,7 @@ pub(crate) use workload::{
 pub(crate) struct Column {
     /// Column header.
     pub(crate) name: &'static str,
-    /// OpenAPI type of the cells. kubectl aligns and sorts by it.
+    /// OpenAPI type of the column, such as `string`.
     pub(crate) cell_type: &'static str,
     /// Whether the column is shown only with `-o wide`.
     pub(crate) wide: bool,
@@ -92,7 +92,7 @@ fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static 
     description
 }
 
-/// Creates a column with strings. `doc` is its description.
+/// Creates a column of the type `string`. `doc` is its description.
 const fn text_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -101,7 +101,7 @@ const fn text_column(
     Column { name, cell_type: "string", wide: false, description: doc, cell }
 }
 
-/// Creates a column with integers. `doc` is its description.
+/// Creates a column of the type `integer`. `doc` is its description.
 const fn integer_column(
     name: &'static str,
     doc: ColumnDescription,
@@ -110,7 +110,7 @@ const fn integer_column(
     Column { name, cell_type: "integer", wide: false, description: doc, cell }
 }
 
-/// Creates a column with booleans. `doc` is its description.
+/// Creates a column of the type `boolean`. `doc` is its description.
 const fn boolean_column(
     name: &'static str,
     doc: ColumnDescription,

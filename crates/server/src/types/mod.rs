@@ -88,14 +88,13 @@ pub(crate) enum Presence {
     NotEmpty,
     /// The field is serialized if it was set, even to zero (a pointer with `omitempty`).
     Set,
-    /// The field is always serialized. If it is unset, its value is Go's zero value: `{}`, `0` or `""`, or `null` for a
-    /// list, map or time.
+    /// The field is always serialized. If it is unset, its value is Go's zero value, see [`Shape::go_zero_value`].
     Always,
     /// The field is always serialized. If it is unset, its value is `null`.
     OrNull,
 }
 
-/// The type of a value in JSON: a scalar, an object with named fields, a list or a map.
+/// The type of a value in JSON: a scalar, an object with named fields, a list, a map or arbitrary JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     Bool,

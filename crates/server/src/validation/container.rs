@@ -205,7 +205,7 @@ pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that these containers do not use a host port twice.
+/// Checks that no two ports of these containers have the same host port, host IP and protocol.
 fn check_host_port_conflicts(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
@@ -472,7 +472,7 @@ fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldE
 }
 
 /// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod. Two requests of
-/// one claim count as different claims.
+/// one claim count as different claims, but not a request and the claim as a whole.
 fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {

@@ -13,7 +13,7 @@ pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
     /// Path of the field, such as `spec.containers[0].image`.
     pub(crate) field: String,
-    /// Message for the user, which contains the invalid value if there is one.
+    /// Message for the user. For most reasons, it contains the invalid value.
     pub(crate) message: String,
 }
 
@@ -97,7 +97,8 @@ impl FieldError {
     }
 }
 
-/// The invalid value in an error message. The variant determines how the value is formatted.
+/// The invalid value in an error message. The variant determines how the value is formatted. A long `Text` or `Json`
+/// value is truncated.
 pub(crate) enum InvalidValue<'a> {
     /// A string, quoted like Go's `%q`.
     Text(&'a str),

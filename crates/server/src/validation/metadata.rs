@@ -48,8 +48,8 @@ pub(crate) fn validate_new_metadata(
     check_finalizers(list_at(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
-/// Checks an update of metadata: immutable fields are unchanged, and an object that is being deleted gets no new
-/// finalizers. Upstream: `ValidateObjectMetaUpdate`.
+/// Checks an update of metadata: labels, annotations and owner references are valid, immutable fields are unchanged,
+/// and an object that is being deleted gets no new finalizers. Upstream: `ValidateObjectMetaUpdate`.
 pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = ErrorPath::new("metadata");

@@ -1,7 +1,8 @@
 //! Validation of objects before they are stored, with one function for each kind. Messages and their order are
 //! upstream's, because clients print them and users search for them.
 //!
-//! A function `check_…` adds the errors that it finds to `out`. Its argument `at` is the path of the checked value.
+//! A function `check_…` with an argument `out` adds the errors that it finds to `out`. Its argument `at` is the path of
+//! the checked value.
 //!
 //! Upstream: `pkg/apis/*/validation`.
 

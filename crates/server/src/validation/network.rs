@@ -80,9 +80,10 @@ fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
-/// Checks that an update of a Service changes neither its load balancer class nor its cluster IPs and IP families. A
-/// second cluster IP or IP family may be added or removed. Not checked for a Service that is or was of the type
-/// `ExternalName`, or that was headless and stays headless.
+/// Checks that an update of a Service changes neither the class of a Service that stays a load balancer, nor its
+/// cluster IPs, nor its IP families unless it becomes or stops being headless. A second cluster IP or IP family may be
+/// added or removed. Not checked for a Service that is or was of the type `ExternalName`, or that was headless and
+/// stays headless.
 fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"

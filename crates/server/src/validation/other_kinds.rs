@@ -13,7 +13,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{labels, names};
 
-/// Maximum total size of the data of a ConfigMap or Secret in bytes.
+/// Maximum total size of the decoded values of a ConfigMap or Secret in bytes.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) fn validate_config_map(write: &WriteToValidate, out: &mut FieldErrors) {

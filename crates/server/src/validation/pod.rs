@@ -243,7 +243,7 @@ fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors
 }
 
 /// Checks the pod-level requests and limits (`spec.resources`). The pod-level requests, and the pod-level limits of
-/// huge pages, must be at least the sum over the containers. No container may have a higher limit than the pod.
+/// huge pages, must be at least the sum over the containers. No regular container may have a higher limit than the pod.
 fn check_pod_resources(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_resources = &spec.json["resources"];
     if pod_resources.is_null() {
@@ -294,8 +294,8 @@ fn check_pod_level_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErro
     }
 }
 
-/// Checks that each host port equals its container port if the pod uses the host network. `is_pod` is `false` for a pod
-/// template, where a host port may be absent.
+/// Checks that each host port of the regular containers equals its container port if the pod uses the host network.
+/// `is_pod` is `false` for a pod template, where a host port may be absent.
 fn check_host_network_ports(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
@@ -487,6 +487,7 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
 }
 
 /// Checks that a seccomp or AppArmor profile that is set both by an annotation and by a field is the same in both.
+/// AppArmor profiles of Windows pods are not compared.
 fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {

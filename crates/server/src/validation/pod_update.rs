@@ -13,9 +13,10 @@ use crate::validation::{address, labels, names};
 /// Checks an update of a pod itself, or of its subresource `ephemeralcontainers`, which may only add ephemeral
 /// containers. For the subresource `binding`, checks only the annotations.
 ///
-/// Rule: an update of a pod may only change images, add tolerations, change `tolerationSeconds`, set or shorten the
-/// active deadline, remove scheduling gates, and set a negative termination grace period to 1. While the pod has
-/// scheduling gates, the update may also add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
+/// Rule: an update of a pod spec may only change images, add tolerations, change `tolerationSeconds`, set or shorten
+/// the active deadline, remove scheduling gates, and set a negative termination grace period to 1. While the pod has
+/// scheduling gates, the update may also add node selectors and required node affinity, and change preferred node
+/// affinity. Upstream: `ValidatePodUpdate`.
 pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     check_immutable_annotations(new, old, out);
     let (new, old, at) = (&new["spec"], &old["spec"], ErrorPath::new("spec"));
@@ -126,8 +127,8 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
     }
 }
 
-/// Checks that an update of a pod with scheduling gates only adds to its node selector and node affinity. Then sets
-/// these fields in `rest`, a copy of the new spec, to their old values.
+/// Checks that an update of a pod with scheduling gates only adds to its node selector and required node affinity.
+/// Preferred node affinity may change. Then sets these fields in `rest`, a copy of the new spec, to their old values.
 fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -238,9 +239,9 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container stays terminated, unless its restart policy or restart rules allow a restart.
-/// `name` is the status field that lists the containers, such as `containerStatuses`. Upstream:
-/// `ValidateContainerStateTransition`.
+/// Checks that a terminated container stays terminated, unless its restart policy or that of the pod allows a restart,
+/// or it has restart rules. A terminated ephemeral container always stays terminated. `name` is the status field that
+/// lists the containers, such as `containerStatuses`. Upstream: `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,
     new: &Value,

@@ -177,7 +177,7 @@ fn check_scope(
         "CrossNamespacePodAffinity",
         "VolumeAttributesClass",
     ];
-    /// Resources that a quota may limit if it has a scope other than `BestEffort` and `VolumeAttributesClass`.
+    /// Standard resources that a quota may limit if it has a scope other than `BestEffort` and `VolumeAttributesClass`.
     const POD_SCOPE_RESOURCES: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !QUOTA_SCOPES.contains(&scope) {

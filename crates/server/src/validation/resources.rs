@@ -116,7 +116,7 @@ fn is_integer_resource(name: &str) -> bool {
     INTEGER_RESOURCES.contains(&name) || is_extended_resource(name)
 }
 
-/// Compute and storage resources that a ResourceQuota can limit.
+/// Compute and storage resources that a ResourceQuota can limit, besides huge pages and extended resources.
 const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "cpu",
     "memory",

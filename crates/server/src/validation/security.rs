@@ -341,7 +341,8 @@ fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
     errors
 }
 
-/// Checks the names of sysctls. A pod that uses a namespace of the host may not set the sysctls of this namespace.
+/// Checks the names of sysctls. A pod that uses the network or IPC namespace of the host may not set the sysctls of
+/// this namespace.
 fn check_sysctls(spec: &PodSpecToValidate, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     /// Syntax of a sysctl name, as upstream's message shows it.
     const SYSCTL_NAME_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";

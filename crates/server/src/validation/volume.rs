@@ -419,8 +419,8 @@ fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorP
     }
 }
 
-/// Checks that a file path occurs only once in a projected volume. `seen` contains the paths of the files before it,
-/// and `source` is the value that the error shows.
+/// Checks that a file path occurs only once in a projected volume. `seen` contains the paths of the files before it.
+/// Adds the path to `seen`. `source` is the value that the error shows.
 fn check_unique_path<'a>(
     seen: &mut Vec<&'a str>,
     path: &'a str,

@@ -277,7 +277,7 @@ fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<Stri
     }
 }
 
-/// Adds warnings about pod affinity terms without a label selector.
+/// Adds warnings about pod affinity and pod anti-affinity terms without a label selector.
 fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
@@ -339,7 +339,8 @@ fn add_seccomp_warnings(
     }
 }
 
-/// Adds a warning if the AppArmor profile of a container is set only by its annotation.
+/// Adds a warning about the AppArmor annotation of a container, unless the container sets the field `appArmorProfile`
+/// or the annotation equals the profile of the pod.
 fn add_app_armor_warnings(
     annotations: &Value,
     container: &Value,
@@ -471,8 +472,8 @@ fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<S
     }
 }
 
-/// Adds warnings about environment variables that are defined twice, unless the value of the second definition contains
-/// a reference to the first one.
+/// Adds warnings about environment variables that are defined twice, unless the value of the later definition contains
+/// a reference to the earlier one and more text.
 fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>) {
     for (index, it) in env.iter().enumerate() {
         let name = str_at(it, "name");

@@ -1,4 +1,5 @@
-//! `cargo sim SEED` replays one seed and prints its trace. `cargo sim --seeds N` runs N seeds on all cores.
+//! `cargo sim SEED` replays one seed and prints its trace. `cargo sim --seeds N` runs N seeds on all cores. `cargo sim
+//! --case FILE` runs one case of the catalogue and prints its trace.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -118,7 +119,8 @@ fn print_result(result: &RunResult) {
     }
 }
 
-/// Runs `count` seeds from `first` on all cores, and prints the seeds with a violation.
+/// Runs `count` seeds from `first` on all cores. Prints the first violation in full, some failed seeds of each violated
+/// invariant, and the totals.
 fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     let started = Instant::now();
     let next = AtomicU64::new(first);

@@ -23,7 +23,7 @@ pub struct ConvergenceCheck<'a> {
     pub clock: Time,
     /// Nodes without a running kubelet.
     pub dead_nodes: BTreeSet<Text>,
-    /// Pods that can never become ready, because of their image or because their node shuts down.
+    /// Pods that are not expected to become ready, because of their image or because their node shuts down.
     pub never_ready_pods: BTreeSet<ObjectKey>,
     /// Whether the API server rejects new pods.
     pub rejects_new_pods: bool,
@@ -87,8 +87,9 @@ impl ConvergenceCheck<'_> {
     }
 
     /// Returns the first difference between a set's pods on one node and the desired state, or `None` if there is none.
-    /// Checks L1: an eligible node has its pod, and a node that may not keep a pod of the set has none. Also checks L3
-    /// and L4: the rollout replaces an outdated pod, even if other nodes are dead. `name` is the name of the node.
+    /// Checks L1: an eligible node has its pod, and a node that may not keep a pod of the set has none. With a
+    /// progressive rollout, a missing pod violates S16 instead. Also checks L3 and L4: the rollout replaces an outdated
+    /// pod, even if other nodes are dead. `name` is the name of the node.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -179,8 +180,9 @@ impl ConvergenceCheck<'_> {
 
     /// Returns the first violation of L12 or L13 in the progressive rollout of a set, or `None` if there is none. L12:
     /// a rollout ends, or its status names what it waits for. L13: every eligible node has an available pod of the
-    /// expected revision. After a rollback, this is the stable revision. After a complete rollout, it is the current
-    /// revision.
+    /// expected revision, unless the node is dead or the pod can never become ready. After a rollback, this is the
+    /// stable revision. After a complete rollout, it is the current revision. In other phases, and while the rollout
+    /// may not replace pods, L13 is not checked.
     fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

@@ -18,7 +18,7 @@ mod plan_checks;
 mod rollout_checks;
 /// A second implementation of the rules of progressive rollouts, which the checks compare with the engine's.
 pub mod rollout_oracle;
-/// Checks of the cluster state after every step.
+/// Checks of commits, of delivered events and of the store.
 mod state_checks;
 /// Checks of each write of the DaemonSet controller.
 mod write_checks;
@@ -76,7 +76,7 @@ const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time within which the effects of a write by a replica that does not hold the Lease must be repaired.
 const NON_LEADER_WRITE_REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Minimum delay between a failed write of a set and the next reconcile of this set.
+/// Minimum delay between a reconcile of a set with a failed write and the next reconcile of this set.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// The checks of all invariants, and the state that the checks need.
@@ -92,7 +92,8 @@ pub struct InvariantChecks {
     /// pods there, or because the set changed its strategy or adopted a pod.
     excused: BTreeSet<(Text, Text)>,
     /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
-    /// available on the node again. The value is the hash of the revision that was being rolled out.
+    /// available on the node again, when the node is no longer eligible, or when a user or the garbage collector
+    /// changes the pod. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
     /// All revisions of which a node has ever had a pod: UID of the set, name of the node, and revision hash.
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
@@ -112,8 +113,9 @@ pub struct InvariantChecks {
     clock_was_stepped: bool,
     /// Whether no faults are injected into this run.
     pub is_fault_free: bool,
-    /// Time of the last failed write of a set and the set's generation at that time. The key has the index of the
-    /// replica, its process number and the UID of the set.
+    /// Time of the last plan of a set with a failed write, and the set's generation at that time. Conflicts, lost
+    /// responses and status writes do not count. The key has the index of the replica, its process number and the UID
+    /// of the set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
     /// Maximum number of creates in one plan, and of deletes in one plan.
     pub burst: usize,
@@ -162,7 +164,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether violations are excused now, because a replica without the Lease wrote recently.
+    /// Whether the effects of a write by a replica that does not hold the Lease are excused now.
     fn is_excused(&self, now: Time) -> bool {
         self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }
@@ -237,7 +239,8 @@ impl InvariantChecks {
         self.batches.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
     }
 
-    /// Records that a replica has executed a plan. Checks L2: a status write that failed with a conflict was repeated.
+    /// Records that a replica has executed a plan. Checks L2 in a run without faults: a status write that failed with a
+    /// conflict was repeated.
     pub fn on_execution_end(&mut self, server: &SimServer, decided: &DecidedPlan) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
@@ -327,7 +330,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`].
+    /// Checks W14: after a failed write, the next reconcile of the set is delayed by at least [`RETRY_DELAY_MIN`],
+    /// unless the set's generation has changed or a clock was stepped.
     fn check_retry_delay(&mut self, decided: &DecidedPlan) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.process_number, set.uid.clone());
@@ -402,7 +406,7 @@ fn kind_of_call(call: &Call) -> Kind {
     }
 }
 
-/// Whether the API server rejected the request.
+/// Whether the request failed: it was rejected, or it has no response.
 fn is_rejected(outcome: &Response) -> bool {
     matches!(outcome, Response::Refused(_))
 }

@@ -57,7 +57,7 @@ impl ClusterView {
         view
     }
 
-    /// Returns the view of the cluster at an earlier revision of each kind.
+    /// Returns the view of the cluster at the revisions in `snapshot`. It has no objects of other kinds.
     pub fn at_revisions(server: &SimServer, snapshot: &BTreeMap<Kind, u64>) -> Self {
         let mut view = Self::default();
         for (kind, revision) in snapshot {
@@ -123,7 +123,7 @@ impl ClusterView {
         same.filter_map(|it| it.hash_label().cloned()).collect()
     }
 
-    /// Whether the pod was created from the set's current template.
+    /// Whether the pod has the set's current template, by its labels.
     pub fn has_current_template(&self, set: &Set, pod: &Pod) -> bool {
         self.has_template_hash(set, pod, &self.current_hashes(set))
     }
@@ -160,7 +160,7 @@ impl ClusterView {
     }
 
     /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
-    /// generation.
+    /// generation. The latter does not count for a pod that is older than the set.
     fn has_template_hash(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
@@ -254,8 +254,8 @@ impl ClusterView {
 }
 
 /// Returns the rollout budget. Without surge, it is the number of nodes that may be without an available pod during a
-/// rollout. With surge, it is the number of nodes that may have two pods. A percentage is relative to `desired`, the
-/// number of eligible nodes.
+/// rollout. With surge, it is the number of nodes that may have two pods. With `OnDelete` it is zero. A percentage is
+/// relative to `desired`, the number of eligible nodes, and is rounded up.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,

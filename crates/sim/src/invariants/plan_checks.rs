@@ -17,7 +17,8 @@ use crate::server::SimServer;
 
 impl InvariantChecks {
     /// Checks three invariants on the writes that a replica waits for before it reconciles a set again.
-    /// S8: a plan with writes is made only from caches that include all acknowledged writes of this replica.
+    /// S8: a plan with writes, unless it has `confirm`, is made only from caches that include all acknowledged writes
+    /// of this replica for the set.
     /// S7: the replica does not wait for its own writes if its caches are up to date.
     /// L5: a set that waits for its own writes has a timer.
     pub(super) fn check_expectations(
@@ -97,7 +98,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks all writes of a plan: adoptions and releases, revisions, creates, deletes and the status.
+    /// Checks all writes of a plan: adoptions and releases, revisions, the progressive rollout, creates, deletes and
+    /// the status.
     pub(super) fn check_plan(
         &mut self,
         server: &SimServer,
@@ -181,10 +183,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more available pods are deleted
-    /// than `maxUnavailable` allows. W19: no pod is replaced while the progressive rollout may not update its node.
-    /// W21: W5 also holds in every phase of a progressive rollout, and no more available pods of a group are deleted
-    /// than
+    /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more ready pods are deleted than
+    /// `maxUnavailable` allows. W19: no pod is replaced while the progressive rollout may not update its node. W21: W5
+    /// also holds in every phase of a progressive rollout, and no more ready pods of a group are deleted than
     /// `maxUnavailable` of the group allows. W7: with surge, an old pod stays until its replacement is available.
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
@@ -367,8 +368,7 @@ impl InvariantChecks {
 enum DeletionReason {
     /// The pod may be deleted, and the delete does not count against the rollout budget.
     OutsideBudget,
-    /// The pod is ready, and the delete leaves its node without a ready pod. The delete counts against the rollout
-    /// budget.
+    /// The pod is outdated and ready. The delete counts against the rollout budget.
     ReplacesReadyPod,
     /// The pod is outdated and not ready. The delete does not count against the rollout budget.
     ReplacesNotReadyPod,
@@ -447,8 +447,8 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 }
 
 impl DeletionReason {
-    /// Whether the delete is part of a rolling update. While the rollout may not replace pods, a plan must not contain
-    /// such a delete.
+    /// Whether a plan must not contain the delete while the progressive rollout may not update the node. The delete of
+    /// a superseded pod is allowed even then.
     fn is_update(&self) -> bool {
         matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }

@@ -18,8 +18,8 @@ use crate::server::{Actor, SimCommit, SimServer};
 
 impl InvariantChecks {
     /// Checks what a plan writes for a progressive rollout: the status, the verdicts, and the revisions of new pods.
-    /// Also checks two invariants. W28: for a set without a policy, DaemonRollout or verdict, the plan writes nothing
-    /// for a rollout. W27: the stable revision is not deleted.
+    /// Also checks two invariants. W28: for a set without a progressive rollout (see [`ClusterView::rollout_of`]), the
+    /// plan writes nothing for one. W27: the stable revision is not deleted.
     pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::Judge { .. }));
         let Some(rollout) = view.rollout_of(set) else {
@@ -51,8 +51,8 @@ impl InvariantChecks {
 
     /// Checks the revision of each pod that a plan creates. W20: it is the revision that the node is assigned. W25: the
     /// admission of a node is stored before the node gets a pod of the current revision. W22: a pod of a bad revision
-    /// is created only on a node that has had one before. W19: no pod is created beside a ready pod if the rollout may
-    /// not update the node.
+    /// is created only on a node that has had one before, unless all nodes are assigned this revision. W19: no pod is
+    /// created beside a ready pod if the rollout may not update the node.
     fn check_created_revisions(&mut self, view: &ClusterView, set: &Set, plan: &Plan, rollout: &SetRollout) {
         let next = match &plan.rollout {
             Some(RolloutWrite::PutStatus { status, .. }) => rollout_oracle::admitted_names(status),
@@ -99,10 +99,10 @@ impl InvariantChecks {
         self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), hash.clone()))
     }
 
-    /// Checks a verdict that a plan writes or removes. W23: `Good` needs an available pod on every eligible node that
-    /// has not failed. A revision that ran before any verdict can be adopted as `Good`. W26: an abort counts only for
-    /// the revision that the request names. W22: a verdict is removed only if an operator requests a retry of the
-    /// revision.
+    /// Checks a verdict that a plan writes or removes. W23: `Good` needs an available pod on at least one eligible
+    /// node, and on every one that has not failed. A revision that ran before any verdict can be adopted as `Good`.
+    /// W26: an abort counts only for the revision that the request names. W22: a verdict is removed only if an operator
+    /// requests a retry of the revision.
     fn check_verdict(
         &mut self,
         view: &ClusterView,
@@ -173,7 +173,7 @@ impl InvariantChecks {
     /// Checks the status that a plan writes to a DaemonRollout. W18: a step admits nodes (assigns them the current
     /// revision) only up to its target. W19: no node is admitted during a pause. W26: a step with manual approval ends
     /// only if this step of this revision is approved. S15: at most `maxConcurrent` groups of nodes are updated at a
-    /// time. L15: the first step does not pass if no pod of the revision has ever been Ready.
+    /// time. L15: the first step, if it has nodes, does not pass if no pod of the revision has ever been Ready.
     fn check_next_status(
         &mut self,
         view: &ClusterView,

@@ -221,7 +221,7 @@ impl SetRollout {
     }
 
     /// Whether outdated pods may be replaced, according to the stored DaemonRollout and the policy. `false` during a
-    /// pause, and if there is no DaemonRollout.
+    /// pause, and if there is no DaemonRollout. A pause by the policy does not stop a rollback.
     pub fn may_replace(&self) -> bool {
         let Some(record) = &self.record else { return false };
         if record.requests.paused {
@@ -246,7 +246,7 @@ impl SetRollout {
     }
 }
 
-/// Returns the verdict about a revision, or `None` if its rollout has no result yet.
+/// Returns the verdict about a revision, or `None` if it has none.
 pub fn verdict(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
 }

@@ -1,4 +1,4 @@
-//! Checks of invariants with the prefix S, which hold after every step.
+//! Checks of commits, of delivered events and of the store, mostly of invariants with the prefix S.
 
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Kind, Set, UpdateStrategy, WatchedObject};
@@ -35,8 +35,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S1: a set has at most one pod on a node. With surge, it may have two active pods, if they have different
-    /// revisions. It may also have at most two terminating pods of each revision.
+    /// Checks S1, unless a second pod is excused: a set has at most one pod on a node. With surge, it may have two
+    /// active pods, if they have different revisions, and at most two terminating pods of each revision.
     fn check_one_pod_per_node(
         &mut self,
         server: &SimServer,

@@ -216,8 +216,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W5 on the server's state: a rollout has deleted the available pod of at most as many nodes as the rollout
-    /// budget allows. Nodes that have an available pod again are not counted.
+    /// Checks W5 on the server's state: a rollout without surge has deleted the available pod of at most as many nodes
+    /// as the rollout budget allows, but at least one. Nodes that have an available pod again are not counted. Not
+    /// checked if the budget may have become smaller.
     fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -465,8 +466,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W15: the collision count of a set increases only if another revision already has the name of the new
-    /// revision.
+    /// Checks W15: the collision count of a set increases only if the plan creates a revision, and a revision that
+    /// already has its name is not the set's revision of the template.
     fn check_collision(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
@@ -516,7 +517,8 @@ impl InvariantChecks {
     }
 
     /// Checks W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least
-    /// 1 s, 2 s, 4 s ….
+    /// 1 s, 2 s, 4 s and so on up to 15 min. An interval of more than 30 min, or a change of the set, resets the
+    /// backoff.
     fn check_backoff(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server

@@ -57,9 +57,10 @@ impl World {
         self.rng.pick(&nodes).cloned()
     }
 
-    /// Ends all faults and allows no further user actions. Reboots crashed nodes, ends shutdowns of nodes and the
-    /// faults of replicas, removes finalizers from pods and the pod quota, and switches on the scheduler and the
-    /// garbage collector. Resets every image to the default behaviour, in which its containers become ready.
+    /// Ends all faults and allows no further user actions. Reboots crashed nodes, ends shutdowns of nodes, and ends the
+    /// clock steps, network partitions and stalled watches of replicas. Removes finalizers from pods and the pod quota,
+    /// and switches on the scheduler and the garbage collector. Resets every image to the default behaviour, in which
+    /// its containers become ready.
     pub fn end_all_faults(&mut self) {
         self.fault_rates.turn_off_faults();
         self.user_actions_left = 0;

@@ -8,8 +8,8 @@ use super::{SimTask, World};
 use crate::controllers::{ControllerStep, SimController, StepContext, WatchSource};
 
 impl World {
-    /// Executes one step of a built-in controller, unless the process that the step was scheduled for has crashed. The
-    /// step is postponed while the controller is switched off.
+    /// Executes one step of a built-in controller, unless the process that the step was scheduled for has crashed.
+    /// `Start` is always executed. The step is postponed while the controller is switched off.
     pub fn step_controller(&mut self, controller: SimController, process_number: u64, step: ControllerStep) {
         let runs = match controller {
             SimController::GarbageCollector => self.garbage_collector_runs,

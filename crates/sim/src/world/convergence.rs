@@ -20,13 +20,14 @@ use crate::server::Actor;
 pub(super) const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(2400);
 
 impl World {
-    /// Runs until the cluster has converged. Reports a violation if it does not converge within
-    /// [`World::convergence_timeout`].
+    /// Runs until the cluster has converged. Reports a violation if the cluster still differs from its desired state
+    /// after [`World::convergence_timeout`].
     pub fn run_until_converged(&mut self) {
         self.run_until_converged_within(self.convergence_timeout);
     }
 
-    /// Runs until the cluster has converged. Reports a violation if it does not converge within `span`.
+    /// Runs until the cluster has converged. Reports a violation if the cluster still differs from its desired state
+    /// after `span`.
     pub fn run_until_converged_within(&mut self, span: Duration) {
         let end = self.now + span;
         let mut wait = Duration::from_secs(1);
@@ -70,7 +71,8 @@ impl World {
         }
     }
 
-    /// Whether the cluster equals its desired state, and nothing in the cluster has pending work.
+    /// Whether the cluster equals its desired state, all live kubelets are idle, and no request, delivery or write of
+    /// the leader is pending.
     fn has_converged(&self) -> bool {
         let at_rest = self.kubelets.values().all(|it| !it.alive || it.is_idle());
         at_rest
@@ -95,7 +97,7 @@ impl World {
         })
     }
 
-    /// Returns the first difference between the cluster and its desired state, or `None` if the cluster has converged.
+    /// Returns the first difference between the cluster and its desired state, or `None` if there is none.
     pub fn first_difference(&self) -> Option<Violation> {
         let view = ClusterView::current(&self.server);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -175,7 +177,7 @@ impl World {
         })
     }
 
-    /// Whether a pod can never become ready, because of its image or because its node shuts down.
+    /// Whether a pod is not expected to become ready, because of its image or because its node shuts down.
     fn can_never_be_ready(&self, pod: &Pod) -> bool {
         let image = self.pod_image(&pod.key);
         let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
@@ -183,7 +185,8 @@ impl World {
             || node.is_some_and(|it| it.shutting_down)
     }
 
-    /// Checks L9: in a converged cluster, no controller writes anything, whether or not it is restarted.
+    /// Checks L9: in a converged cluster, no replica of the DaemonSet controller writes anything, whether or not it is
+    /// restarted.
     pub fn check_stays_converged(&mut self) {
         if self.violation().is_some() {
             return;

@@ -38,7 +38,8 @@ use crate::trace::Trace;
 use crate::user_action::FaultTrigger;
 
 /// A scheduled task of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
-/// requests of the replica. A task with a process number is ignored if the process has crashed since.
+/// requests of the replica. A task with a process number is ignored if the process has crashed since, except
+/// `HandleRequest` and the start of a built-in controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimTask {
     /// Delivers the next watch event of a kind to a replica's cache.
@@ -63,7 +64,7 @@ pub enum SimTask {
     SendHeartbeats,
     /// A built-in controller executes a step.
     ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
-    /// All watches without pending events receive a bookmark.
+    /// All watches of replicas without pending events receive a bookmark.
     SendBookmarks,
     /// Injects random faults into nodes and processes, and executes random user actions.
     InjectFaults,
@@ -88,13 +89,13 @@ pub struct World {
     pub image_behaviours: BTreeMap<String, ImageBehaviour>,
     /// Probabilities of random faults.
     pub fault_rates: FaultRates,
-    /// The single fault of this run, in addition to the fault rates.
+    /// The injected fault of this run, if it has one, in addition to the random faults.
     pub injected_fault: InjectedFault,
     /// Settings of the DaemonSet controller.
     pub settings: Settings,
     pub checks: InvariantChecks,
     pub trace: Trace,
-    /// Number of Kubernetes Events that the controllers recorded, by reason.
+    /// Number of Kubernetes Events that the DaemonSet controller recorded, by reason.
     pub events: BTreeMap<String, usize>,
     /// Scheduled tasks, by time and sequence number.
     tasks: BTreeMap<(Time, u64), SimTask>,
@@ -102,7 +103,8 @@ pub struct World {
     sequence: u64,
     /// Number of commits that [`World::process_new_commits`] has processed.
     processed_commits: usize,
-    /// Number of writes of the DaemonSet controller so far. An [`InjectedFault`] selects a write by this number.
+    /// Number of write requests of the DaemonSet controller so far, including those that failed. An [`InjectedFault`]
+    /// selects a write by this number.
     pub writes: usize,
     /// Number of watch events that were delivered to replicas so far. An [`InjectedFault`] selects an event by this
     /// number.
@@ -117,7 +119,8 @@ pub struct World {
     pub has_policies: bool,
     /// Number of random user actions that may still be executed.
     pub user_actions_left: u64,
-    /// Maximum number of executed tasks in the whole run. A run with more tasks has a hot loop.
+    /// Maximum number of executed tasks in the whole run. A run with more tasks has a hot loop. [`World::run_for`] has
+    /// a lower maximum.
     pub steps_max: u64,
     /// Time within which [`World::run_until_converged`] expects the cluster to converge.
     pub convergence_timeout: Duration,
@@ -339,8 +342,8 @@ impl World {
     }
 
     /// Returns the pods of each node as text, one line per node, such as `a  d@1 ready, e@2 starting`. A pod has the
-    /// name of its set, the number of its template and its state. A pod without a set has its own name in brackets, and
-    /// a node without pods has the text `-`. Pods without a target node are on the line `?`.
+    /// name of its set, the number of its template and its state. A pod without a set has its own name in parentheses,
+    /// and a node without pods has the text `-`. Pods without a target node are on the line `?`.
     pub fn format_pods_by_node(&self) -> String {
         let mut lines: BTreeMap<Text, Vec<String>> =
             self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();

@@ -28,14 +28,15 @@ pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval at which the leader renews the Lease and the other replicas try to acquire it. It is upstream's default.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of a write. A write that takes longer is not applied. The timeout is shorter than the difference between
-/// [`LEASE_DURATION`] and [`RENEW_DEADLINE`], so that no write of a former leader arrives after the Lease has expired.
+/// Timeout of a request. A request that takes longer to reach the API server is not applied. The timeout is shorter
+/// than the difference between [`LEASE_DURATION`] and [`RENEW_DEADLINE`], so that no write of a former leader arrives
+/// after the Lease has expired.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The Lease for leader election on the simulated API server.
 #[derive(Clone, Debug, Default)]
 pub struct LeaderLease {
-    /// Index and process number of the replica that holds the Lease.
+    /// Index and process number of the replica that last acquired or renewed the Lease.
     pub holder: Option<(usize, u64)>,
     /// Time at which the Lease expires.
     pub until: Time,
@@ -46,7 +47,7 @@ pub struct LeaderLease {
 pub struct Replica {
     /// Whether the process is running. A frozen process counts as running.
     pub alive: bool,
-    /// Number of process starts and crashes. Tasks of an earlier process are ignored.
+    /// Number of process starts and crashes. Tasks of an earlier process are ignored, except requests that it has sent.
     pub process_number: u64,
     /// Current clock skew in microseconds, including clock steps.
     skew: i64,
@@ -145,7 +146,8 @@ impl Replica {
 }
 
 impl World {
-    /// Starts a new process with empty caches. It lists all kinds, possibly from an API server that lags behind.
+    /// Starts a new process with empty caches. It lists all kinds, the required ones possibly from an API server that
+    /// lags behind.
     pub fn start_replica(&mut self, index: usize) {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
@@ -283,7 +285,8 @@ impl World {
         self.schedule_after(delay, SimTask::DeliverEvent { replica: index, process_number, kind });
     }
 
-    /// Sends a bookmark to all watches that have no pending events.
+    /// Sends a bookmark to all watches of running replicas that have no pending events, and schedules the next
+    /// bookmarks.
     pub fn send_bookmarks(&mut self) {
         self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
         let revision = self.server.revision();
@@ -308,7 +311,7 @@ impl World {
     }
 
     /// Delivers the next watch event of a kind to a replica. If the event gets a watch fault, the fault changes or
-    /// prevents the delivery.
+    /// delays the delivery. So does a loss of the network.
     pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
         if !self.is_running_or_defer(index, process_number, || SimTask::DeliverEvent {
             replica: index,
@@ -453,7 +456,8 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// Starts the execution of a plan. If the plan has no calls, only the next reconcile of the set is scheduled.
+    /// Starts the execution of a plan. If the plan requests it, lists all kinds again. If the plan is idle, only
+    /// schedules the next reconcile of the set.
     fn execute_plan(&mut self, decided: DecidedPlan, calls: Vec<SetCall>) {
         let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
@@ -515,8 +519,8 @@ impl World {
         replica.is_leader && fresh
     }
 
-    /// Handles a request on the simulated API server, even if the replica that sent it has crashed. `at` is the index
-    /// of the request in `Replica::calls`.
+    /// Handles a request on the simulated API server, even if the replica that sent it has crashed and is not restarted
+    /// yet. `at` is the index of the request in `Replica::calls`.
     pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
         if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
@@ -688,8 +692,8 @@ impl World {
         }
     }
 
-    /// Makes a replica renew the Lease if it holds the Lease, and try to acquire it otherwise. Also schedules the next
-    /// attempt.
+    /// Makes a replica renew the Lease if it holds the Lease, and try to acquire it otherwise. A leader that has lost
+    /// the Lease, or cannot renew it in time, ends its process. Also schedules the next attempt.
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
         if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
             replica: index,
@@ -924,7 +928,7 @@ impl World {
         }
     }
 
-    /// Starts the scheduler if `runs` is true, and stops it otherwise.
+    /// Switches the scheduler on if `runs` is true, and off otherwise.
     pub fn set_scheduler_enabled(&mut self, runs: bool) {
         self.scheduler_runs = runs;
     }

@@ -180,8 +180,8 @@ impl World {
         self.execute_user_action(&action);
     }
 
-    /// Draws a random user action. Returns `None` if the drawn action needs an object and the cluster has no such
-    /// object.
+    /// Draws a random user action. Returns `None` if the drawn action needs an object that the cluster does not have,
+    /// or adds one that it already has.
     fn random_user_action(&mut self) -> Option<UserAction> {
         let sets: Vec<String> = self.server.sets.keys().map(|it| it.name.to_string()).collect();
         let nodes: Vec<String> = self.server.nodes.keys().map(|it| it.to_string()).collect();

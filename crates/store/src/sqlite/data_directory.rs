@@ -92,8 +92,8 @@ impl Sqlite {
     /// Opens the database at `path` in a data directory. `keys` encrypt and decrypt its Secrets.
     ///
     /// Rule: a data directory that had a cluster is never treated as new, unless [`DataDirectory::new_cluster`] is set.
-    /// A database that is missing, empty, of another cluster or behind its marker is rejected, and nothing is changed.
-    /// A database without a marker is adopted.
+    /// In such a directory, a database that is missing, empty, of another cluster or behind its marker is rejected, and
+    /// nothing of it is changed. A database without a marker is adopted.
     pub fn open_in_directory(
         path: &Path,
         directory: &DataDirectory,

@@ -2,9 +2,9 @@
 //! are read.
 //!
 //! Each value has its own key, which is derived from the active key of the key file and a random salt of 96 bits. Its
-//! nonce is another 96 random bits. Two values therefore never share both key and nonce, however many values there are.
+//! nonce is another 96 random bits. It is therefore practically impossible that two values share both key and nonce.
 //! The store key and the revision are authenticated data, so that a value cannot be moved to another store key or
-//! replaced by an older version.
+//! revision.
 
 use std::fmt;
 use std::io;
@@ -242,8 +242,8 @@ fn authenticated_data(key: &str, revision: Revision) -> Aad<Vec<u8>> {
 }
 
 impl EncryptionKey {
-    /// Derives the encryption key of one value from this key and the salt of the value. Upstream: KMS v2 derives data
-    /// keys in the same way.
+    /// Derives the encryption key of one value from this key and the salt of the value. Upstream: KMS v2 derives the
+    /// key of each value from a seed in a similar way.
     fn derive_value_key(&self, salt: &[u8]) -> LessSafeKey {
         let derived = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),

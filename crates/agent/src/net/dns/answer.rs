@@ -29,11 +29,11 @@ pub(super) struct ZoneData<'a> {
 /// What the DNS server does with a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum DnsAction {
-    /// Send no response, because the request is not a query.
+    /// Send no response, because the request is not a query, or is too malformed to be answered.
     Ignore,
     /// Respond immediately with the encoded response.
     Respond(Vec<u8>),
-    /// Forward the request unchanged to an upstream resolver.
+    /// Forward the request to an upstream resolver.
     Forward,
     /// The last CNAME of the response has a target outside the cluster. Resolve the target with an upstream resolver,
     /// add its records to the response, and then send the response.
@@ -53,8 +53,9 @@ pub(super) struct PartialResponse {
 /// Decides what the DNS server does with a request. The records of a response are rotated by `rotation` positions, so
 /// that clients spread over all endpoints.
 ///
-/// Rule: a query for a name in the cluster domain is answered from the service cache. Every other query is forwarded to
-/// the node's own resolvers.
+/// Rule: a query for a name in the cluster domain is answered from the service cache. A query for any other name is
+/// forwarded to the node's own resolvers. A malformed or unsupported query, such as a zone transfer, gets an error
+/// response.
 pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsAction {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
@@ -133,7 +134,7 @@ fn new_response(request: &Message) -> Message {
 }
 
 /// Resolves the query of a request, and follows CNAMEs within the cluster. Returns [`DnsAction::Forward`] for a name
-/// outside the cluster domain.
+/// outside the cluster domain, and [`DnsAction::CompleteAlias`] for a CNAME to such a name.
 fn resolve_query(
     zone: &ZoneData<'_>,
     query: &Query,
@@ -211,7 +212,7 @@ fn to_query_type(kind: RecordType) -> QueryType {
     }
 }
 
-/// Adds a record for `name` to the response.
+/// Adds a record for `name` to the response. With an SRV record, also adds the addresses of its target.
 fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
     let data = match record {
         decide::Record::Address(address) => Some(address_data(*address)),

@@ -110,8 +110,8 @@ impl Forwarder {
     }
 }
 
-/// Reads the resolvers of a `resolv.conf`, without `own`, the address of this DNS server. If all of them are loopback
-/// addresses, reads [`SYSTEMD_RESOLV_CONF`] instead.
+/// Reads the resolvers of a `resolv.conf`, without `own`, the address of this DNS server. If there are none or all of
+/// them are loopback addresses, returns those of [`SYSTEMD_RESOLV_CONF`] instead, if it has any.
 fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     let of = |path: &Path| parse_resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
     let resolvers = of(file);

@@ -28,7 +28,7 @@ const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of concurrent TCP connections from one client.
 const CONNECTIONS_PER_CLIENT_MAX: usize = 8;
 
-/// Idle timeout of a TCP connection.
+/// Timeout for the next request on a TCP connection, and for sending a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a request over UDP. A request for the longest possible name is smaller.

@@ -64,8 +64,8 @@ impl StorageLimitChecker {
     }
 }
 
-/// Returns the ephemeral storage limits of a pod, or `None` if the pod has no limits. The usage in the result is not
-/// measured yet.
+/// Returns the ephemeral storage limits of a pod: those of its emptyDir volumes on disk, of each main container, and of
+/// all containers together. Returns `None` if the pod has no limits. The usage in the result is not measured yet.
 fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };

@@ -1,5 +1,5 @@
-//! The eviction manager: measures the node's resources, reports pressure, removes unused images, rotates logs, and
-//! evicts pods.
+//! The eviction manager: measures the node's resources, reports pressure, removes unused images, rotates logs, evicts
+//! pods, and sets the CPU shares of the QoS cgroups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     EvictionManager { node }.run().await;
 }
 
-/// Reports the pressure conditions of a node, evicts its pods, removes unused images and rotates logs.
+/// Reports the pressure conditions of a node, evicts its pods, removes unused images, rotates logs, and sets the CPU
+/// shares of the QoS cgroups.
 struct EvictionManager<'a, R> {
     node: &'a Node<R>,
 }
@@ -97,7 +98,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Measures all eviction signals. `images` is the directory of the image filesystem.
+    /// Measures the eviction signals. `images` is the directory of the image filesystem.
     fn measure_signals(&self, images: Option<&Path>) -> eviction::SignalObservations {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
@@ -108,7 +109,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
     }
 
-    /// Updates the CPU shares of the cgroups of the QoS classes.
+    /// Updates the CPU shares of the cgroups of the QoS classes. Does nothing until the pods of the API server were
+    /// listed.
     fn set_qos_cpu_shares(&self) {
         let Some(pods) = self.active_pods() else { return };
         let specs = pods.iter().filter_map(|it| it.spec.as_ref());
@@ -117,8 +119,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static and critical pods
-    /// are not evicted. Waits for the evicted pods to terminate. Returns whether a pod was evicted.
+    /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static, critical and
+    /// deleted pods are not evicted. Waits for the evicted pods to terminate. Returns whether a pod was evicted.
     async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecker) -> bool {
         let Some(pods) = self.active_pods() else { return false };
         let is_evictable = |it: &core::Pod| {
@@ -140,8 +142,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
         !over.is_empty()
     }
 
-    /// Reclaims the resource of an eviction threshold that is met. If the resource is disk space, removes unused images
-    /// first. Then evicts one pod if the threshold is still met.
+    /// Reclaims the resource of an eviction threshold that is met. If the resource is disk space or inodes, removes
+    /// unused images first, and stops if no threshold is met after that. Then evicts at most one pod, and waits for it
+    /// to terminate.
     async fn reclaim_resource(
         &self,
         crossed: CrossedThreshold,
@@ -203,8 +206,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
         self.wait_until_terminated(&pod.uid).await;
     }
 
-    /// Terminates a pod and records the eviction. `signal` is the name of the eviction signal, or of the limit if the
-    /// pod exceeded its own limit. If `is_disruption` is true, the pod gets the condition `DisruptionTarget`.
+    /// Starts the termination of a pod and records the eviction. `signal` is the name of the eviction signal, or of the
+    /// limit if the pod exceeded its own limit. If `is_disruption` is true, the pod gets the condition
+    /// `DisruptionTarget`.
     fn evict_pod(
         &self,
         pod: &core::Pod,
@@ -244,7 +248,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Removes unused images until the goal is reached. Does nothing if the runtime does not respond.
+    /// Removes the unused images that the goal requires. Does nothing if the runtime does not respond.
     async fn remove_unused_images(&self, garbage: &mut ImageGc, goal: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
@@ -322,7 +326,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
 /// The goal of an image garbage collection.
 #[derive(Clone, Copy)]
 enum ImageGcGoal<'a> {
-    /// Reduce the disk usage of the image filesystem to the low threshold.
+    /// If the disk usage of the image filesystem has reached the high threshold, reduce it to the low threshold.
     LowerDiskUsage(&'a Path),
     /// Remove all unused images, because the node is short of disk space.
     RemoveAllUnused,

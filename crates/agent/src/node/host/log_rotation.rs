@@ -108,7 +108,7 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
 }
 
 /// Removes all but the newest `kept` rotated files of a log, and compresses those that are kept. Also removes the
-/// temporary files of interrupted compressions. The current log `log` is not touched.
+/// leftovers of interrupted compressions. The current log `log` is not touched.
 fn prune_rotated_logs(log: &Path, kept: usize) -> io::Result<()> {
     let mut rotated = rotated_files(log)?;
     rotated.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
@@ -161,7 +161,7 @@ fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dir_entries(dir)?.into_iter().filter(is_rotated).map(|it| it.path()).collect())
 }
 
-/// Lists the entries of a directory. A missing directory has no entries.
+/// Lists the entries of a directory. A missing directory, or a path that is not a directory, has no entries.
 fn dir_entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.collect(),

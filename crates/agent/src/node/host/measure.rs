@@ -12,8 +12,8 @@ use muster_engine::kubelet::node_status::NodeSystemInfo;
 
 use super::stats::InterfaceStats;
 
-/// Reads `nodeInfo` of the Node's status: properties of the machine that do not change while it runs. The caller fills
-/// in the name and version of the runtime.
+/// Reads `nodeInfo` of the Node's status from the machine. A value that cannot be read is empty or a default. The
+/// caller fills in the name and version of the runtime.
 pub(super) fn read_node_info() -> NodeSystemInfo {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -36,7 +36,8 @@ pub(super) fn read_node_info() -> NodeSystemInfo {
 /// metadata names Muster.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
-/// Returns the name of the operating system. `os_release` is the content of `/etc/os-release`.
+/// Returns the name of the operating system, or `Linux` if it is not given. `os_release` is the content of
+/// `/etc/os-release`.
 fn os_image(os_release: &str) -> String {
     let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
     name.unwrap_or("Linux").trim_matches('"').to_owned()
@@ -59,7 +60,8 @@ pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     all
 }
 
-/// Returns the number of online CPUs of the machine.
+/// Returns the number of online CPUs of the machine. If it cannot be read, returns the number of CPUs that this process
+/// may use.
 pub(super) fn cpu_count() -> i64 {
     // All online CPUs, not only those that this process may run on.
     let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -183,8 +185,8 @@ pub(super) fn cpu_busy_nanos() -> Option<u64> {
     parse_busy_nanos(stat.lines().next()?)
 }
 
-/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`, in nanoseconds. Idle and iowait time
-/// do not count. Returns `None` for other lines.
+/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`, in nanoseconds. Other times, such as
+/// idle, iowait and steal, do not count. Returns `None` for other lines.
 fn parse_busy_nanos(line: &str) -> Option<u64> {
     /// Nanoseconds per clock tick. `USER_HZ` is 100 on all Linux architectures in use.
     const NANOS_PER_TICK: u64 = 10_000_000;
@@ -201,7 +203,7 @@ pub(super) fn boot_time_s() -> Option<i64> {
 }
 
 /// Returns the counters of the network interfaces in the node's network namespace. The first element is the interface
-/// of the default route, or the first interface if there is no default route. The second element has all interfaces
+/// of the IPv4 default route, or the first interface if there is no such route. The second element has all interfaces
 /// except loopback. Returns `None` if the counters cannot be read, or if loopback is the only interface.
 pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
@@ -233,8 +235,8 @@ fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
     dev.lines().filter_map(interface).filter(|it| it.name != "lo").collect()
 }
 
-/// Measures all eviction signals, and omits those that cannot be read. `root` is the node's root directory, and
-/// `images` the directory of the image filesystem.
+/// Measures the eviction signals, and omits those that cannot be read or that a filesystem does not have. `root` is the
+/// node's root directory, and `images` the directory of the image filesystem.
 pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> SignalObservations {
     let mut all = SignalObservations::new();
     if let Ok(memory) = MachineMemory::read() {

@@ -40,7 +40,8 @@ pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
     rules::allocatable(&capacity, &reserved_resources(config, &capacity))
 }
 
-/// Returns the resources that pods cannot use: the system-reserved resources plus the hard eviction thresholds.
+/// Returns the resources that pods cannot use: the system-reserved resources plus the hard eviction thresholds of
+/// memory and of ephemeral storage.
 fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
     let mut reserved = config.eviction_and_gc.system_reserved.clone();
     for (resource, signal) in

@@ -64,7 +64,7 @@ pub struct NodeState {
 /// How a node stops: by shutdown or by suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeStop {
-    /// The machine shuts down. Its pods fail, and their controllers replace them on other nodes.
+    /// The machine shuts down. Its pods fail, so that their controllers can replace them.
     Shutdown,
     /// The node is suspended and restarts the same pods later, so the termination of their containers is not reported.
     Suspend,
@@ -89,7 +89,7 @@ impl NodeState {
     }
 
     /// Returns the node's own Node object, parsed for pod admission. Returns `None` while the Node does not exist on
-    /// the API server.
+    /// the API server, or cannot be parsed.
     pub(crate) fn scheduler_node(&self) -> Option<Arc<scheduler::Node>> {
         self.scheduler_node.borrow().clone()
     }
@@ -114,8 +114,8 @@ impl NodeState {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
 
-    /// Records that the node stops, by shutdown or suspension. From then on, no pod is admitted, and a node that shuts
-    /// down reports NotReady.
+    /// Records that the node stops, by shutdown or suspension. From then on, no new pod is admitted, and a node that
+    /// shuts down reports NotReady.
     pub(super) fn begin_node_stop(&self, how: NodeStop) {
         self.stop.send_replace(Some(how));
     }
@@ -290,7 +290,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Reports the node's status immediately after a change, and otherwise periodically. Never returns.
+    /// Measures the node's status periodically, and when the Node object, the pressure conditions or the stop of the
+    /// node change. Reports it if it has changed, or if the last report is [`REPORT_INTERVAL`] old. Never returns.
     async fn report_loop(&self) {
         let mut own = self.node.state.watch_node();
         let mut pressures = self.node.state.watch_pressures();
@@ -440,7 +441,7 @@ impl ImageListCache {
 /// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
 struct FailureBackoff {
-    /// The backoff before the last retry. `None` after a success.
+    /// The backoff before the last retry. `None` before the first failure.
     pause: Option<Duration>,
     /// When a failure was last logged, or `None` if none was logged yet.
     logged: Option<Instant>,

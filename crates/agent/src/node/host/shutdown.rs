@@ -38,7 +38,7 @@ impl Default for ShutdownGrace {
 }
 
 impl ShutdownGrace {
-    /// Returns the maximum duration of [`terminate_pods`].
+    /// Returns the approximate maximum duration of [`terminate_pods`].
     pub fn total_max(self) -> Duration {
         self.pods + self.critical_pods + KILL_MARGIN * 2
     }

@@ -22,7 +22,7 @@ use crate::volumes::{self, mount_table};
 /// Time for which a measured summary is cached.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 
-/// Maximum age of the previous CPU sample from which a rate is computed. If the previous sample is older, two new
+/// Maximum age of the previous CPU sample from which a rate is computed. If there is none, or it is older, two new
 /// samples are taken, [`RATE_WINDOW_MIN`] apart.
 const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
 /// Time between two CPU samples if no recent sample exists.
@@ -45,7 +45,7 @@ pub struct StatsSummary {
 #[serde(rename_all = "camelCase")]
 pub struct NodeStats {
     pub node_name: String,
-    /// Boot time of the machine.
+    /// Boot time of the machine, or the time of the measurement if the boot time cannot be read.
     pub start_time: String,
     pub cpu: CpuStats,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct NodeStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs: Option<FsStats>,
     pub runtime: RuntimeStats,
-    /// Current and maximum number of processes of the machine.
+    /// Current and maximum number of processes and threads of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rlimit: Option<RlimitStats>,
 }
@@ -69,18 +69,18 @@ pub struct RuntimeStats {
     /// Filesystem that stores images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_fs: Option<FsStats>,
-    /// Filesystem that stores the writable layers of containers.
+    /// Filesystem that stores the writable layers of containers. The agent reports the values of `image_fs` here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_fs: Option<FsStats>,
 }
 
-/// Current and maximum number of processes. Upstream: `stats.RlimitStats`.
+/// Current and maximum number of processes and threads. Upstream: `stats.RlimitStats`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RlimitStats {
     pub time: String,
-    /// Maximum number of processes.
+    /// Maximum number of processes and threads.
     pub maxpid: i64,
-    /// Current number of processes.
+    /// Current number of processes and threads.
     pub curproc: i64,
 }
 
@@ -95,7 +95,7 @@ pub struct PodStats {
     pub memory: MemoryStats,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
-    /// Disk usage of the pod: its volumes, logs and writable layers.
+    /// Disk usage of the pod: its directory, and the logs and writable layers of its running containers.
     #[serde(rename = "ephemeral-storage")]
     pub ephemeral_storage: FsStats,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub struct ContainerStats {
     pub memory: MemoryStats,
     /// Usage of the container's writable layer.
     pub rootfs: FsStats,
-    /// Usage of the container's log files.
+    /// Usage of the container's log files, including those of earlier instances.
     pub logs: FsStats,
 }
 
@@ -135,7 +135,7 @@ pub struct ContainerStats {
 #[serde(rename_all = "camelCase")]
 pub struct CpuStats {
     pub time: String,
-    /// Average CPU usage since the previous sample, in billionths of a core.
+    /// Average CPU usage since the previous sample, or since the start if there is none, in billionths of a core.
     pub usage_nano_cores: u64,
     /// Cumulative CPU time in nanoseconds.
     pub usage_core_nano_seconds: u64,
@@ -155,7 +155,7 @@ pub struct MemoryStats {
     pub major_page_faults: u64,
 }
 
-/// Capacity and usage of a filesystem. Upstream: `stats.FsStats`.
+/// Capacity of a filesystem, and the usage of all or a part of it. Upstream: `stats.FsStats`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FsStats {
@@ -172,12 +172,12 @@ pub struct FsStats {
     pub inodes_used: u64,
 }
 
-/// Counters of all network interfaces. Upstream: `stats.NetworkStats`.
+/// Counters of the network interfaces of the node or of a pod. Upstream: `stats.NetworkStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStats {
     pub time: String,
-    /// The interface of the default route.
+    /// The interface of the default route, or the first interface if the default route is unknown.
     #[serde(flatten)]
     pub default: InterfaceStats,
     pub interfaces: Vec<InterfaceStats>,
@@ -218,7 +218,8 @@ impl<R: Runtime> StatsProvider<R> {
         Self { config, runtime, last: Mutex::new(None) }
     }
 
-    /// Returns the current resource usage, at most `CACHE_DURATION` old. Concurrent callers share one result.
+    /// Returns the current resource usage, at most `CACHE_DURATION` old. Concurrent callers share one result. Without a
+    /// recent CPU sample, the call takes at least `RATE_WINDOW_MIN`.
     pub async fn summary(&self) -> Result<Arc<StatsSummary>, RuntimeError> {
         let mut last = self.last.lock().await;
         if let Some(it) = last.as_ref().filter(|it| it.measured_at.elapsed() < CACHE_DURATION) {
@@ -238,7 +239,8 @@ impl<R: Runtime> StatsProvider<R> {
         Ok(summary)
     }
 
-    /// Measures a new summary. `before` has the CPU samples of the previous summary.
+    /// Measures a new summary of the pods with a ready sandbox and of their running containers. `before` has the CPU
+    /// samples of the previous summary.
     async fn collect_summary(
         &self,
         before: HashMap<String, (i64, u64)>,
@@ -366,8 +368,8 @@ impl StatsCollector {
         }
     }
 
-    /// Converts the memory usage from CRI. A missing value counts as zero, except that the available memory is then
-    /// `None`.
+    /// Converts the memory usage from CRI. A missing value counts as zero, except that available memory that is missing
+    /// or zero becomes `None`.
     fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
@@ -505,8 +507,9 @@ impl StatsCollector {
     }
 }
 
-/// Returns the disk usage of a directory tree in bytes and inodes, without other filesystems that are mounted in the
-/// tree.
+/// Returns the disk usage of a directory tree in bytes and inodes. Mounts in the tree do not count, except emptyDir
+/// volumes on the same filesystem. A directory that cannot be read has no usage. At most [`FILES_COUNTED_MAX`] entries
+/// are counted.
 pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
@@ -543,7 +546,7 @@ fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     (bytes, inodes as u64)
 }
 
-/// Returns the name of the container in the pod spec, from the labels of its stats.
+/// Returns the name of the container in the pod spec, from the labels of its stats, or an empty string.
 pub(super) fn container_name(stats: &v1::ContainerStats) -> &str {
     let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
     name.map(String::as_str).unwrap_or_default()

@@ -54,7 +54,8 @@ pub enum WatchedObject {
     Policy(Arc<Policy>),
     Rollout(Arc<RolloutRecord>),
     Namespace(Arc<NamespaceLabels>),
-    /// The object was deleted, or it concerns no DaemonSet, because an object of another kind controls it.
+    /// The object was deleted, or it concerns no DaemonSet, because an object of a kind other than DaemonSet controls
+    /// it.
     Gone {
         kind: Kind,
         key: ObjectKey,
@@ -63,7 +64,6 @@ pub enum WatchedObject {
 }
 
 impl WatchedObject {
-    /// Returns the kind of the object.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Set(_) => Kind::Sets,
@@ -137,8 +137,8 @@ pub fn decode_deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Resul
     Ok(WatchedObject::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
-/// Decodes an object that was listed, added or modified. A pod or ControllerRevision that an object of another kind
-/// controls becomes [`WatchedObject::Gone`].
+/// Decodes an object that was listed, added or modified. A pod or ControllerRevision that an object of a kind other
+/// than DaemonSet controls becomes [`WatchedObject::Gone`].
 pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<WatchedObject, Malformed> {
     let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| WatchedObject::Gone {
         kind,
@@ -176,8 +176,8 @@ pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result
     })
 }
 
-/// Decodes a DaemonSet. Invalid fields get a default and are reported in `Set::faults`. Returns an error if the JSON
-/// does not have the structure of a DaemonSet.
+/// Decodes a DaemonSet. Invalid fields get a default, and most are reported in `Set::faults`. An invalid selector
+/// becomes [`Selector::Unreadable`]. Returns an error if the JSON does not have the structure of a DaemonSet.
 pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     let DaemonSet { metadata, spec, status } = from_slice(Kind::Sets, json)?;
     let meta: ObjectMeta<'_> = from_slice(Kind::Sets, metadata.get().as_bytes())?;
@@ -280,7 +280,8 @@ fn non_negative_or_default(
     })
 }
 
-/// Decodes the selector of a DaemonSet. An absent or invalid selector becomes `Selector::Unreadable`.
+/// Decodes the selector of a DaemonSet. An absent or invalid selector becomes `Selector::Unreadable`, an empty one
+/// `Selector::Everything`.
 fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     match LabelSelector::to_selector(selector) {
         Ok(labels::Selector::Nothing) => Selector::Unreadable("spec.selector is missing".into()),
@@ -293,7 +294,8 @@ fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
 /// Decodes the update strategy. Reports invalid fields in `faults`.
 ///
 /// Rule: a non-zero `maxSurge` selects surge. Otherwise `maxUnavailable` nodes may be without an available pod, or one
-/// node if `maxUnavailable` is zero too. A strategy with an invalid field is treated as `OnDelete`.
+/// node if `maxUnavailable` is absent or zero. A strategy with an unknown type, or a `RollingUpdate` with an invalid
+/// `maxSurge` or `maxUnavailable`, is treated as `OnDelete`.
 fn decode_update_strategy(
     strategy: &DaemonSetUpdateStrategy<'_>,
     faults: &mut Vec<InvalidField>,
@@ -351,8 +353,8 @@ fn parse_int_or_percent_or_default(
 
 /// Parses `maxUnavailable` or `maxSurge`. `None` if the value is invalid.
 ///
-/// Rule: `maxUnavailable` and `maxSurge` are an integer or a string that ends in `%`. The string "5" is invalid
-/// (upstream once read it as 5 %).
+/// Rule: `maxUnavailable` and `maxSurge` are a non-negative integer, or a string of such an integer and `%`. The string
+/// "5" is invalid (upstream once read it as 5 %).
 pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPercent> {
     match value {
         IntOrString::Int(number) => u32::try_from(*number).ok().map(IntOrPercent::Count),
@@ -428,7 +430,8 @@ pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     }
 }
 
-/// Decodes an entry of `matchFields`. Returns an error message unless it is an `In` or `NotIn` on `metadata.name`.
+/// Decodes an entry of `matchFields`. Returns an error message unless it is an `In` or `NotIn` on `metadata.name` with
+/// exactly one value.
 fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRequirement, String> {
     let key = requirement.key();
     if key != "metadata.name" {
@@ -497,7 +500,7 @@ fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option
     }
 }
 
-/// Returns the node for which a daemon pod was created. `None` if its affinity names no node.
+/// Returns the node that the affinity of a daemon pod names. `None` if it names no node.
 ///
 /// Rule: an unbound daemon pod belongs to the node that its required node affinity names with the requirement
 /// `matchFields metadata.name In [node]`. Upstream: `GetTargetNodeName`.

@@ -1,7 +1,7 @@
 //! Facts: the fields of API objects that rules read, decoded once. Rules read facts, never JSON.
 //!
-//! Invalid fields of a DaemonSet are handled when the object is decoded: the decoded field has a default, and an
-//! [`InvalidField`] describes the problem.
+//! Invalid fields of a DaemonSet are handled when the object is decoded: the decoded field has a default, and for most
+//! fields an [`InvalidField`] describes the problem.
 
 /// Decodes the JSON of API objects into facts.
 pub(crate) mod decode;
@@ -68,8 +68,8 @@ impl Kind {
     /// The kinds without which the controller cannot make plans.
     pub const REQUIRED: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
-    /// The kinds that only progressive rollouts need. The controller also works if the API server does not serve them,
-    /// or forbids the controller to read them.
+    /// The kinds that only progressive rollouts need. The controller also makes plans if the API server does not serve
+    /// them, or forbids the controller to read them.
     pub const OPTIONAL: [Self; 4] = [Self::Policies, Self::ClusterPolicies, Self::Rollouts, Self::Namespaces];
 
     /// Returns the index of the kind in [`Kind::ALL`] and in
@@ -157,14 +157,15 @@ pub struct Set {
     /// The `updateStrategy`.
     pub rollout: UpdateStrategy,
     /// The `rollingUpdate.maxUnavailable` of a DaemonSet with the strategy `OnDelete`. Only a progressive rollout uses
-    /// it. `None` if the field is absent or the strategy is not `OnDelete`.
+    /// it. `None` if the field is absent or invalid, or if the strategy is not `OnDelete`.
     pub on_delete_limit: Option<IntOrPercent>,
     /// The `minReadySeconds`.
     pub min_ready: Duration,
     /// The `revisionHistoryLimit`.
     pub history_max: usize,
     pub template: Template,
-    /// The value of the annotation `deprecated.daemonset.template.generation`. Pods of old clusters have it as a label.
+    /// The value of the annotation `deprecated.daemonset.template.generation`, which new pods get as a label. `None` if
+    /// the annotation is absent or not a number.
     pub template_generation: Option<i64>,
     pub status: Status,
     /// The object's metadata as received (JSON). A status write must send all of it.
@@ -178,7 +179,8 @@ pub struct Set {
 /// The fields of the pod template that rules read, and the whole template as JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// The template as received (JSON), so that unknown fields are kept.
+    /// The template as received (JSON), so that unknown fields are kept. For an older revision, the template from its
+    /// `data`.
     pub raw: Text,
     /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would encode
     /// it.
@@ -227,22 +229,20 @@ pub enum NodeRequirement {
 /// non-zero, so this type holds only one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateStrategy {
-    /// A pod is replaced only after a user deletes it.
+    /// The rolling update deletes no pod. An outdated pod is replaced after a user deletes it.
     OnDelete,
-    /// The old pod is deleted before the new one is created. At most `maxUnavailable` nodes are without an available
-    /// pod.
+    /// The old pod is deleted before the new one is created. The value is `maxUnavailable`.
     Drain(IntOrPercent),
-    /// The new pod is created before the old one is deleted. At most `maxSurge` nodes have two pods.
+    /// The new pod is created before the old one is deleted. The value is `maxSurge`.
     Surge(IntOrPercent),
 }
 
-/// The value of `maxUnavailable` or `maxSurge`: a number of nodes or a percentage of the nodes. Upstream:
-/// `IntOrString`.
+/// A number or percentage of nodes, such as the value of `maxUnavailable` or `maxSurge`. Upstream: `IntOrString`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntOrPercent {
     /// A number of nodes.
     Count(u32),
-    /// A percentage of the eligible nodes, such as 25 for `25%`.
+    /// A percentage, such as 25 for `25%`.
     Percent(u32),
 }
 
@@ -278,7 +278,7 @@ impl core::fmt::Display for InvalidField {
     }
 }
 
-/// The stored status of a DaemonSet.
+/// The status of a DaemonSet, stored or to be written.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Status {
     pub observed_generation: i64,
@@ -287,7 +287,8 @@ pub struct Status {
     pub collisions: Option<i32>,
     /// The conditions that this controller writes. Conditions of other writers are only in `raw`.
     pub conditions: Vec<Condition>,
-    /// The status as received (JSON), so that fields of other writers are kept.
+    /// The stored status as received (JSON), so that fields of other writers are kept. `None` if the object has no
+    /// status.
     pub raw: Option<Text>,
 }
 
@@ -316,10 +317,11 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
-    /// A progressive rollout has not ended yet. As in kstatus, the condition is present only while it is true.
+    /// A progressive rollout is neither complete nor stopped nor rolled back. As in kstatus, the condition is present
+    /// only while it is true.
     Reconciling,
-    /// A progressive rollout has ended without success: its phase is `Stopped` or `RolledBack`. As in kstatus, the
-    /// condition is present only while it is true.
+    /// A progressive rollout has ended without success (phase `Stopped` or `RolledBack`), or is frozen. As in kstatus,
+    /// the condition is present only while it is true.
     Stalled,
 }
 
@@ -328,7 +330,8 @@ impl ConditionType {
     pub const ALL: [Self; 5] =
         [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
 
-    /// The conditions that a status with conditions always contains, whether they are true or not.
+    /// The conditions that a status with conditions always contains, whether they are true or not. In assist mode
+    /// `Available` is not written.
     pub const ALWAYS_PRESENT: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.
@@ -413,9 +416,11 @@ pub struct Pod {
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
     pub phase: Phase,
-    /// Time at which the pod became Ready. `None` while the pod is not Ready.
+    /// Time at which the pod became Ready, or its creation time if that time cannot be parsed. `None` while the pod is
+    /// not Ready.
     pub ready_since: Option<Time>,
-    /// Time at which the pod lost readiness; `None` while it is Ready, and before it was Ready for the first time.
+    /// Transition time of a `Ready` condition that is not true, usually the time at which the pod lost readiness.
+    /// `None` while the pod is Ready, and if the time is missing or not after the creation of the pod.
     pub not_ready_since: Option<Time>,
     /// Start time of the running container that was started last. `None` if no container runs.
     pub last_started: Option<Time>,
@@ -423,7 +428,8 @@ pub struct Pod {
     pub restarts: u32,
     /// Whether the pod is about to be terminated by a disruption such as an eviction (condition `DisruptionTarget`).
     pub is_disrupted: bool,
-    /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`).
+    /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`). `None` if
+    /// it has no problem.
     pub problem: Option<Text>,
     pub tolerations: Arc<[Toleration]>,
 }
@@ -467,18 +473,20 @@ pub struct Revision {
     pub labels: Labels,
     /// The `revision` number.
     pub number: i64,
-    /// The `data`: a patch that restores the template, encoded byte for byte as upstream's Go code would encode it.
+    /// The `data`, normally a patch that restores the template, encoded byte for byte as upstream's Go code would
+    /// encode it.
     pub data: Text,
     /// Hash of the normalized template. `None` if `data` is not a patch that replaces the whole template.
     pub identity: Option<TemplateIdentity>,
     /// The value of the DaemonSet's template generation annotation when this revision was created. `None` if the
-    /// revision has no such annotation.
+    /// revision has no such annotation, or if it is not a number.
     pub template_generation: Option<i64>,
     /// The `creationTimestamp`.
     pub created: Time,
     /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,
-    /// The verdict about the revision that a progressive rollout stored. `None` if the revision has no verdict.
+    /// The verdict about the revision that a progressive rollout stored. `None` if the revision has no verdict or an
+    /// unknown one.
     pub verdict: Option<Arc<StoredVerdict>>,
 }
 
@@ -486,9 +494,9 @@ pub struct Revision {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredVerdict {
     pub verdict: RevisionVerdict,
-    /// Time of the verdict.
+    /// Time of the verdict. The zero time if it is missing or invalid.
     pub at: Time,
-    /// Why the revision got the verdict, as one CamelCase word.
+    /// Why the revision got the verdict, as one CamelCase word. Empty if it is missing.
     pub reason: Text,
 }
 

@@ -27,7 +27,8 @@ use crate::daemonset::why::Why;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTarget {
     pub kind: Kind,
-    /// Name of the object. `None` for a list, and for a create, where the body has `name` or `generateName`.
+    /// Name of the object. `None` for a list, and for a create other than an eviction, where the body has `name` or
+    /// `generateName`.
     pub name: Option<Text>,
     /// Name of the subresource, such as `status`. `None` for the object itself.
     pub subresource: Option<&'static str>,
@@ -235,7 +236,7 @@ fn rollout_status_body(
 ///
 /// Rule: a status write sends the metadata of the object from which the status was computed, so that the API server
 /// refuses the write for any other version and for another object with the same name. Unknown status fields and
-/// conditions of other writers stay. Counts that upstream omits at zero are omitted. The spec is not sent, because the
+/// conditions of other writers stay. Numbers that upstream omits at zero are omitted. The spec is not sent, because the
 /// API server ignores it in a status write.
 /// Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
@@ -289,7 +290,8 @@ pub const ASSIST_FIELD_MANAGER: &str = "muster-assist";
 ///
 /// Rule: in assist mode the controller applies only conditions, because upstream's controller writes the other fields
 /// of the status. The UID makes the API server refuse the request for another DaemonSet with the same name. A condition
-/// has the fields of `apps/v1` only, because the API server refuses to apply unknown fields.
+/// has the fields of `apps/v1` only, because the API server refuses to apply unknown fields. Without conditions, the
+/// body has no status, so that the API server removes the conditions that were applied before.
 fn applied_conditions_body(set: Owner<'_>, conditions: &[Condition]) -> Value {
     let metadata = json!({"namespace": set.namespace, "name": set.name, "uid": set.uid});
     let mut body = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata});
@@ -317,7 +319,8 @@ fn applied_condition(condition: &Condition) -> Value {
 /// Returns the `conditions` of the status to write. `before` is the value of `conditions` in the stored status.
 ///
 /// Rule: each condition of this controller that is already stored keeps its position in the list. The others are
-/// appended. Conditions of other writers are not changed.
+/// appended. A stored condition of this controller that `status` does not have is removed. Conditions of other writers
+/// are not changed.
 fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {
         Some(Value::Array(conditions)) => conditions,
@@ -357,7 +360,7 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 /// Returns the body of a request that deletes an object.
 ///
 /// Rule: a delete has the UID and resource version that the plan was made from as preconditions, so that no other
-/// object with that name is deleted.
+/// object with that name, and no other version, is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})

@@ -24,7 +24,7 @@ pub use objections::{Objection, objections};
 pub enum Verdict {
     /// The node should run a pod.
     Run,
-    /// No new pod is created on the node, but an existing pod is kept.
+    /// No new pod is created on the node, but an existing pod that is bound to it is kept.
     Keep(Why),
     /// No new pod is created on the node, and an existing pod is deleted.
     Leave(Why),

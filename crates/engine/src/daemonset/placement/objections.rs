@@ -29,8 +29,8 @@ impl fmt::Display for Objection {
 /// Returns all requirements of a template that a node does not meet.
 ///
 /// Rule: unmet requirements are listed in the order in which placement checks them: the node name, each label of the
-/// node selector, each term of the node affinity with its first unmet requirement, each untolerated `NoExecute` taint,
-/// each untolerated `NoSchedule` taint.
+/// node selector, each term of the node affinity with its first unmet requirement (if the node matches no term), each
+/// untolerated `NoExecute` taint, each untolerated `NoSchedule` taint.
 pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     let mut all = Vec::new();
     if let Some(named) = template.node_name.as_ref().filter(|it| **it != node.name) {

@@ -25,8 +25,9 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
 
 /// Whether a taint is `node.kubernetes.io/not-ready` or `node.kubernetes.io/unreachable`.
 ///
-/// Rule: a rollout never keeps an old pod because of the taints `not-ready` and `unreachable`, and these taints never
-/// exempt a node from the budget. Otherwise nodes that a revision makes not ready would not count against the budget.
+/// Rule: a rollout never keeps an old pod because of the taints `not-ready` and `unreachable`, and these taints alone
+/// never exempt a node from the budget. Otherwise nodes that a revision makes not ready would not count against the
+/// budget.
 pub(crate) fn is_readiness_taint(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

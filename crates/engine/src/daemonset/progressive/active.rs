@@ -45,17 +45,17 @@ pub(crate) struct ActiveRollout {
     good: BTreeSet<Text>,
     /// Decides which nodes are assigned the current revision.
     membership: RolloutMembership,
-    /// The step of the policy that the stored status names. `None` if the status names no step, if the policy no longer
-    /// has that step, or if all nodes are admitted at once.
+    /// The step of the policy that the stored status names. `None` if the status names no step or is about another
+    /// revision, if the policy no longer has that step, if all nodes are admitted at once, or if the rollout is frozen.
     pub(crate) step: Option<Step>,
-    /// Why the rollout is frozen. `None` if it is not frozen. While a rollout is frozen, it replaces no pods, and
-    /// neither its DaemonRollout nor a verdict is written.
+    /// Why the rollout is frozen. `None` if it is not frozen. While a rollout is frozen, it replaces no outdated pods,
+    /// and neither its DaemonRollout nor a verdict is written.
     pub(crate) frozen: Option<FreezeReason>,
     /// Whether the controller runs in assist mode, in which upstream's controller creates the pods.
     pub(crate) is_assisting: bool,
 }
 
-/// Why a rollout is frozen: it replaces no pods, whatever the policy of the DaemonSet says.
+/// Why a rollout is frozen: it replaces no outdated pods, whatever the policy of the DaemonSet says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FreezeReason {
     /// The API server forbids the controller to read policies or DaemonRollouts.
@@ -96,7 +96,8 @@ impl FreezeReason {
     }
 }
 
-/// The stable revision, with the template that decides which nodes run a pod and from which the pods are created.
+/// The stable revision, with its template. Except in assist mode, the template decides which of the nodes assigned to
+/// this revision run a pod, and the pods are created from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StableRevision {
     pub(crate) judged: JudgedRevision,
@@ -107,8 +108,7 @@ pub(crate) struct StableRevision {
 /// How the rolling update treats outdated pods on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UpdateMode {
-    /// There is no progressive rollout. An outdated pod is replaced within `maxUnavailable` or `maxSurge`, or at once
-    /// if it is not Ready.
+    /// There is no progressive rollout: the update strategy alone decides when an outdated pod is replaced.
     Plain,
     /// Outdated pods are replaced when the phase of the rollout allows it.
     Progressive,
@@ -133,8 +133,8 @@ impl ActiveRollout {
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
-    /// DaemonRollouts, they may still exist, so no pod is replaced. In assist mode no pod is replaced unless the update
-    /// strategy is `OnDelete`.
+    /// DaemonRollouts, they may still exist, so no outdated pod is replaced. In assist mode no outdated pod is replaced
+    /// unless the update strategy is `OnDelete`.
     pub(crate) fn of(
         set: &Set,
         owned: &[Arc<Revision>],
@@ -196,8 +196,8 @@ impl ActiveRollout {
         })
     }
 
-    /// Replaces the DaemonRollout by a newer version, and uses the admitted nodes of that version from now on. Current
-    /// revision, step and [`MembershipScope`] must be the same in both versions.
+    /// Replaces the DaemonRollout by a newer version, and, unless the rollout is frozen, uses the admitted nodes of
+    /// that version from now on. Current revision, step and [`MembershipScope`] must be the same in both versions.
     pub(crate) fn replace_record(&mut self, record: Arc<RolloutRecord>) {
         let is_of_current =
             record.status.current.as_ref().is_some_and(|it| it.hash == self.current.reference.hash);
@@ -213,7 +213,8 @@ impl ActiveRollout {
     }
 
     /// Returns the revision that a node is assigned, and how the rolling update treats the node. `current` is the
-    /// revision of the DaemonSet's template. `node` is `None` if the node was deleted.
+    /// revision of the DaemonSet's template. `node` is `None` if the node was deleted; such a node is assigned the
+    /// current revision.
     ///
     /// Rule: the template of the revision that a node is assigned decides whether the node runs a pod. In assist mode
     /// the newest template always decides, because upstream's controller places the pods.
@@ -362,8 +363,8 @@ fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
     good.filter_map(|it| it.hash_label().cloned()).collect()
 }
 
-/// Returns the stable revision: the one with the latest verdict `Good` whose template can be decoded. `None` if there
-/// is none.
+/// Returns the stable revision: the one with the latest verdict `Good` that is not being deleted and whose template can
+/// be decoded. `None` if there is none.
 ///
 /// Rule: the stable revision is the revision with the latest `Good` verdict. If it is deleted, the revision with the
 /// next latest `Good` verdict becomes the stable one.

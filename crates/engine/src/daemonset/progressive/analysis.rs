@@ -13,15 +13,15 @@ use crate::daemonset::facts::{ConditionStatus, Node, Phase, Pod};
 /// Whether a node with a pod of the current revision has failed and, if not, the time at which it will count as failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeHealth {
-    /// Why the node counts as failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has not failed.
+    /// Why the node has failed, such as `CrashLoopBackOff` or `NodeNotReady`. `None` if it has not failed.
     pub failure: Option<Text>,
     /// Time at which the node counts as failed unless its pod becomes available before. `None` if the node has failed
     /// already, or if `readyTimeout` does not run.
     pub fails_at: Option<Time>,
 }
 
-/// Values of `status.reason` of failed pods whose node caused the failure (by a shortage of resources or a shutdown),
-/// and not their revision.
+/// Values of `status.reason` of failed pods whose node caused the failure, for example by a shutdown, and not their
+/// revision. Reasons that start with `OutOf` are not listed here.
 ///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [
@@ -38,10 +38,10 @@ const NODE_CAUSED_FAILURES: [&str; 7] = [
 /// as failed.
 ///
 /// Rule: a node has failed if its pod of the current revision restarted too often, has a problem that the policy lists
-/// as an immediate failure (such as `ImagePullBackOff`), is in the phase Failed, or was unavailable for too long. If
-/// the policy counts nodes that are not Ready, a node has also failed if it stopped being Ready after the pod was
-/// created. None of this applies to a pod with the condition `DisruptionTarget`, or to a pod that the node rejected or
-/// evicted because of a shortage or shutdown: its node has not failed.
+/// as an immediate failure (such as `ImagePullBackOff`), is in the phase Failed, or was unavailable for too long
+/// without being deleted. If the policy counts nodes that are not Ready, a node has also failed if it stopped being
+/// Ready after the pod was created. None of this applies to a pod with the condition `DisruptionTarget`, or to a pod
+/// that failed because of its node, for example by an eviction or shutdown: its node has not failed.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,
@@ -79,7 +79,8 @@ pub fn node_health(
     NodeHealth { failure: None, fails_at: Some(fails_at) }
 }
 
-/// Whether the pod failed because of a shortage or shutdown of its node.
+/// Whether the pod failed because of its node: for a reason in [`NODE_CAUSED_FAILURES`], or one that starts with
+/// `OutOf`.
 fn failed_because_of_node(pod: &Pod) -> bool {
     let reason = pod.problem.as_deref().unwrap_or_default();
     pod.phase == Phase::Failed && (NODE_CAUSED_FAILURES.contains(&reason) || reason.starts_with("OutOf"))
@@ -91,10 +92,10 @@ fn stopped_being_ready(node: &Node, at: Time) -> bool {
 }
 
 /// Returns why the failures of a node are excused, that is, not counted. `None` if they are counted. `old` is the pod
-/// that the rollout is about to delete.
+/// that the rollout is about to delete, or beside which it creates the new pod.
 ///
-/// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout deleted the old pod.
-/// The excuse is stored before the pod is deleted.
+/// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout acted on the node.
+/// The excuse is stored before that.
 pub fn excuse_reason(old: &Pod, node: Option<&Node>) -> Option<Text> {
     if node.is_some_and(|it| it.ready.status != ConditionStatus::True) {
         return Some("NodeNotReady".into());

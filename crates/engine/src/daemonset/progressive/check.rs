@@ -51,7 +51,8 @@ pub(crate) struct CheckMemory {
 /// The last measurement of one check: when it started, its result, and the number of consecutive failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct CheckRecord {
-    /// The query or webhook that was measured. If the policy has changed the check since, the check is measured again.
+    /// The query or webhook that was measured. If the policy has changed the query or webhook since, the check is
+    /// measured again.
     source: CheckSource,
     /// Time at which the last measurement was started.
     started: Time,
@@ -70,14 +71,14 @@ impl CheckMemory {
     }
 
     /// Returns the record of a check. `None` if no measurement of the check was started in this attempt, or if the
-    /// policy has changed the check since.
+    /// policy has changed its source since.
     fn record(&self, check: &Check, revision: &Text, attempt: u32) -> Option<&CheckRecord> {
         let (_, record) = self.records(revision, attempt).find(|(name, _)| **name == check.name)?;
         (record.source == check.source).then_some(record)
     }
 
-    /// Returns the results of an attempt to roll out a revision: the last result of each check of the policy, and the
-    /// number of consecutive failures by name of the check.
+    /// Returns the results of an attempt to roll out a revision: the last result of each check that was measured, and
+    /// the number of consecutive failures by name of the check.
     pub(crate) fn results(
         &self,
         checks: &[Check],
@@ -89,8 +90,8 @@ impl CheckMemory {
         (results, known.map(|(check, it)| (check.name.clone(), it.failures)).collect())
     }
 
-    /// Records that these measurements were started. Drops the results of an earlier revision or attempt. `checks` are
-    /// the checks of the policy.
+    /// Records that these measurements were started. Drops the results of an earlier revision or attempt, and of a
+    /// check whose source has changed. `checks` are the checks of the policy.
     pub(crate) fn record_started(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
         for it in measurements {
             let Some(check) = checks.iter().find(|check| check.name == it.check) else { continue };
@@ -146,7 +147,7 @@ impl CheckMemory {
         self.in_flight.clear();
     }
 
-    /// Moves times in the future to the present, after the clock was set back.
+    /// Moves the times of records that are in the future to the present, after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for record in self.records.values_mut() {
             record.started = record.started.min(now);
@@ -166,7 +167,7 @@ pub(crate) struct CheckStatusInput<'a> {
     pub(crate) measured: Option<&'a CheckStatus>,
     /// The report about the current revision. `None` if there is none. It only counts for an external check.
     pub(crate) report: Option<&'a CheckReport>,
-    /// Whether the step has passed, so that its checks are no longer measured and keep their results.
+    /// Whether the last step has passed, so that checks are no longer measured and measured checks keep their results.
     pub(crate) is_step_passed: bool,
     pub(crate) now: Time,
 }
@@ -175,8 +176,8 @@ pub(crate) struct CheckStatusInput<'a> {
 /// result. So a measurement that repeats the stored result and message does not change the status.
 ///
 /// Rule: a step passes only with a `Pass` of every check. A measured `Pass` holds for two intervals. After that, and
-/// after a restart of the controller, a check that passed is inconclusive until it is measured again. The checks of a
-/// step that has passed keep their results.
+/// after a restart of the controller, a check that passed is inconclusive until it is measured again. The measured
+/// checks of the last step keep their results after it has passed.
 pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
     let CheckStatusInput { check, stored, measured, report, is_step_passed, now } = *input;
     let is_recent = |it: &CheckStatus| now.since(it.at) <= check.interval.saturating_mul(2);
@@ -220,8 +221,8 @@ pub(crate) struct MeasurementInput<'a> {
 ///
 /// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting, even if it is paused. They are not
 /// measured before the current revision has a pod. A check is measured at once, and then `interval` after the start of
-/// its last measurement. For each DaemonSet, at most one measurement of a check is in flight. The checks of an invalid
-/// policy are not measured.
+/// its last measurement. For each DaemonSet, at most one measurement of a check is in flight. External checks, and the
+/// checks of an invalid policy, are not measured.
 pub(crate) fn due_measurements(input: &MeasurementInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
     let MeasurementInput { policy, stored, revision, memory, now, .. } = *input;
     let is_measured = matches!(stored.phase, Some(Phase::Rolling | Phase::Soaking | Phase::Waiting))
@@ -313,8 +314,9 @@ impl Placeholders {
     }
 }
 
-/// Returns a regular expression that matches the first [`PLACEHOLDER_NAMES_MAX`] of these names. A name with characters
-/// that no pod or node name can have is left out, so that it cannot end the string literal in the query.
+/// Returns a regular expression that matches the first [`PLACEHOLDER_NAMES_MAX`] of these names in alphabetical order.
+/// A name with characters that no pod or node name can have is left out, so that it cannot end the string literal in
+/// the query.
 fn alternation(names: BTreeSet<&Text>) -> String {
     let is_name = |it: &&&Text| {
         it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))

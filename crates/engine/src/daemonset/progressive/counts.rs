@@ -27,17 +27,17 @@ pub struct NodeProgress {
     pub has_current_pod: bool,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
-    /// Whether the pod of the current revision has been available for the soak time of the step.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
+    /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Whether the pod of the current revision has been available for the soak time of its group, or for that of the
-    /// step if the step has no groups.
+    /// Like `is_soaked`, but for the soak time of `groups`, if the step has groups.
     pub is_group_soaked: bool,
-    /// Time at which the pod of the current revision will have been available for the soak time of the step. `None` if
+    /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
     /// the pod is not available, or has soaked already.
     pub soak_ends_at: Option<Time>,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
-    /// Why the node counts as failed. `None` if it does not count as failed.
+    /// Why the node has failed, even if the failure is excused. `None` if it has not failed.
     pub failure: Option<Text>,
     /// Name and creation time of the node, and its position in the order in which nodes are admitted.
     pub candidate: Candidate,
@@ -62,21 +62,22 @@ pub struct RolloutCounts {
     pub step: StepCounts,
     /// Counts of the nodes of each group of the current step.
     pub groups: BTreeMap<Text, StepCounts>,
-    /// Nodes of the current step that may be admitted, by group.
+    /// The eligible nodes of the current step that are not admitted, and the number of exposed nodes, by group.
     pub candidates: BTreeMap<Text, GroupCandidates>,
-    /// Names of the nodes with a pod of the current revision that count as failed, each with the reason.
+    /// Names of the nodes that have failed with a pod of the current revision, excused nodes included, each with the
+    /// reason.
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes, by name, whose pod of the current revision has not been available for the soak time
-    /// yet. Nodes without a pod of the current revision are included.
+    /// Admitted eligible nodes, by name, whose pod of the current revision has not soaked yet, in the step or in its
+    /// group. Nodes without a pod of the current revision are included.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
-    /// Number of admitted eligible nodes of the current step whose soak time ends at this time.
+    /// Number of admitted eligible nodes of the current step that are soaking, by the time at which their soak ends.
     pub soak_ends: BTreeMap<Time, usize>,
 }
 
-/// An admitted node that has no pod of the current revision, or whose pod of the current revision has not been
-/// available for the soak time yet.
+/// An admitted node that has no pod of the current revision, or whose pod of the current revision has not soaked yet,
+/// in the step or in its group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
     /// Whether the selector of the current step matches the node. True if there is no current step.
@@ -86,10 +87,10 @@ pub struct UnsoakedNode {
     pub group: Text,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
-    /// Whether the pod of the current revision has been available for the soak time of the step.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
+    /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Whether the pod of the current revision has been available for the soak time of its group, or for that of the
-    /// step if the step has no groups.
+    /// Like `is_soaked`, but for the soak time of `groups`, if the step has groups.
     pub is_group_soaked: bool,
     /// See [`NodeProgress::soak_ends_at`].
     pub soak_ends_at: Option<Time>,
@@ -106,7 +107,7 @@ pub struct StepCounts {
     pub admitted: usize,
     /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
-    /// Admitted nodes whose pod of the current revision has been available for the soak time of the step or group.
+    /// Admitted nodes whose pod of the current revision has soaked, in the step or in the group.
     pub soaked: usize,
     /// Nodes that count against `maxUnavailable` or `maxSurge`.
     pub charged: usize,

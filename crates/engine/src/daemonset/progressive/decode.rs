@@ -86,8 +86,9 @@ pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Pol
 /// Builds an invalid policy with this selection from an object whose spec cannot be decoded. `error` is the decoding
 /// error of the spec.
 ///
-/// Rule: a policy that cannot be decoded holds every DaemonSet that it might select: no node is admitted and no Ready
-/// pod is replaced. It might select all DaemonSets of its namespace, or of the cluster if it is a ClusterRolloutPolicy.
+/// Rule: a policy that cannot be decoded holds every DaemonSet that it might select and that no other policy governs:
+/// no step admits a node, and no outdated pod is replaced except by a rollback. It might select all DaemonSets of its
+/// namespace, or of the cluster if it is a ClusterRolloutPolicy.
 fn unreadable_policy(
     kind: PolicyKind,
     selection: SetSelection,
@@ -142,8 +143,8 @@ fn build_policy(
 /// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`; validation has already added
 /// the other invalid fields.
 ///
-/// Rule: an invalid field gets a cautious default, with which no pod is replaced earlier than the policy intended.
-/// While a policy is invalid, its DaemonSets are held: no node is admitted and no Ready pod is replaced.
+/// Rule: an invalid field gets a default, and a window that cannot be parsed is left out. While a policy is invalid,
+/// its DaemonSets are held: no step admits a node, and no outdated pod is replaced except by a rollback.
 fn decode_policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> PolicySpec {
     let mut windows = Vec::new();
     for (index, it) in settings.windows.iter().enumerate() {
@@ -277,7 +278,7 @@ fn decode_int_or_percent(value: &CountOrPercent) -> IntOrPercent {
 /// Fails only if the metadata cannot be decoded.
 ///
 /// Rule: a request that is invalid has no effect. A DaemonRollout that cannot be decoded, or whose status has a phase
-/// that this version of the controller does not know, is not changed, and no pod of its DaemonSet is replaced.
+/// that this version of the controller does not know, is not changed, and no outdated pod of its DaemonSet is replaced.
 pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRecord, Malformed> {
     let DaemonRollout { metadata, spec, status } = match json::from_slice(object) {
         Ok(rollout) => rollout,

@@ -2,7 +2,8 @@
 //!
 //! Each [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller does not change
 //! which nodes are admitted. Up to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the
-//! order is stored instead. It admits all nodes up to that position that existed when the position was stored.
+//! order is stored instead. It admits all nodes of the step and group up to that position, except nodes that were
+//! younger than ten seconds when the position was stored.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,7 +17,8 @@ use super::order::{NodeOrder, OrderKey};
 use super::policy::{LISTED_NODES_MAX, Step};
 use super::record::Phase;
 
-/// The admitted nodes of one step and group. An admitted node is assigned the current revision.
+/// Admitted nodes of one step and group. A step and group may have two admissions: one with names and one with a
+/// position. An admitted node is assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeAdmission {
     /// Name of the step.
@@ -33,7 +35,8 @@ pub enum AdmittedMembers {
     /// Nodes with these names.
     Names(BTreeSet<Text>),
     /// All nodes of the step and group that were created before `created_before` and whose position in the order of
-    /// admission is at most `key`.
+    /// admission is at most `key`. A node without the group label matches every group. If the policy no longer has the
+    /// step, nodes of any labels match.
     UpTo { key: OrderKey, created_before: Time },
 }
 
@@ -85,8 +88,9 @@ impl MembershipScope {
     /// Returns which nodes are assigned the current revision in a phase. `has_stable` is whether there is a stable
     /// revision.
     ///
-    /// Rule: an admitted node is assigned the current revision. If the rollout is complete, or if there is no stable
-    /// revision, every node is assigned the current revision. During and after a rollback, no node is assigned it.
+    /// Rule: if the rollout is complete, or if there is no stable revision, every node is assigned the current
+    /// revision. Otherwise no node is assigned it during and after a rollback, and only the admitted nodes in every
+    /// other phase.
     pub fn of(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::AllNodes,
@@ -104,7 +108,7 @@ impl RolloutMembership {
     ///
     /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. If a
     /// pod ends on a node that is not admitted, a pod of the stable revision replaces it. A node that joins the cluster
-    /// gets the stable revision too, unless the policy has `newNodes: Latest`.
+    /// during a rollout gets the stable revision too, unless the policy has `newNodes: Latest`.
     pub fn assigned(&self, node: NodeIdentity<'_>) -> AssignedRevision {
         if self.is_admitted(node) { AssignedRevision::Current } else { AssignedRevision::Stable }
     }
@@ -162,20 +166,21 @@ pub struct GroupCandidates {
     /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because their
     /// admission exposes no further node.
     pub exposed: BTreeSet<Candidate>,
-    /// Nodes that have no pod, or only pods of revisions with the verdict `Good`. Admitting one of them exposes it.
+    /// All other nodes. Admitting one of them exposes it.
     pub held: BTreeSet<Candidate>,
     /// Number of exposed nodes of the group, admitted or not.
     pub exposed_count: usize,
 }
 
-/// Minimum age of a node before it is admitted, unless the node is already exposed. The watch delivers a node within
-/// this time of its creation. So when a position in the order is stored, the controller knows every node that the
-/// position admits.
+/// Minimum age of a node before it is admitted, unless the node is already exposed. The watch is assumed to deliver a
+/// node within this time of its creation. So when a position in the order is stored, the controller knows every node
+/// that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits all nodes of a step that are already exposed, and up to `free` other nodes. Returns `admitted` with the new
-/// admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without
-/// the verdict `Good`.
+/// Admits all nodes of a step that are already exposed, and up to `free` other nodes. If too many names are stored
+/// already, a position in the order is stored instead, which admits all nodes up to the last of these nodes. Returns
+/// `admitted` with the new admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod
+/// of a revision without the verdict `Good`.
 ///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
 /// Nodes that are already exposed are admitted before others, and do not count against `free`.

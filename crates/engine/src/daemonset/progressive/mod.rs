@@ -2,8 +2,9 @@
 //! rollout is stopped or rolled back.
 //!
 //! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with
-//! the latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. The DaemonSet's
-//! `maxUnavailable` and `maxSurge` still limit how many nodes are down at a time.
+//! the latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. Without S, every
+//! node is assigned R; in a rollback, every node is assigned S. The DaemonSet's `maxUnavailable` and `maxSurge` still
+//! limit how many nodes are down at a time.
 //!
 //! ```text
 //! RolloutPolicy ----> policy -----+

@@ -17,8 +17,8 @@ pub enum NodeOrder {
     Hash,
     /// By the name of the node.
     Name,
-    /// By the value of the label with this key. Numbers are compared as numbers and come before text. Nodes without the
-    /// label come last. Nodes with the same value are ordered as by `Hash`.
+    /// By the value of the label with this key. Non-negative integers are compared as numbers and come before text.
+    /// Nodes without the label come last. Nodes with the same value are ordered as by `Hash`.
     Label(Text),
 }
 
@@ -55,7 +55,8 @@ impl NodeOrder {
     }
 }
 
-/// Returns a text that sorts label values in this order: numbers by their value, then other text, then a missing label.
+/// Returns a text that sorts label values in this order: non-negative integers by their value, then other text, then a
+/// missing label.
 fn sortable_value(value: Option<&Text>) -> String {
     match value {
         Some(value) => match value.parse::<u64>() {

@@ -31,8 +31,7 @@ use crate::controller::KubeEvent;
 /// the DaemonRollout and the controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RevisionVerdict {
-    /// The revision passed every step and runs on all eligible nodes, or it was already running before any revision had
-    /// a verdict.
+    /// The revision was rolled out to all eligible nodes, or it was already running when there was no stable revision.
     Good,
     /// The revision failed or was aborted. It is not rolled out again without a retry.
     Bad,
@@ -84,7 +83,8 @@ pub struct PhaseInput<'a> {
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a JudgedRevision,
-    /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict.
+    /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict and
+    /// a template that can be decoded.
     pub stable: Option<&'a JudgedRevision>,
     /// The revision with the highest number, other than `current`, that has available pods. It becomes the stable
     /// revision if there is none yet. `None` if there is no such revision, or if it is not needed, because there is a
@@ -128,9 +128,9 @@ pub struct RevisionVerdictWrite {
     pub reason: &'static str,
 }
 
-/// Reason of the verdict `Good`: the revision was already running before any revision had a verdict.
+/// Reason of the verdict `Good`: the revision was already running when there was no stable revision.
 const REASON_ADOPTED: &str = "Adopted";
-/// Reason of the verdict `Good`: the revision passed every step.
+/// Reason of the verdict `Good`: the revision was rolled out to all eligible nodes.
 const REASON_PASSED: &str = "Passed";
 /// Reason of the verdict `Superseded`: another revision became current before the revision had passed.
 const REASON_SUPERSEDED: &str = "Superseded";
@@ -186,8 +186,8 @@ impl PausedBy {
 /// Computes the next status of a rollout, the verdict to write, and the events.
 ///
 /// Rule: the transitions of the state machine are tried in this order, and the first one that applies decides: a new
-/// current revision, a retry, the end of a rollback, an abort, a failure, a deleted policy, the progress of the current
-/// step, and a missed deadline.
+/// current revision, a retry, the end of a rollback, an abort, a failure, a deleted policy, and the progress of the
+/// current step, after which the deadline is checked.
 pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
     let default_spec = PolicySpec::default();
     let spec = input.policy.map_or(&default_spec, |it| &it.spec);
@@ -252,8 +252,8 @@ struct PhaseMachine<'a> {
 }
 
 impl PhaseMachine<'_> {
-    /// Adds new failures to the status, and applies the first transition that fits: a new current revision, a retry, or
-    /// the transition of the stored phase.
+    /// Applies the first transition that fits: a new current revision, a retry, or the transition of the stored phase.
+    /// Unless the current revision is new, adds new failures to the status first.
     fn run(&mut self) {
         let current = &self.input.current.reference;
         if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
@@ -283,11 +283,12 @@ impl PhaseMachine<'_> {
     /// already runs, must be written first, only sets that verdict: the rollout then starts in a later plan.
     ///
     /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision gets the
-    /// verdict `Superseded` if it has no verdict. A revision that already has the verdict `Good` goes to all nodes in
-    /// one step. The rollout of a revision with the verdict `Bad` is stopped. If there is no stable revision, a
-    /// revision that already runs gets the verdict `Good`: the current one if it runs on all nodes, else the one with
-    /// the highest number that has available pods. If no revision runs yet, this is the first installation, and every
-    /// node gets the current revision.
+    /// verdict `Superseded` if it has no verdict and its rollout was not complete. A revision that already has the
+    /// verdict `Good` goes to all nodes in one step. The rollout of a revision with the verdict `Bad` is stopped. If
+    /// there is no stable revision and the current revision has no verdict, a revision without a verdict that already
+    /// runs gets the verdict `Good`: the current one if it runs on all nodes, else the one with the highest number that
+    /// has available pods. If no such revision runs yet, this is the first installation: the rollout starts at the last
+    /// step, and every node gets the current revision.
     fn start(&mut self) {
         let input = self.input;
         let (current, now) = (input.current, input.now);
@@ -364,7 +365,8 @@ impl PhaseMachine<'_> {
         self.input.current.reference.hash.clone()
     }
 
-    /// Enters the step with this index in `PolicySpec::steps`, and adds the event `StepStarted`.
+    /// Enters the step with this index in `PolicySpec::steps`, resets the time of the last progress, and adds the event
+    /// `StepStarted`.
     fn start_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let started = self.input.now;
@@ -395,7 +397,8 @@ impl PhaseMachine<'_> {
     /// Starts the attempt with this number to roll out the current revision. If the revision has a verdict, only
     /// removes the verdict: the attempt then starts in a later plan.
     ///
-    /// Rule: a retry removes the `Bad` verdict and the failures of the last attempt, and starts at the first step.
+    /// Rule: a retry removes the verdict, and the failures, admitted nodes and check results of the last attempt. It
+    /// starts at the first step.
     fn retry(&mut self, attempt: u32) {
         if self.input.current.verdict.is_some() {
             let hash = self.current_hash();
@@ -413,8 +416,8 @@ impl PhaseMachine<'_> {
     }
 
     /// Adds failed nodes, and nodes whose failures are excused (not counted), to the status. Sets the number of
-    /// tolerated failures. A node is counted once in an attempt. Does nothing before the start, after the rollout is
-    /// complete, and in a rollback.
+    /// tolerated failures. A node is counted once in an attempt. At most [`LISTED_NODES_MAX`] nodes of each list are
+    /// stored. Does nothing before the start, after the rollout is complete, and in a rollback.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
         let is_analysed = !matches!(
@@ -453,8 +456,9 @@ impl PhaseMachine<'_> {
     }
 
     /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, the revision fails and the
-    /// rollout is rolled back if possible. If an operator approved all steps, or if a policy selects the DaemonSet
-    /// again, the rollout continues, unless its revision has the verdict `Bad`.
+    /// rollout is rolled back if possible. If an operator approved all steps, or if the rollout stopped because its
+    /// policy was deleted and a policy selects the DaemonSet again, the rollout continues, unless its revision has the
+    /// verdict `Bad`.
     fn try_leave_stopped(&mut self) {
         // Without a stable revision an abort changes nothing but the verdict.
         let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
@@ -608,7 +612,7 @@ impl PhaseMachine<'_> {
         self.check_deadline();
     }
 
-    /// Returns the number of failed nodes for which a step does not wait: those that have not soaked and that
+    /// Returns the number of failed nodes for which a step does not wait: admitted nodes that have not soaked and that
     /// `is_counted` selects.
     ///
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
@@ -647,8 +651,8 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} failed{why}", &*check.name))
     }
 
-    /// Sets the check results in the status: reported results for external checks, measured results for other checks.
-    /// Adds an event for each check that begins to fail.
+    /// Sets the check results in the status: reported results for external checks, measured results for other checks. A
+    /// check without a usable result is inconclusive. Adds an event for each check that begins to fail.
     fn update_checks(&mut self) {
         let (input, stored) = (self.input, &self.status.checks);
         let hash = &input.current.reference.hash;
@@ -708,8 +712,8 @@ impl PhaseMachine<'_> {
         Some(index)
     }
 
-    /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked, its checks
-    /// have passed, it is approved if necessary, and the rollout is not paused.
+    /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked (except failed
+    /// ones), the checks have passed, it is approved if necessary, and the rollout is not paused.
     fn advance_step(&mut self) {
         let Some(index) = self.find_or_start_step() else {
             return self.roll_to_all_nodes();
@@ -764,8 +768,8 @@ impl PhaseMachine<'_> {
         self.pass_step(index);
     }
 
-    /// Returns the time at which all nodes of the step have soaked, if their pods stay available. Failed nodes, for
-    /// which the step does not wait, are left out. `None` if no node soaks.
+    /// Returns the time at which all nodes of the step have soaked, if their pods stay healthy. Failed nodes, for which
+    /// the step does not wait, are left out. `None` if no node soaks.
     fn soak_ends_at(&self) -> Option<Time> {
         let counts = self.input.counts;
         let is_failed_until = |at: Time| {
@@ -780,7 +784,8 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
     }
 
-    /// Admits every eligible node, and completes the rollout when all of them are updated and every check has passed.
+    /// Admits every eligible node, and completes the rollout when all of them, except failed ones, are updated and
+    /// every check has passed. A revision with the verdict `Good` does not wait for checks.
     ///
     /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
     /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
@@ -818,15 +823,16 @@ impl PhaseMachine<'_> {
         });
     }
 
-    /// Admits all eligible nodes that are not admitted yet, unless the rollout is paused.
+    /// Admits all eligible nodes that are not admitted yet and are old enough, unless the rollout is paused.
     fn admit_all(&mut self) {
         let step = Step { name: ALL_STEPS.into(), ..Step::default() };
         let free = self.input.counts.nodes.held;
         self.admit(&step, free);
     }
 
-    /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. Does nothing while the
-    /// rollout is paused.
+    /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. If the step has groups,
+    /// admits only nodes of open groups. If it admits no node, but some candidates are not exposed, sets a wake-up time
+    /// one second from now. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
@@ -858,7 +864,7 @@ impl PhaseMachine<'_> {
     }
 
     /// Ends the step with this index, and starts the next step. After the last step, completes the rollout if all nodes
-    /// are admitted and updated. Otherwise the rollout stays in the last step.
+    /// are admitted and, except failed ones, updated. Otherwise the rollout stays in the last step.
     fn pass_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let text = format!("Step {:?} has passed", &*step.name);
@@ -887,11 +893,11 @@ impl PhaseMachine<'_> {
         self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
     }
 
-    /// Ends a successful rollout: sets the verdict `Good` and, in a later plan after the verdict is stored, enters
-    /// `Complete`.
+    /// Ends a successful rollout. If the current revision is not the stable one yet, only sets the verdict `Good`: a
+    /// later plan, made after the verdict is stored, enters `Complete`.
     ///
-    /// Rule: a revision is good when the last step has passed on all eligible nodes, and there is at least one eligible
-    /// node.
+    /// Rule: a revision is good when the last step, or the step `*`, has passed on all eligible nodes, and there is at
+    /// least one eligible node.
     fn complete(&mut self) {
         // A good revision that was rolled out again gets a newer verdict, so that it becomes the stable one.
         let hash = self.current_hash();
@@ -908,8 +914,9 @@ impl PhaseMachine<'_> {
     /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
     ///
     /// Rule: `onDeadline` decides whether a rollout that makes no progress within its deadline is reported, stopped or
-    /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status. A
-    /// rollout that waits until users delete pods (`OnDelete`) has no deadline.
+    /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status. The
+    /// deadline is checked only in the phase `Rolling`, while the rollout is not paused. A rollout that waits until
+    /// users delete pods (`OnDelete`) has no deadline.
     fn check_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;
@@ -1035,8 +1042,8 @@ pub(crate) fn is_stopped_without_rollback(status: &RolloutStatus) -> bool {
 enum GroupState {
     /// At least one admitted node of the group has neither soaked nor failed.
     Updating,
-    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because they joined
-    /// later.
+    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because
+    /// they joined later.
     Joined,
     /// No node of the group is admitted.
     NotStarted,
@@ -1045,9 +1052,9 @@ enum GroupState {
 /// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted now.
 ///
 /// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have soaked. Groups with admitted nodes that have not soaked come first, then groups of
-/// which only some nodes are admitted, then groups that have not started. Groups in the same state are updated in the
-/// order of `sequence`, then by name.
+/// all but the failed nodes have soaked. Groups with admitted nodes that have neither soaked nor failed come first,
+/// then other groups of which only some nodes are admitted, then groups that have not started. Groups in the same state
+/// are updated in the order of `sequence`, then by name.
 fn candidates_of_open_groups(
     groups: &NodeGroups,
     counts: &RolloutCounts,
@@ -1086,7 +1093,8 @@ fn count_failed(
 }
 
 /// Returns the time after which a node must have been created to get the current revision at once. `None` with
-/// `newNodes: Stable` and in a rollout that failed: then no new node gets the current revision at once.
+/// `newNodes: Stable`, in a rollout that failed, and before the first attempt: then no new node gets the current
+/// revision at once.
 ///
 /// Rule: a node is new if it was created after the attempt started. The creation time of the revision does not suffice:
 /// if an earlier template is applied again, or a revision is retried, nodes that joined since the revision was created

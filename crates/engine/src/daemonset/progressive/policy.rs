@@ -55,7 +55,7 @@ pub struct Policy {
     pub selection: SetSelection,
     pub spec: PolicySpec,
     /// Errors in the spec, each with the path of the invalid field. While there are any, the policy holds the rollouts
-    /// of its DaemonSets: no further node gets the new revision, and no Ready pod is replaced.
+    /// of its DaemonSets: no step admits a node, and no outdated pod is replaced except by a rollback.
     pub invalid: Vec<String>,
 }
 
@@ -77,8 +77,8 @@ pub struct PolicySpec {
     pub paused: bool,
     /// The times at which rollouts may advance. If empty, they may always advance.
     pub windows: Vec<Window>,
-    /// Number of nodes that may be unavailable during a rollout. It applies only to DaemonSets that have the update
-    /// strategy `OnDelete` and no `maxUnavailable` of their own.
+    /// Number or percentage of nodes that may be unavailable during a rollout. It applies only to DaemonSets that have
+    /// the update strategy `OnDelete` and no `maxUnavailable` of their own.
     pub max_unavailable: IntOrPercent,
     /// The order in which nodes are admitted.
     pub order: NodeOrder,
@@ -108,14 +108,16 @@ pub struct Step {
     pub nodes: IntOrPercent,
     /// Selects the nodes that may get the new revision in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// Key of a node label, such as that of the zone. The step admits nodes evenly over the values of this label.
-    /// `None` if nodes are not spread.
+    /// Key of a node label, such as that of the zone. The step admits nodes evenly over the values of this label. Not
+    /// used if the step has `groups`. `None` if nodes are not spread.
     pub spread: Option<Text>,
-    /// How long every admitted node of the step must have been available before the step passes.
+    /// How long the pods of the admitted nodes of the step must have been healthy before the step passes. Failed nodes
+    /// are exempt.
     pub soak: Duration,
     /// Whether an operator must approve the end of the step.
     pub approval: Approval,
-    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step is not divided into such groups.
+    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step is not divided into such
+    /// groups.
     pub groups: Option<NodeGroups>,
 }
 
@@ -141,13 +143,14 @@ pub enum Approval {
 pub struct NodeGroups {
     /// Key of the node label whose value is the group of the node.
     pub label: Text,
-    /// Groups to update first, in this order. Other groups follow by name.
+    /// Groups to update first, in this order. Other groups follow by name, and last the nodes without the label.
     pub sequence: Vec<Text>,
     /// Number of groups that may be updated at a time.
     pub max_concurrent: usize,
     /// How many nodes of one group may be unavailable at a time. The limit of the whole DaemonSet applies too.
     pub max_unavailable: IntOrPercent,
-    /// How long every admitted node of a group must have been available before the next group starts.
+    /// How long the pods of the admitted nodes of a group must have been healthy before the group is finished. Failed
+    /// nodes are exempt.
     pub soak: Duration,
 }
 
@@ -170,7 +173,8 @@ pub struct FailureRules {
     pub max_restarts: u32,
     /// How long a new pod may be unavailable before its node counts as failed.
     pub ready_timeout: Duration,
-    /// Waiting reasons of a container, such as `ImagePullBackOff`, for which its node counts as failed at once.
+    /// Problems of a new pod, such as the waiting reason `ImagePullBackOff`, for which its node counts as failed at
+    /// once.
     pub immediate_reasons: BTreeSet<Text>,
     /// Whether a node that stops being Ready after it got the new revision counts as failed.
     pub count_not_ready_nodes: bool,
@@ -191,7 +195,7 @@ impl FailureRules {
     }
 }
 
-/// Maximum number of nodes in each list of a DaemonRollout's status.
+/// Maximum number of failed nodes, of excused nodes, and of admitted nodes that a DaemonRollout's status lists by name.
 pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 
 /// What the rollout does when its revision has failed (`onFailure`).
@@ -257,7 +261,8 @@ pub struct SelectableSet<'a> {
 }
 
 impl Policy {
-    /// Whether the policy selects a DaemonSet.
+    /// Whether the policy selects a DaemonSet. A ClusterRolloutPolicy with a non-empty namespace selector does not, as
+    /// long as the labels of the namespace are not known.
     pub(crate) fn selects(&self, set: SelectableSet<'_>) -> bool {
         match &self.selection {
             SetSelection::Names(names) => {

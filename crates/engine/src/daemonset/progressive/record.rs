@@ -43,8 +43,8 @@ impl RolloutRecord {
     }
 }
 
-/// The requests of operators, from the spec of a DaemonRollout. A request names the revision that it is about, so that
-/// a late request has no effect on another revision.
+/// The requests of operators, from the spec of a DaemonRollout. Every request except `paused` names the revision that
+/// it is about, so that a late request has no effect on another revision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperatorRequests {
     /// Whether an operator paused the rollout.
@@ -98,7 +98,7 @@ pub struct CheckReport {
 pub enum CheckResult {
     Pass,
     Fail,
-    /// The check has no result yet, or no recent one.
+    /// The check has no result yet or no recent one, or its measurement showed neither a pass nor a failure.
     Inconclusive,
 }
 
@@ -139,8 +139,8 @@ pub struct RolloutStatus {
     pub last_progress: Option<Time>,
 }
 
-/// Formats the phase, the step and the counts of nodes, such as `Rolling canary 1/1, 1 admitted, 2 held`. `1/1` is the
-/// number of nodes with an available pod of the current revision, and the target of the step.
+/// Formats the phase, the step, the counts of nodes and the message, if any, such as `Rolling canary 1/1, 1 admitted, 2
+/// held`. `1/1` is the number of nodes with an available pod of the current revision, and the target of the step.
 impl fmt::Display for RolloutStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.phase.map_or("-", Phase::as_str))?;
@@ -181,22 +181,22 @@ pub struct RevisionReference {
 /// The phase of a rollout, as its status reports it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// The current revision has the verdict `Good` and runs on every eligible node.
+    /// The rollout has ended: the current revision has the verdict `Good` and is assigned to every node.
     Complete,
     /// Nodes of the current step are admitted and updated within the budget.
     Rolling,
-    /// All nodes of the step have the current revision. The step waits until they have been available for its soak
-    /// time.
+    /// All nodes of the step, except failed ones, have an available pod of the current revision. The step waits until
+    /// these pods have soaked, or until the rollout is no longer paused.
     Soaking,
     /// The step has soaked, but an approval is missing, or a check has not passed.
     Waiting,
     /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
-    /// The current revision does not have the verdict `Good` yet.
+    /// Or no node is eligible. This rollout has not given the current revision the verdict `Good` yet.
     PartiallyComplete,
-    /// The rollout has stopped: the current revision failed, has the verdict `Bad` already or made no progress, or the
-    /// policy was deleted. Nodes keep their revision.
+    /// The rollout has stopped, for example because the current revision failed, made no progress or had the verdict
+    /// `Bad` already, or because the policy was deleted. Nodes keep their revision.
     Stopped,
-    /// The current revision has failed, and all nodes are being returned to the stable revision.
+    /// The current revision has failed or was aborted, and all nodes are being returned to the stable revision.
     RollingBack,
     /// All nodes have the stable revision again.
     RolledBack,
@@ -245,14 +245,14 @@ impl Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepStatus {
     pub name: Text,
-    /// Index of the step in the policy, from zero.
+    /// Index of the step in the policy, from zero. For the step `*`, the index of the last step.
     pub index: usize,
     /// Number of nodes that may have the current revision in this step.
     pub target: usize,
     /// Time at which the step started.
     pub started: Time,
-    /// Time at which the step passes if no node fails until then. This controller never sets it: it only keeps a stored
-    /// time while the step soaks.
+    /// Time at which all nodes of the step have soaked if their pods stay healthy. `None` if the phase is not
+    /// `Soaking`, or if no node soaks.
     pub passes_at: Option<Time>,
 }
 
@@ -267,7 +267,8 @@ pub struct NodeCounts {
     pub updated: usize,
     /// Nodes with an available pod of the current revision.
     pub available: usize,
-    /// Nodes whose pod of the current revision has been available for the soak time of the current step.
+    /// Nodes whose pod of the current revision is available, and has been healthy for the soak time of the current
+    /// step.
     pub soaked: usize,
     /// Nodes that have a pod of a revision without the verdict `Good`, although the rollout has not admitted them to
     /// the current revision.
@@ -283,8 +284,8 @@ pub struct FailureStatus {
     pub allowed: usize,
     /// Nodes that count as failed.
     pub nodes: Vec<NodeFailure>,
-    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout deleted the
-    /// old pod.
+    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout acted on
+    /// the node.
     pub excused: Vec<NodeFailure>,
     /// Number of excused nodes: the length of `excused`, which lists all of them.
     pub excused_count: usize,

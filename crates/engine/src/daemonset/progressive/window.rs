@@ -78,8 +78,8 @@ fn parse_weekday(text: &str) -> Result<Weekday, String> {
 /// Returns whether any window of a policy is open at `now`, and when that may change.
 ///
 /// Rule: a rollout advances (admits nodes and replaces pods) only while a window is open, or always if the policy has
-/// no windows. A window whose end is not after its start ends on the next day. A local time that the switch to daylight
-/// saving time skips is moved forward by the length of the switch.
+/// no windows. A rollback does not wait for a window. A window whose end is not after its start ends on the next day. A
+/// local time that the switch to daylight saving time skips is moved forward by the length of the switch.
 pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     if windows.is_empty() {
         return WindowState { is_open: true, changes_at: None };

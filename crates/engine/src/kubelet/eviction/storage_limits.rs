@@ -12,10 +12,11 @@ use muster_api::text::Text;
 pub struct PodStorage {
     /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
-    /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the sum of the limits of the
-    /// containers. `None` if a container has no limit.
+    /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the total of those
+    /// containers and init containers that have a limit, computed like the pod's total request. `None` if none has a
+    /// limit.
     pub pod: Option<StorageUsage>,
-    /// Usage and limit of each container that has a limit. The usage is that of its writable layer and logs.
+    /// Usage and limit of each main container that has a limit. The usage is that of its writable layer and logs.
     pub containers: Vec<StorageUsage>,
 }
 
@@ -41,7 +42,7 @@ impl StorageUsage {
 pub enum StorageLimit {
     /// The `sizeLimit` of an `emptyDir` volume.
     Volume,
-    /// The sum of the `ephemeral-storage` limits of the containers.
+    /// The `ephemeral-storage` limit of the pod, computed from the limits of its containers.
     Pod,
     /// The `ephemeral-storage` limit of a container.
     Container,

@@ -47,7 +47,7 @@ pub struct AdmissionCandidate {
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
-    /// QoS class of the pod, which decides the order of preemption. Burstable if the status has none.
+    /// QoS class of the pod, which decides the order of preemption. Burstable if the status has none or an unknown one.
     qos: QosClass,
 }
 
@@ -81,7 +81,7 @@ impl AdmissionCandidate {
 
     /// Whether the pod is critical, so that it may preempt other pods on the node.
     ///
-    /// Rule: static pods, and pods of the priority classes `system-cluster-critical` and `system-node-critical`, are
+    /// Rule: static pods, mirror pods, and pods with at least the priority of the class `system-cluster-critical` are
     /// critical. Upstream: `IsCriticalPod`.
     pub fn is_critical(&self) -> bool {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
@@ -110,7 +110,8 @@ impl AdmissionCandidate {
 /// Rule: a pod is admitted if all of these conditions are met. The node matches the pod's OS, node selector, node
 /// affinity, `nodeName` and runtime class. The pod sets no forbidden sysctl. The pod's host ports are free. The pod
 /// tolerates the node's `NoExecute` taints, or is a static pod. The node has enough allocatable resources for the pod
-/// in addition to the other pods. If only resources are missing, a critical pod preempts other pods. Upstream:
+/// in addition to the other pods; extended resources that the node does not have are ignored. If only resources are
+/// missing, a critical pod preempts other pods, or is rejected if that cannot free enough. Upstream:
 /// `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
 pub fn admit(
     node: &Node,
@@ -206,8 +207,8 @@ fn sysctl_error(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<
     is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
 }
 
-/// Checks the requirements that preemption cannot satisfy: OS, runtime class, sysctls, node affinity, node name, taints
-/// and host ports. Returns the rejection of the pod, or `None` if all are satisfied.
+/// Checks the requirements for which no pod is preempted: OS, runtime class, sysctls, node selector, node affinity,
+/// node name, host ports and `NoExecute` taints. Returns the rejection of the pod, or `None` if all are satisfied.
 fn failed_predicate(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -287,7 +288,7 @@ impl InsufficientResource {
 }
 
 /// Returns the resources of which the node has too little to run the pod in addition to the other pods. Empty if the
-/// resources suffice.
+/// resources suffice. Extended resources that the node does not have are ignored.
 fn insufficient_resources(
     node: &Node,
     others: &[&AdmissionCandidate],
@@ -318,9 +319,9 @@ fn insufficient_resources(
 
 /// Returns the UIDs of the pods to preempt for `candidate`. `None` if preemption cannot free enough resources.
 ///
-/// Rule: as few pods as possible are preempted. BestEffort pods are preempted first, then Burstable pods, then
-/// Guaranteed pods. Within a QoS class, the pod whose requests are closest to the missing amounts is preempted first.
-/// Upstream: `getPodsToPreempt`.
+/// Rule: Guaranteed pods are preempted only as far as all BestEffort and Burstable pods together do not free enough,
+/// and Burstable pods only as far as all BestEffort pods and the chosen Guaranteed pods together do not. Within a QoS
+/// class, the pod whose requests are closest to the missing amounts is chosen first. Upstream: `getPodsToPreempt`.
 fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,

@@ -27,7 +27,7 @@ impl ActionBackoffs {
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 
-    /// Whether no action has a backoff, that is, the last attempt of each action succeeded.
+    /// Whether no action has a backoff.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -15,15 +15,16 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 /// image and its backoffs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
-    /// Reason and message of the state `waiting` in the container's status. `None` if the last start succeeded, or if
-    /// nothing delays the start.
+    /// Reason and message of the state `waiting` in the container's status: the last failure or backoff since the last
+    /// successful start. `None` if there was none.
     pub waiting: Option<(Text, Text)>,
     /// The highest attempt number of an instance that this process has observed in the runtime. `None` if it has
     /// observed none.
     pub attempt: Option<u32>,
-    /// Whether the container was stopped because its image changed.
+    /// Whether the container is stopped because its image changed, and was not started again yet.
     pub is_replaced: bool,
-    /// Backoff of the restarts of a container that has exited (`CrashLoopBackOff`). `None` before the first restart.
+    /// Backoff of the restarts of a container that has exited (`CrashLoopBackOff`). `None` before the first restart by
+    /// this process.
     crash: Option<ContainerBackoff>,
     /// Container ID of the terminated instance after which the container may start now, because the crash backoff has
     /// passed.
@@ -38,8 +39,8 @@ pub(super) struct StartHistory {
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull.
     pull_failed: Option<(Time, Text)>,
-    /// After a failed start or image check: the current delay, and the time of the next attempt. `None` if the last
-    /// start succeeded.
+    /// After a failed start or image check: the current delay, and the time of the next attempt. `None` if none has
+    /// failed since the last successful start or change of the image.
     retry: Option<(Duration, Time)>,
 }
 
@@ -61,13 +62,13 @@ const START_BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Interval at which the agent checks whether an image that could not be pulled is now on the node.
 const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time for which the waiting reason is `ErrImagePull`, before it becomes `ImagePullBackOff`.
+/// Time after a failed pull at which the waiting reason, such as `ErrImagePull`, becomes `ImagePullBackOff`.
 const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
 impl Pod {
     /// Issues the next action to start a container in this sandbox: check for the image, pull the image, or start the
-    /// container. Issues none during a backoff, before the pod is prepared, and while another action of the container
-    /// is in flight.
+    /// container. Issues none during a backoff, before the pod is prepared, while another action of the container
+    /// (except for a probe) is in flight, and if the image is absent and may not be pulled.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container_name() == Some(name) && !matches!(it, Action::Probe { .. });
@@ -116,7 +117,8 @@ impl Pod {
     }
 
     /// Whether the restart of a terminated container must wait for its crash backoff. If so, sets the waiting reason
-    /// `CrashLoopBackOff`. If not, computes the backoff of the next restart.
+    /// `CrashLoopBackOff`. If the backoff has passed, computes the backoff of the next restart, and has the image
+    /// checked again. False if the container is not terminated.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
@@ -150,7 +152,7 @@ impl Pod {
     }
 
     /// Issues the pull of a container's image. During the backoff of a failed pull, sets the waiting reason
-    /// `ImagePullBackOff` instead.
+    /// `ImagePullBackOff` after [`ERR_IMAGE_PULL_DURATION`] instead.
     fn pull(&mut self, container: &ContainerSpec, now: Time) {
         let (name, image) = (container.name.clone(), container.image.clone());
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -281,8 +283,8 @@ impl Pod {
 }
 
 impl StartHistory {
-    /// Forgets the state of the image and the backoffs of its pulls and starts, because the image of the container has
-    /// changed.
+    /// Forgets the state of the image and the backoffs of failed pulls and starts, because the image of the container
+    /// has changed. The crash backoff stays.
     ///
     /// Rule: the backoff of a pull belongs to its image. Another image is pulled at once. Upstream: `backOffKey` in
     /// `EnsureImageExists`.
@@ -295,7 +297,7 @@ impl StartHistory {
     }
 
     /// Whether the history can be built again from the runtime state. False if it holds a waiting reason, a backoff
-    /// (also one that has passed) or another value that only this process knows.
+    /// (also one that has passed) or a failed pull, or if the container is being replaced.
     pub(super) fn can_be_rebuilt(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
         waiting.is_none()
@@ -320,7 +322,7 @@ impl StartHistory {
     }
 }
 
-/// Formats a duration of whole seconds as Go does, such as `1m20s`.
+/// Formats a duration of less than an hour in minutes and whole seconds, such as `1m20s`.
 fn format_seconds(duration: Duration) -> alloc::string::String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),
@@ -328,7 +330,7 @@ fn format_seconds(duration: Duration) -> alloc::string::String {
     }
 }
 
-/// Formats a duration with a precision of milliseconds as Go does, such as `1.234s`.
+/// Formats a duration with a precision of milliseconds, such as `987ms` or `1.234s`.
 fn format_millis(took: Duration) -> alloc::string::String {
     match took.as_millis() {
         millis if millis < 1000 => format!("{millis}ms"),

@@ -1,15 +1,15 @@
 //! [`Pod`]: one pod on its node. It decides the next actions from the API object and the runtime state.
 //!
 //! ```text
-//! object, RuntimeState, outcomes -> Pod -> actions: prepare, sandbox, image, start, probe, stop, clean up, report, delete
+//! object, RuntimeState, outcomes -> Pod -> PodSync: actions, events, wake_at
 //! ```
 //!
 //! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
 //! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::apply_outcome`]). It also passes in the state of the
 //! pod in the runtime ([`Pod::update_runtime_state`]): once at the start, after each action that changed the runtime,
-//! and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes concurrently. No
-//! essential state is only in memory: after a restart of the agent, a new `Pod` is built from the API object and the
-//! runtime state, and continues where the previous `Pod` was. Only the exact state of the backoffs is lost.
+//! and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes concurrently.
+//! After a restart of the agent, a new `Pod` is built from the API object and the runtime state, and continues where
+//! the previous `Pod` was. State that is only in memory, such as backoffs and counts of probe results, starts again.
 
 /// Decides whether the node admits a pod.
 pub mod admission;
@@ -73,7 +73,7 @@ pub struct RuntimeState {
 pub struct Sandbox {
     /// Sandbox ID in the runtime.
     pub id: Text,
-    /// Attempt number: the first sandbox of the pod has 0, each further sandbox the next number.
+    /// Attempt number: the first sandbox of the pod has 0, each further sandbox a higher number.
     pub attempt: u32,
     /// Whether the runtime reports the sandbox as ready (`SANDBOX_READY`).
     pub is_ready: bool,
@@ -147,8 +147,8 @@ pub enum Action {
     FindImage { container: Text, image: Text },
     /// Pulls an image. The outcome is [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
     Pull { container: Text, image: Text },
-    /// Creates and starts a container. The outcome is [`ActionOutcome::Started`]. The reason of a failure is
-    /// `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
+    /// Creates and starts a container. The outcome is [`ActionOutcome::Started`]. The reason of a failure is, for
+    /// example, `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
     Start {
         container: Text,
         /// Index of the container in the pod's spec, see [`ContainerSpec::position`].
@@ -179,7 +179,7 @@ pub enum Action {
     ///
     /// The action may be issued again with a shorter grace period while the first one is in flight.
     Stop { container: Text, id: Text, grace: Duration, pre_stop: bool },
-    /// Removes a container that has exited, by its container ID.
+    /// Removes a container that has exited or was never started, by its container ID.
     RemoveContainer { id: Text },
     /// Stops a sandbox, by its sandbox ID.
     StopSandbox { id: Text },
@@ -209,7 +209,8 @@ pub enum ActionOutcome {
     /// The probe ran. `message` is the output of the probe. A probe that passed with a message records the event
     /// `ProbeWarning`.
     Probed { passed: bool, message: Text },
-    /// The action failed. [`Action`] names the reasons of each action, such as `ErrImagePull`.
+    /// The action failed. For image checks, pulls and container starts, [`Action`] names the reasons, such as
+    /// `ErrImagePull`.
     Failed { reason: Text, message: Text },
 }
 
@@ -271,7 +272,7 @@ pub struct Pod {
     is_removed_from_api: bool,
     /// Why the node terminates the pod. `None` if it does not.
     termination: Option<PodTermination>,
-    /// Deadline by which all containers must have terminated. `None` while the pod is not being terminated.
+    /// Deadline by which all containers must have terminated. `None` until a termination sets it.
     terminate_by: Option<Time>,
     /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
     final_phase: Option<Phase>,
@@ -387,7 +388,8 @@ impl Pod {
     }
 
     /// Records that the pod no longer exists on the API server, because it was force-deleted, or deleted while the
-    /// agent did not run. For a static pod, records that its manifest was removed.
+    /// agent did not run. For a static pod, records that its manifest was removed. Also sets the deadline of the
+    /// termination.
     pub fn mark_removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
         self.limit_grace(
@@ -653,7 +655,7 @@ impl Action {
     }
 
     /// Returns the key of this action in [`ActionBackoffs`]. `None` for image checks, pulls, container starts, hooks
-    /// and probes, which are retried by other rules.
+    /// and probes, for which other rules apply.
     fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }

@@ -60,7 +60,8 @@ struct ProbeState {
     /// Number of consecutive results that equal `last`.
     equal_results: u32,
     /// Whether the container counts as passing the probe. `None` until consecutive successes reach `successThreshold`,
-    /// or consecutive failures reach `failureThreshold`.
+    /// or consecutive failures reach `failureThreshold`. The initial value for an adopted container is from its
+    /// reported status.
     verdict: Option<bool>,
 }
 

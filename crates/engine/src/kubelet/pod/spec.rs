@@ -21,8 +21,8 @@ pub struct PodObject {
     pub generation: i64,
     /// Whether the pod is a static pod: it comes from a manifest on the node, not from the API server.
     pub is_static: bool,
-    /// The `deletionGracePeriodSeconds`. The node counts the grace period from the time at which it first sees the
-    /// deletion. `None` if the pod is not being deleted.
+    /// The `deletionGracePeriodSeconds`, or the pod's own grace period if absent. The node counts the grace period from
+    /// the time at which it first sees the deletion. `None` if the pod is not being deleted.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
     /// The pod's status on the API server, as JSON. `Null` if it has none.
@@ -72,7 +72,8 @@ pub enum ContainerRole {
     Ephemeral,
 }
 
-/// A container of a pod's spec.
+/// A container of a pod's spec. Hooks and probes of ephemeral containers, and of init containers that are not sidecars,
+/// are ignored.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
     /// Index of the container among all containers of the pod's spec: first the init containers, then the main
@@ -252,10 +253,10 @@ fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Parses an `imagePullPolicy`. If it is absent, the policy depends on the tag of `image`.
+/// Parses an `imagePullPolicy`. If it is absent or unknown, the policy depends on the tag of `image`.
 ///
-/// Rule: without a pull policy, an image without a tag or with the tag `latest` is always pulled, because its content
-/// may change.
+/// Rule: without a pull policy, an image with the tag `latest`, or with neither tag nor digest, is always pulled,
+/// because its content may change.
 fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
         Some("Always") => ImagePullPolicy::Always,

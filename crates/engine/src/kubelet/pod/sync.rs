@@ -1,5 +1,5 @@
-//! The sync of a pod that is not terminating: starts its sandbox, then its init containers one by one, then all other
-//! containers. Upstream: `SyncPod`.
+//! The sync of a pod that is not terminating: starts its sandbox, then its init containers one by one, then its main
+//! containers. Ephemeral containers start as soon as the sandbox runs. Upstream: `SyncPod`.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -68,8 +68,8 @@ impl Pod {
     /// Returns the terminal phase of a pod that is complete. `None` if the pod is not complete.
     ///
     /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
-    /// failed and is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is no longer
-    /// ready and no container runs.
+    /// failed and is not restarted. A pod with `restartPolicy: Never` that has had a container is also complete when
+    /// its sandbox is no longer ready and no container runs.
     fn completed_phase(&self) -> Option<Phase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
@@ -126,8 +126,9 @@ impl Pod {
     }
 
     /// Returns the ID of the sandbox in which to start containers. Also issues the actions that stop all other
-    /// sandboxes and their containers. `None` while no sandbox is usable or an old sandbox still has containers. The
-    /// action that runs the first or a new sandbox is issued when all old sandboxes are stopped.
+    /// sandboxes and their containers. `None` while no sandbox is usable or an old sandbox still has running
+    /// containers. The action that runs the first or a new sandbox is issued when the pod is prepared and all old
+    /// sandboxes are stopped.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -166,8 +167,8 @@ impl Pod {
 
     /// Whether containers can run in this sandbox.
     ///
-    /// Rule: a sandbox is usable while it is ready and has an address. The sandbox of a host-network pod needs no
-    /// address.
+    /// Rule: a sandbox is usable while it is ready, was not stopped, and has an address. The sandbox of a host-network
+    /// pod needs no address.
     pub(super) fn is_sandbox_usable(&self, sandbox: &super::Sandbox) -> bool {
         sandbox.is_ready
             && !self.stopped_sandboxes.contains(&sandbox.id)

@@ -199,7 +199,7 @@ pub(super) fn check_privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation>
     })
 }
 
-/// Rule: `procMount` of a container must be `Default`, which keeps parts of `/proc` masked.
+/// Rule: `procMount` of a container, if set, must be `Default`, which keeps parts of `/proc` masked.
 /// Upstream: `procMount_1_0`.
 pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut values = SortedValues::new();
@@ -373,7 +373,7 @@ fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
         .then(|| PolicyViolation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
-/// Rule: neither the pod nor a container may set `hostProcess`, which runs a Windows container on the host.
+/// Rule: neither the pod nor a container may set `hostProcess: true`, which runs a Windows container on the host.
 /// Upstream: `windowsHostProcess_1_0`.
 pub(super) fn check_windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;

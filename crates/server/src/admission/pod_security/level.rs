@@ -23,9 +23,9 @@ pub(super) const WARN_LABEL: &str = "pod-security.kubernetes.io/warn";
 /// Namespace label: the policy version of the warn level.
 pub(super) const WARN_VERSION_LABEL: &str = "pod-security.kubernetes.io/warn-version";
 
-/// Message for a label value that is not a level.
+/// Error message for a text that is not a level.
 const BAD_LEVEL_MESSAGE: &str = "must be one of privileged, baseline, restricted";
-/// Message for a label value that is not a policy version.
+/// Error message for a text that is not a policy version.
 const BAD_VERSION_MESSAGE: &str = r#"must be "latest" or "v1.x""#;
 
 /// A level of the Pod Security Standards. The order of the variants is from the most permissive to the strictest.
@@ -44,8 +44,8 @@ pub enum PolicyVersion {
     Latest,
 }
 
-/// Level and version of the Pod Security Standards that one mode (enforce, audit or warn) checks. Written as `LEVEL` or
-/// `LEVEL:VERSION`.
+/// Level and version of the Pod Security Standards that one mode (enforce, audit or warn) checks. Parsed from `LEVEL`
+/// or `LEVEL:VERSION`. A missing version means `latest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LevelVersion {
     pub level: PodSecurityLevel,
@@ -69,7 +69,8 @@ impl LevelVersion {
         self.level == PodSecurityLevel::Privileged
     }
 
-    /// Whether `self` and `other` select the same controls. At the `privileged` level, the version has no effect.
+    /// Whether level and version are equal. At the `privileged` level, the version is not compared, because it has no
+    /// effect.
     fn is_equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
@@ -81,7 +82,7 @@ impl NamespacePolicy {
         [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
     }
 
-    /// Whether `self` and `other` select the same controls in all three modes.
+    /// Whether `self` and `other` are equivalent in all three modes.
     pub(super) fn is_equivalent(self, other: Self) -> bool {
         self.enforce.is_equivalent(other.enforce)
             && self.audit.is_equivalent(other.audit)
@@ -92,7 +93,8 @@ impl NamespacePolicy {
     ///
     /// Rule: each label of a namespace replaces one default. An invalid level counts as `restricted` for enforce and as
     /// `privileged` for audit and warn. An invalid version counts as `latest`. If no label sets the warn level, the
-    /// warn level is at least as strict as a valid enforce label.
+    /// warn level is at least as strict as a valid enforce label. If this raises the warn level, the warn version is
+    /// the enforce version, unless a label sets it.
     /// Upstream: `PolicyToEvaluate`.
     pub(super) fn from_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
         let mut labels = PolicyLabelParser { labels, errors: Vec::new() };

@@ -34,20 +34,21 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, list_at, str_at};
 use crate::validation::{FieldError, names};
 
-/// Configuration of Pod Security admission: the policy of namespaces without labels, and the exemptions.
+/// Configuration of Pod Security admission: the defaults for modes that a namespace does not set by labels, and the
+/// exemptions.
 #[derive(Debug, Clone)]
 pub struct PodSecurity {
-    /// Level and version that pods must comply with. A pod with violations is refused.
+    /// Default level and version of the enforce mode, which refuses pods with violations.
     pub enforce: LevelVersion,
-    /// Level and version whose violations are recorded in the audit log.
+    /// Default level and version of the audit mode, which records violations in the audit log.
     pub audit: LevelVersion,
-    /// Level and version whose violations are returned to the client as warnings.
+    /// Default level and version of the warn mode, which returns violations to the client as warnings.
     pub warn: LevelVersion,
     /// Names of the namespaces whose objects are not checked.
     pub exempt_namespaces: Vec<String>,
-    /// Names of the users whose requests are not checked.
+    /// Names of the users whose pods and pod templates are not checked.
     pub exempt_users: Vec<String>,
-    /// Names of the runtime classes whose pods are not checked.
+    /// Names of the runtime classes whose pods and pod templates are not checked.
     pub exempt_runtime_classes: Vec<String>,
 }
 
@@ -67,7 +68,8 @@ const SERVED_KUBERNETES_MINOR: u64 = 36;
 #[derive(Debug, Default)]
 pub(crate) struct PodSecurityCell(OnceLock<PodSecurity>);
 
-/// Configuration that applies if none is set: the `privileged` level for every namespace.
+/// Configuration that applies if none is set: the `privileged` level, unless the labels of a namespace select another
+/// one.
 static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -141,7 +143,7 @@ impl PodSecurity {
 }
 
 /// Runs Pod Security admission on a written object. `subject` says whether `object` is a pod, an object with a pod
-/// template, or a namespace.
+/// template, or a namespace. Writes to subresources are not checked, except `ephemeralcontainers` of a pod.
 pub(super) async fn validate(
     admission: &AdmissionChain,
     context: &RequestContext,

@@ -29,7 +29,7 @@ const PODS_PER_YIELD: usize = 64;
 ///
 /// Rule: a new namespace must have valid Pod Security labels. An update with invalid labels is accepted only if the
 /// stored labels have the same errors. A stricter enforce level is accepted, with warnings about existing pods that
-/// violate it.
+/// violate it. For an exempt namespace, the warning is that its labels have no effect.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
     admission: &AdmissionChain,
@@ -83,8 +83,8 @@ fn may_be_stricter(new: LevelVersion, old: LevelVersion) -> bool {
 /// Returns warnings about the existing pods of a namespace that violate a new enforce level.
 ///
 /// Rule: the warnings are grouped by the violated controls, and name the first pod of each group. At most 3,000 pods
-/// are checked, for at most one second, starting with one pod of each controller. Pods with an exempt runtime class are
-/// skipped.
+/// are checked, for at most one second, starting with pods without a controller and one pod of each controller. Pods
+/// with an exempt runtime class are skipped.
 /// Upstream: `EvaluatePodsInNamespace`.
 async fn evaluate_pods_in_namespace(
     settings: &PodSecurity,

@@ -21,7 +21,7 @@ pub(super) struct EvaluatedPod<'a> {
 pub(super) struct PolicyViolation {
     /// Short description of the violation, such as `hostPath volumes`.
     pub(super) reason: &'static str,
-    /// The violating pod or containers, and the fields that they must set or must not set.
+    /// What violates the control, such as the containers and the field that they must not set.
     pub(super) detail: String,
 }
 
@@ -38,7 +38,7 @@ struct PolicyControl {
     /// The check functions of this control, oldest first, each with the minor version of Kubernetes since which it
     /// applies.
     revisions: &'static [(u64, PolicyCheck)],
-    /// ID of the control of the `baseline` level that this control of the `restricted` level replaces.
+    /// ID of the control of the `baseline` level that this control of the `restricted` level replaces, if any.
     replaces_baseline: Option<&'static str>,
 }
 
@@ -47,7 +47,7 @@ const fn baseline_control(id: &'static str, revisions: &'static [(u64, PolicyChe
     PolicyControl { id, level: PodSecurityLevel::Baseline, revisions, replaces_baseline: None }
 }
 
-/// Builds a control of the `restricted` level. `replaces` is the ID of the `baseline` control that it replaces.
+/// Builds a control of the `restricted` level. `replaces` is the ID of the `baseline` control that it replaces, if any.
 const fn restricted_control(
     id: &'static str,
     revisions: &'static [(u64, PolicyCheck)],

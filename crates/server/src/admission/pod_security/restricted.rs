@@ -75,7 +75,8 @@ const ALLOWED_VOLUME_TYPES: [&str; 9] = [
     "secret",
 ];
 
-/// Volume types that the `restricted` level forbids, in the order in which upstream checks for them.
+/// Forbidden volume types that the message of a violation names, in the order in which upstream checks for them. Other
+/// forbidden types are called `unknown`.
 const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
@@ -127,7 +128,7 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
 }
 
 /// Rule: every container must run as non-root. Either the container sets `runAsNonRoot: true`, or the pod sets it and
-/// the container does not override it.
+/// the container does not override it. The pod must not set it to `false`.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     /// `PolicyViolation::reason` of both violations that this function returns.

@@ -91,8 +91,8 @@ impl Eviction<'_> {
     }
 
     /// Decrements `disruptionsAllowed` of the PodDisruptionBudget that selects the pod, and deletes the pod. Fails if
-    /// the budget allows no disruption, or if several budgets select the pod. Deletes the pod without decrementing if
-    /// no budget selects it, or if it is not Ready and the budget allows the eviction of unhealthy pods.
+    /// [`charge_budget`] fails, or if several budgets select the pod. Deletes the pod without decrementing if no budget
+    /// selects it, or if it is not Ready and the budget allows the eviction of unhealthy pods.
     async fn evict_within_budget(
         &self,
         pod: &Value,
@@ -319,7 +319,7 @@ fn resource_version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }
 
-/// Parses `deleteOptions` of an Eviction object.
+/// Parses `deleteOptions` of an Eviction object, except `dryRun`. An invalid propagation policy counts as absent.
 fn parse_delete_options(options: &Value) -> DeleteOptions {
     let text = |it: &Value| it.as_str().filter(|it| !it.is_empty()).map(str::to_owned);
     DeleteOptions {

@@ -11,8 +11,8 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// Size above which a response is large. Until a response is sent, it counts against a limit of its user. A large
-/// response counts against the limit on bytes. Any other response counts against the limit on the number of responses.
+/// Size above which a response is large. Until it is sent, a large response counts against the limit on bytes, and any
+/// other response against the limit on the number of responses. [`Api::charge_response`] lists exceptions.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Why a response that a handler returned is not sent.
@@ -99,7 +99,8 @@ impl Api {
     }
 
     /// Counts a response of at most `LARGE_RESPONSE_BYTES` against the limit on unsent responses until it is sent.
-    /// Fails if the client has too many unsent responses.
+    /// Fails if the client has too many unsent responses. Responses to in-process clients and trusted users are not
+    /// counted.
     ///
     /// Rule: small responses to anonymous clients are charged to the client's address, so that one client cannot use up
     /// the limit of the others.
@@ -124,7 +125,7 @@ impl Api {
         Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
     }
 
-    /// Returns the meter that counts the unsent frames of a streamed response against the limit of `user`.
+    /// Returns the meter that counts the large unsent frames of a streamed response against the limit of `user`.
     pub(in crate::http) fn response_meter(&self, user: &User) -> ResponseMeter {
         let trust = user.trust_level();
         ResponseMeter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }
@@ -139,7 +140,7 @@ pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -
     impersonated.filter(|_| user.trust_level() == TrustLevel::Trusted).unwrap_or(user)
 }
 
-/// Returns the size of a response in bytes, or `None` if the response is streamed.
+/// Returns the size of a response body in bytes, or `None` if the response is streamed.
 pub(super) fn response_size(response: &ApiResponse) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),

@@ -40,15 +40,16 @@ struct RequestState<'a> {
     now: Timestamp,
     /// The connection or in-process client that sent the request.
     client: Option<&'a Arc<RequestClient>>,
-    /// The authenticated user. `None` before authentication.
+    /// The authenticated user. `None` before authentication, and if it fails.
     user: Option<User>,
     /// The user that `user` impersonates. `None` if the request has no impersonation headers.
     impersonated: Option<User>,
-    /// Why authorization allows the request. `None` before authorization.
+    /// Why authorization allows the request. `None` before authorization, and if it fails.
     grant: Option<AuthorizationGrant>,
     /// Annotations of the audit event of the request.
     audit_annotations: Vec<AuditAnnotation>,
-    /// The flow control seat, which is held while the request is handled. `None` for requests that need no seat.
+    /// The flow control seat, which is held while the request is handled. `None` before and after that. Watches and
+    /// agent requests need no seat.
     seat: Option<Seat>,
 }
 
@@ -66,7 +67,7 @@ impl RequestState<'_> {
 
 impl Api {
     /// Handles one request from its headers to its response. `peer` is the user that the client certificate names, or
-    /// `None` without a certificate. The extensions of the request contain the [`RequestClient`].
+    /// `None` without a valid certificate. The extensions of the request contain the [`RequestClient`], if it is known.
     pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
         B: hyper::body::Body<Error: Into<BodyError>>,
@@ -269,8 +270,8 @@ async fn run_with_timeout<F: Future>(timeout: Option<Duration>, handling: F) -> 
 
 /// Checks the URL and the headers of a request before its body is read.
 ///
-/// Rule: the sizes of the URL and of the headers are limited, over HTTP/1 and over HTTP/2. An HTTP/1.1 request must
-/// have a Host header.
+/// Rule: the sizes of the URL and of the headers are limited, over HTTP/1 and over HTTP/2. An HTTP/1.1 request over the
+/// network must have a Host header.
 fn check_request_head<B>(request: &Request<B>, client: Option<&RequestClient>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));

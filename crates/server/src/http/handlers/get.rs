@@ -1,4 +1,4 @@
-//! GET of one object.
+//! GET of one object or a subresource.
 
 use hyper::StatusCode;
 

@@ -4,13 +4,13 @@
 mod create;
 /// DELETE of one object or of a collection.
 mod delete;
-/// GET of one object.
+/// GET of one object or a subresource.
 mod get;
 /// GET of a collection.
 mod list;
 /// Requests for non-resource paths, such as discovery, OpenAPI, health and metrics.
 mod nonresource;
-/// PATCH of an object, including server-side apply.
+/// PATCH of an object or a subresource, including server-side apply.
 mod patch;
 /// PUT of an object or a subresource.
 mod update;

@@ -1,4 +1,4 @@
-//! Requests for non-resource paths: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
+//! Requests for non-resource paths, such as discovery, OpenAPI, health, metrics, token keys and `/debug/explain`.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,8 @@ use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Number of namespaces whose stored bytes are reported in the metrics. These are the namespaces with the most bytes.
+/// Maximum number of namespaces whose stored bytes are reported in the metrics. These are the namespaces with the most
+/// bytes.
 const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {
