@@ -35,8 +35,7 @@ pub enum AdmittedMembers {
     /// Nodes with these names.
     Names(BTreeSet<Text>),
     /// All nodes of the step and group that were created before `created_before` and whose position in the order of
-    /// admission is at most `key`. A node without the group label matches every group. If the policy no longer has the
-    /// step, nodes of any labels match.
+    /// admission is at most `key`. If the policy no longer has the step, nodes of any labels match.
     UpTo { key: OrderKey, created_before: Time },
 }
 
@@ -133,10 +132,11 @@ impl RolloutMembership {
             AdmittedMembers::UpTo { key, created_before } => {
                 let step = self.steps.iter().find(|it| it.name == admission.step);
                 // The policy may have dropped the step: what it admitted stays admitted.
-                let matches = step.is_none_or(|it| it.selector.matches(node.labels));
-                let group = step.and_then(|it| group_of(it, node.labels));
-                matches
-                    && group.is_none_or(|it| *it == admission.group)
+                let is_in_step_and_group = step.is_none_or(|it| {
+                    let group = group_of(it, node.labels).map_or("", |it| it);
+                    it.selector.matches(node.labels) && *group == *admission.group
+                });
+                is_in_step_and_group
                     && node.created < *created_before
                     && self.order.key(&self.stable_hash, node.name, node.labels) <= *key
             }
@@ -177,10 +177,12 @@ pub struct GroupCandidates {
 /// that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits all nodes of a step that are already exposed, and up to `free` other nodes. If too many names are stored
-/// already, a position in the order is stored instead, which admits all nodes up to the last of these nodes. Returns
-/// `admitted` with the new admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod
-/// of a revision without the verdict `Good`.
+/// Admits the nodes of a step that are already exposed, and up to `free` other nodes. Returns `admitted` with the new
+/// admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without
+/// the verdict `Good`.
+///
+/// If there would be more than [`LISTED_NODES_MAX`] names, the position of the last of the `free` nodes is stored
+/// instead of their names. Exposed nodes after that position are stored by name, as many as fit.
 ///
 /// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
 /// Nodes that are already exposed are admitted before others, and do not count against `free`.
@@ -193,10 +195,6 @@ pub fn admit(
 ) -> Option<Vec<NodeAdmission>> {
     let created_before = now - NODE_AGE_MIN;
     let mut chosen: BTreeMap<&Text, Vec<&Candidate>> = BTreeMap::new();
-    for (group, candidates) in groups {
-        let exposed = candidates.exposed.iter();
-        chosen.entry(group).or_default().extend(exposed);
-    }
     let mut held: BTreeMap<&Text, (usize, Vec<&Candidate>)> = groups
         .iter()
         .map(|(group, it)| {
@@ -214,21 +212,25 @@ pub fn admit(
         *count += 1;
         chosen.entry(*group).or_default().extend(left.pop());
     }
-    chosen.retain(|_, it| !it.is_empty());
-    if chosen.is_empty() {
-        return None;
-    }
     let mut names_left = LISTED_NODES_MAX.saturating_sub(admitted.iter().map(listed_name_count).sum());
     let mut next = admitted.to_vec();
-    for (group, nodes) in chosen {
-        if nodes.len() <= names_left {
-            names_left -= nodes.len();
-            add_names(&mut next, step, group, nodes.into_iter().map(|it| it.node.clone()));
-        } else if let Some(last) = nodes.iter().map(|it| &it.key).max() {
-            add_position(&mut next, step, group, last.clone(), created_before);
+    for (group, candidates) in groups {
+        let held = chosen.remove(group).unwrap_or_default();
+        let mut listed: Vec<&Candidate> = candidates.exposed.iter().collect();
+        if listed.len() + held.len() <= names_left {
+            listed.extend(held);
+        } else if let Some(last) = held.last() {
+            // The position is that of a held node: up to an exposed node, more than `free` held nodes may be in order.
+            add_position(&mut next, step, group, last.key.clone(), created_before);
+            listed.retain(|it| last.key < it.key || created_before <= it.created);
+        }
+        listed.truncate(names_left);
+        names_left -= listed.len();
+        if !listed.is_empty() {
+            add_names(&mut next, step, group, listed.into_iter().map(|it| it.node.clone()));
         }
     }
-    Some(next)
+    (next != admitted).then_some(next)
 }
 
 /// Returns the node names that the admissions `now` have in addition to those of `before`. `None` if the admissions

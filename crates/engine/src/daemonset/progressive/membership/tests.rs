@@ -140,6 +140,29 @@ fn a_position_counts_only_for_nodes_of_its_group_and_selector() {
     assert!(is_admitted(&membership, "n1", "a", 0));
     assert!(!is_admitted(&membership, "n1", "b", 0));
     assert!(!is_admitted(&membership, "n6", "a", 0));
+    assert!(!is_admitted(&membership, "n1", "", 0), "nodes without the label are a group of their own");
+}
+
+/// A position must not reach up to an exposed node: held nodes before it would be admitted beyond the target.
+#[test]
+fn an_exposed_node_does_not_extend_a_position() {
+    let all: Vec<Text> = (0..500).map(|it| Text::from(format!("n{it:03}"))).collect();
+    let held: Vec<&str> = all.iter().map(|it| &**it).collect();
+    let mut candidates = group(&held);
+    candidates.exposed.extend(["n150x", "n490x"].map(|it| candidate(it, 0)));
+    candidates.exposed.insert(candidate("n001x", 999));
+    let groups = BTreeMap::from([("".into(), candidates)]);
+    let admitted = admit(&[], &"half".into(), &groups, 250, NOW).unwrap();
+    let listed: Vec<Text> = ["n001x", "n490x"].map(Text::from).into();
+    assert_eq!(names(&admitted), [("".into(), ["up to n249".into()].into()), ("".into(), listed)]);
+    let step = Step { name: "half".into(), ..Step::default() };
+    let membership = membership(MembershipScope::Admitted, admitted, [step].into());
+    assert_eq!(all.iter().filter(|it| is_admitted(&membership, it, "", 0)).count(), 250);
+    assert!(is_admitted(&membership, "n150x", "", 0) && is_admitted(&membership, "n490x", "", 0));
+    assert!(
+        is_admitted(&membership, "n001x", "", 999),
+        "a node that is too young for the position has its name stored"
+    );
 }
 
 #[test]
