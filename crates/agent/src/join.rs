@@ -43,8 +43,9 @@ const CLIENT_FILE: &str = "client.pem";
 /// Name of the file with the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
-/// Maximum time that the node waits for the certificate of a CertificateSigningRequest. After it, the node creates a
-/// new request. The time is long because, on a Kubernetes cluster, an administrator may have to approve the request.
+/// Maximum time that the node waits for the certificate of a CertificateSigningRequest. After it, a join
+/// fails, and a renewal is tried again with a new request. The time is long because, on a Kubernetes cluster, an
+/// administrator may have to approve the request.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Initial interval at which a CertificateSigningRequest or the Node is polled. The interval doubles up to
 /// [`POLL_INTERVAL_MAX`].

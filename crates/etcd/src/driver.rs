@@ -93,14 +93,14 @@ struct Driver<A> {
     barriers: Vec<(Instant, OnReadBarrier)>,
     /// Callers of the read barrier in progress.
     barriers_in_progress: Option<Vec<(Instant, OnReadBarrier)>>,
-    /// Responses of etcd to come.
-    responses: FuturesUnordered<BoxFuture<'static, Response>>,
+    /// Operations in progress.
+    operations: FuturesUnordered<BoxFuture<'static, Completion>>,
     /// Events of a watch response that etcd sends in fragments.
     fragments: Vec<Event>,
     is_closing: bool,
 }
 
-/// A caller that waits until events are published.
+/// Callers that are answered when the events up to an etcd revision are published.
 enum Waiting {
     /// The commits of an applied transaction, in the order of their operations.
     Applied {
@@ -118,8 +118,8 @@ enum Waiting {
     },
 }
 
-/// A response of etcd to this task.
-enum Response {
+/// The result of an operation of this task that has ended.
+enum Completion {
     Transaction {
         lane: usize,
         used: Lane,
@@ -171,7 +171,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         waiting: BTreeMap::new(),
         barriers: Vec::new(),
         barriers_in_progress: None,
-        responses: FuturesUnordered::new(),
+        operations: FuturesUnordered::new(),
         fragments: Vec::new(),
         is_closing: false,
     };
@@ -204,8 +204,8 @@ impl<A: EtcdApi> Driver<A> {
                     }
                     None => self.is_closing = true,
                 },
-                Some(response) = self.responses.next() => {
-                    if let Err(error) = self.handle_response(response) {
+                Some(completion) = self.operations.next() => {
+                    if let Err(error) = self.handle_completion(completion) {
                         return Some(error);
                     }
                 }
@@ -263,21 +263,22 @@ impl<A: EtcdApi> Driver<A> {
                 self.published.compact(revision, |_| ());
                 let (api, revision) = (self.api.clone(), self.keys.etcd_revision(revision));
                 let request = CompactionRequest { revision, physical: false };
-                self.responses.push(Box::pin(async move { Response::Compacted(api.compact(request).await) }));
+                self.operations
+                    .push(Box::pin(async move { Completion::Compacted(api.compact(request).await) }));
             }
             Command::Close => self.is_closing = true,
         }
     }
 
-    fn handle_response(&mut self, response: Response) -> Result<(), LogError> {
-        match response {
-            Response::Transaction { lane, used, commits, outcome } => {
+    fn handle_completion(&mut self, completion: Completion) -> Result<(), LogError> {
+        match completion {
+            Completion::Transaction { lane, used, commits, outcome } => {
                 self.handle_outcome(lane, used, commits, outcome);
             }
-            Response::LaneFree { lane, number } => self.free_lane(number, lane),
-            Response::Barrier(result) => self.handle_barrier(result)?,
-            Response::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
-            Response::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
+            Completion::LaneFree { lane, number } => self.free_lane(number, lane),
+            Completion::Barrier(result) => self.handle_barrier(result)?,
+            Completion::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
+            Completion::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
         }
         Ok(())
     }
@@ -295,9 +296,9 @@ impl<A: EtcdApi> Driver<A> {
             self.keys_in_progress.extend(commits.iter().map(|it| it.commit.key.clone()));
             let (api, lanes) = (self.api.clone(), self.keys.lanes());
             let deadline = Instant::now() + RESPONSE_TIMEOUT;
-            self.responses.push(Box::pin(async move {
+            self.operations.push(Box::pin(async move {
                 let outcome = lane.execute(&*api, &lanes, request, deadline).await;
-                Response::Transaction { lane: number, used: lane, commits, outcome }
+                Completion::Transaction { lane: number, used: lane, commits, outcome }
             }));
         }
     }
@@ -393,9 +394,9 @@ impl<A: EtcdApi> Driver<A> {
                 }
                 // Until the lane has moved on, the transaction may still be applied.
                 let api = self.api.clone();
-                self.responses.push(Box::pin(async move {
+                self.operations.push(Box::pin(async move {
                     let revision = used.advance(&*api).await;
-                    Response::LaneFree { lane: used.moved_to(revision), number }
+                    Completion::LaneFree { lane: used.moved_to(revision), number }
                 }));
             }
         }
@@ -461,7 +462,7 @@ impl<A: EtcdApi> Driver<A> {
         }
         self.barriers_in_progress = Some(std::mem::take(&mut self.barriers));
         let (api, lanes, applied) = (self.api.clone(), self.keys.lanes(), self.applied);
-        self.responses.push(Box::pin(async move {
+        self.operations.push(Box::pin(async move {
             // A linearizable read of the lanes: every write of an object writes a lane at the same revision.
             let request = RangeRequest {
                 key: lanes.start,
@@ -472,7 +473,7 @@ impl<A: EtcdApi> Driver<A> {
             let read = tokio::time::timeout(RESPONSE_TIMEOUT, api.range(request)).await;
             let read =
                 read.unwrap_or_else(|_| Err(EtcdError::NoResponse { why: "the read timed out".to_owned() }));
-            Response::Barrier(read.map(|it| BarrierRead {
+            Completion::Barrier(read.map(|it| BarrierRead {
                 last_write: it.kvs.iter().map(|kv| kv.mod_revision).max().unwrap_or(0),
                 current: it.header.map_or(0, |it| it.revision),
                 applied_before: applied,

@@ -102,7 +102,7 @@ impl ServingFlags {
         &self,
         start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
         announce_stop: impl AsyncFnOnce(),
-        finish: impl AsyncFnOnce(ShutdownCause) -> anyhow::Result<()>,
+        finish: impl AsyncFnOnce(ShutdownMode) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
         let mut signals = TerminationSignals::register()?;
@@ -132,14 +132,14 @@ impl ServingFlags {
         };
         tokio::pin!(ending);
         let shutdown = tokio::select! {
-            () = &mut ending => ShutdownCause::Orderly,
+            () = &mut ending => ShutdownMode::Orderly,
             () = signals.recv() => {
                 abort.cancel();
                 ending.await;
-                ShutdownCause::Immediate
+                ShutdownMode::Immediate
             }
         };
-        let shutdown = if has_failed { ShutdownCause::AfterFailure } else { shutdown };
+        let shutdown = if has_failed { ShutdownMode::AfterFailure } else { shutdown };
         let finished = finish(shutdown).await;
         ended.and(finished)
     }
@@ -234,7 +234,7 @@ fn parse_store_bytes(text: &str) -> Result<usize, String> {
 
 /// Why and how the process shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShutdownCause {
+pub(crate) enum ShutdownMode {
     /// One signal was received. Tasks finish their work.
     Orderly,
     /// A second signal was received. Tasks stop immediately.

@@ -26,7 +26,7 @@ use muster_server::BuiltinUser;
 use crate::check_flags::CheckFlags;
 use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
 use crate::real_nodes::RealNodes;
-use crate::serving_flags::{ServingFlags, ShutdownCause, loopback_kube_client};
+use crate::serving_flags::{ServingFlags, ShutdownMode, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
 
@@ -106,10 +106,10 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     };
     let finish = async |shutdown| match (counts.real, shutdown) {
         (0, _) => Ok(()),
-        (_, ShutdownCause::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
-        (_, ShutdownCause::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
-        (_, ShutdownCause::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE_MAX).await,
-        (_, ShutdownCause::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
+        (_, ShutdownMode::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
+        (_, ShutdownMode::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
+        (_, ShutdownMode::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE_MAX).await,
+        (_, ShutdownMode::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
     };
     args.serving.run_until_signal(start, print_wait, finish).await
 }
@@ -125,7 +125,7 @@ impl NodeCounts {
     /// one real node if this machine can run real nodes, otherwise [`DEFAULT_SIM_NODES`]. Fails if the flags request
     /// real nodes that this machine cannot run.
     fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
-        let missing = local_node::find_missing_tools();
+        let missing = local_node::find_missing_prerequisites();
         match (args.nodes, args.sim_nodes) {
             (None, None) => Ok(match missing {
                 None => {

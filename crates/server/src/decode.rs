@@ -220,7 +220,8 @@ pub(crate) fn report_duplicate_fields(
 }
 
 /// Parses YAML. The body is first parsed as JSON, because kubectl sends JSON as `apply-patch+yaml`. Returns the value,
-/// and a strict decoding error for each duplicate field of a JSON body. Fails if another body has a duplicate field.
+/// and a strict decoding error for each duplicate field of a JSON body. A duplicate field in a body that is not JSON is a
+/// parse error.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from);

@@ -30,7 +30,8 @@ pub use self::cleanup::{
 pub use self::containerd::Containerd;
 pub use self::network::is_bridge_address;
 pub use self::prerequisites::{
-    MissingTools, find_missing_tools, is_root, missing_agent_prerequisites, missing_optional_tools,
+    MissingPrerequisites, find_missing_prerequisites, is_root, missing_agent_prerequisites,
+    missing_optional_tools,
 };
 
 use crate::image::ImageError;

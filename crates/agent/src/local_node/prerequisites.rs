@@ -27,7 +27,7 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Programs and privileges that this machine lacks to run local nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingTools {
+pub struct MissingPrerequisites {
     /// Whether this process runs as root, which local nodes require.
     is_root: bool,
     /// The missing programs, and CNI plugins as one entry.
@@ -36,7 +36,7 @@ pub struct MissingTools {
     packages: Vec<&'static str>,
 }
 
-impl fmt::Display for MissingTools {
+impl fmt::Display for MissingPrerequisites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if !self.is_root {
@@ -56,9 +56,9 @@ pub fn is_root() -> bool {
 }
 
 /// Finds the programs and privileges that this machine lacks to run local nodes. Returns `None` if nothing is missing.
-pub fn find_missing_tools() -> Option<MissingTools> {
+pub fn find_missing_prerequisites() -> Option<MissingPrerequisites> {
     let is_root = is_root();
-    let mut missing = MissingTools { is_root, programs: Vec::new(), packages: Vec::new() };
+    let mut missing = MissingPrerequisites { is_root, programs: Vec::new(), packages: Vec::new() };
     for (program, package) in REQUIRED_PROGRAMS {
         if find_program(program).is_none() {
             missing.programs.push(program);
@@ -187,13 +187,13 @@ mod tests {
     #[test]
     fn missing_tools_are_named_with_their_packages() {
         let all = [
-            MissingTools { is_root: false, programs: vec![], packages: vec![] },
-            MissingTools {
+            MissingPrerequisites { is_root: false, programs: vec![], packages: vec![] },
+            MissingPrerequisites {
                 is_root: true,
                 programs: vec!["containerd", "runc"],
                 packages: vec!["containerd", "runc"],
             },
-            MissingTools { is_root: false, programs: vec!["nft"], packages: vec!["nftables"] },
+            MissingPrerequisites { is_root: false, programs: vec!["nft"], packages: vec!["nftables"] },
         ];
         expect![[r#"
             nodes that run containers need root: use sudo

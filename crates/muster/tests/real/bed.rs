@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 
 /// Why there are no real nodes here, unless there must be.
 pub(crate) fn cannot() -> Option<String> {
-    let missing = local_node::find_missing_tools()?.to_string();
+    let missing = local_node::find_missing_prerequisites()?.to_string();
     let wanted = std::env::var_os("MUSTER_TEST_REAL").is_some_and(|it| it != "0");
     assert!(!wanted, "real nodes were asked for with MUSTER_TEST_REAL, and {missing}");
     println!("real nodes: not tested, for {missing}");

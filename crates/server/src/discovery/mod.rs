@@ -1,7 +1,7 @@
 //! Discovery: the versions, API groups and resources that the server serves.
 //!
-//! Clients up to version 1.26 request the groups one by one. Later clients use aggregated discovery, in version `v2` or
-//! `v2beta1`.
+//! Clients before version 1.26 request the groups one by one. Later clients use aggregated discovery: `v2beta1` from 1.26
+//! on, `v2` from 1.30 on.
 
 /// Documents that are built once and served with an ETag.
 mod document;
