@@ -305,13 +305,20 @@ impl UpstreamCluster {
         .await
     }
 
-    /// Waits until every node has one pod, of this image and Ready. `except` names other images by node.
+    /// Waits until every node has one pod, of this image and Ready, and until the status of the DaemonSet counts them.
+    /// `except` names other images by node.
     pub(crate) async fn until_images(&self, image: &str, except: &BTreeMap<String, String>) {
         let nodes = self.nodes().await;
         let expected = |node: &String| except.get(node).map_or(image, String::as_str).to_owned();
         let expected: BTreeMap<String, String> = nodes.iter().map(|it| (it.clone(), expected(it))).collect();
         self.until(&format!("{image} on {} nodes, except {except:?}", nodes.len()), async || {
             (self.pods.ready_images() == expected).then_some(())
+        })
+        .await;
+        self.until("the status of the DaemonSet", async || {
+            let set = self.send(Method::GET, &format!("{SETS}/web"), &Value::Null).await.unwrap_or_default();
+            let available = set["status"]["numberAvailable"].as_u64().and_then(|it| usize::try_from(it).ok());
+            (available == Some(nodes.len())).then_some(())
         })
         .await;
     }

@@ -831,7 +831,7 @@ impl PhaseMachine<'_> {
     }
 
     /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. If the step has groups,
-    /// admits only nodes of open groups. If it admits no node because all candidates are too young, sets a wake-up time
+    /// admits only nodes of open groups. If it admits no node, but some candidates are not exposed, sets a wake-up time
     /// one second from now. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
@@ -857,8 +857,8 @@ impl PhaseMachine<'_> {
         let next = membership::admit(&self.status.admitted, &step.name, candidates, free, self.input.now);
         if let Some(next) = next {
             self.status.admitted = next;
-        } else if 0 < free && candidates.values().any(|it| !it.held.is_empty()) {
-            // Only nodes that are too young are left.
+        } else if candidates.values().any(|it| !it.held.is_empty()) {
+            // A node may be too young, or the step may have no free place.
             self.wake_at = earliest(self.wake_at, Some(self.input.now + Duration::from_secs(1)));
         }
     }
