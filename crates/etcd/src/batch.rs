@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitWrite, OnCommitted, Precondition, PublishedStore, StoreLimits,
-    StoredObject,
+    Commit, CommitConflict, CommitError, CommitWrite, OnCommitted, Precondition, StoreLimits, StoredObject,
 };
 use tokio::time::Instant;
 
@@ -52,18 +51,16 @@ pub(crate) fn check_preconditions<'a>(
 }
 
 /// Returns the etcd revisions that a commit expects of its key and of its namespace. A key that must not exist has
-/// revision 0. With `Precondition::Any` the published revision of the key is expected.
+/// revision 0. `before` is the published object of the key, whose revision `Precondition::Any` expects.
 pub(crate) fn expected_revisions(
     keys: &Keyspace,
     commit: &Commit,
-    published: &PublishedStore,
+    before: Option<&Arc<StoredObject>>,
 ) -> Vec<(Bytes, i64)> {
     let own = match commit.expect {
         Precondition::Absent => 0,
         Precondition::At(revision) => keys.etcd_revision(revision),
-        Precondition::Any => {
-            published.read().get(&commit.key).map_or(0, |it| keys.etcd_revision(it.modified))
-        }
+        Precondition::Any => before.map_or(0, |it| keys.etcd_revision(it.modified)),
     };
     let within =
         commit.within.iter().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
@@ -110,14 +107,8 @@ impl BatchBuilder {
         let commit = &queued.commit;
         let key = keys.object(&commit.key);
         let position = u8::try_from(self.commits.len()).expect("a transaction has at most 128 operations");
-        let expected = match commit.expect {
-            Precondition::Absent => 0,
-            Precondition::At(revision) => keys.etcd_revision(revision),
-            Precondition::Any => before.map_or(0, |it| keys.etcd_revision(it.modified)),
-        };
-        self.compare(key.clone(), expected);
-        if let Some((namespace, revision)) = &commit.within {
-            self.compare(keys.object(namespace), keys.etcd_revision(*revision));
+        for (compared, revision) in expected_revisions(keys, commit, before) {
+            self.compare(compared, revision);
         }
         let operation = match &commit.write {
             CommitWrite::Put { index, expires_s, draft } => {

@@ -411,7 +411,8 @@ impl<A: EtcdApi> Driver<A> {
             .collect();
         let last_write = lane::last_write_revision(response);
         for mut it in commits.into_iter().rev() {
-            let conflict = expected_revisions(&self.keys, &it.commit, &self.published)
+            let before = self.published.read().get(&it.commit.key).cloned();
+            let conflict = expected_revisions(&self.keys, &it.commit, before.as_ref())
                 .into_iter()
                 .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
             match conflict {
