@@ -65,8 +65,8 @@ use std::time::Duration;
 
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::{Kind, Revision};
-use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::progressive::record::Phase;
+use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
 use muster_engine::scenario;
 
 use crate::faults::{FaultRates, InjectedFault, RequestFault, WatchFault};

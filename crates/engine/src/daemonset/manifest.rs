@@ -21,7 +21,7 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::progressive::phase::RevisionVerdict;
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 
 pub use call::{
     ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER, CallTarget, EncodedPod, call_body, call_path,

@@ -12,8 +12,8 @@ use muster_api::time::Time;
 use crate::controller::{KubeEvent, Measurement};
 use crate::daemonset::facts::{Condition, Pod, Revision, Set, Status};
 use crate::daemonset::manifest::Binding;
-use crate::daemonset::progressive::phase::RevisionVerdict;
 use crate::daemonset::progressive::record::{RolloutRecord, RolloutStatus};
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 pub use crate::daemonset::revision::RevisionWrite;
 use crate::daemonset::why::Why;
 

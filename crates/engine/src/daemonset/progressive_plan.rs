@@ -23,10 +23,11 @@ use crate::daemonset::progressive::analysis;
 use crate::daemonset::progressive::check::{MeasurementInput, due_measurements};
 use crate::daemonset::progressive::membership::{AssignedRevision, MembershipScope};
 use crate::daemonset::progressive::phase::{
-    PhaseInput, REASON_CANNOT_ROLL_BACK, RevisionVerdict, is_stopped_without_rollback, next_status,
+    PhaseInput, REASON_CANNOT_ROLL_BACK, is_stopped_without_rollback, next_status,
 };
 use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::why::Why;
 
 /// Adds the writes of a progressive rollout to the plan of its DaemonSet, or none while the rollout is frozen. Returns

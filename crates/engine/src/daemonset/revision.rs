@@ -11,7 +11,7 @@ use muster_api::time::{Time, earliest};
 
 use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
-use crate::daemonset::progressive::phase::RevisionVerdict;
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::hash_ordered_map;
 
 /// The revision that the pods of a node should have: the current revision of the DaemonSet or, in a progressive

@@ -191,13 +191,12 @@ impl ConvergenceCheck<'_> {
         let Some(status) = rollout.status() else {
             return fail("L12", format!("the rollout of {} is not about its current revision", set.key));
         };
+        // A user deletes the pods of a set with `OnDelete` that no policy governs.
+        let waits_for_deletes = set.rollout == UpdateStrategy::OnDelete && rollout.policy.is_none();
         let is_ended = match status.phase {
             Some(Phase::Complete | Phase::PartiallyComplete | Phase::RolledBack | Phase::Stopped) => true,
             Some(Phase::Waiting) => !status.message.is_empty(),
-            // A user deletes the pods of a set with `OnDelete` that no policy governs.
-            Some(Phase::Rolling | Phase::RollingBack)
-                if set.rollout == UpdateStrategy::OnDelete && rollout.policy.is_none() =>
-            {
+            Some(Phase::Rolling | Phase::RollingBack) if waits_for_deletes => {
                 status.paused || status.message.contains("OnDelete")
             }
             Some(_) => status.paused && !status.message.is_empty(),
@@ -211,8 +210,8 @@ impl ConvergenceCheck<'_> {
             Some(Phase::Complete) => Some(set),
             _ => None,
         };
-        // A paused rollout replaces no pod of a node that returns to the cluster with another revision.
-        let expected = expected.filter(|_| rollout.may_replace())?;
+        // A node may become eligible again with a pod of another revision. A paused rollout does not replace that pod.
+        let expected = expected.filter(|_| rollout.may_replace() && !waits_for_deletes)?;
         let is_missing = |node: &&Arc<Node>| {
             oracle::is_node_eligible(expected, node)
                 && !self.dead_nodes.contains(&node.name)

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{IntOrPercent, Kind, Node, Revision, Set, WatchedObject};
+use muster_engine::daemonset::facts::{IntOrPercent, Kind, Node, Pod, Revision, Set, WatchedObject};
 use muster_engine::daemonset::plan::{Plan, RevisionWrite, RolloutWrite};
-use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::progressive::policy::{Approval, Step};
 use muster_engine::daemonset::progressive::record::{ALL_STEPS, OperatorRequests, Phase, RolloutStatus};
+use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
 
 use super::InvariantChecks;
 use super::oracle::{self, ClusterView};
@@ -33,7 +33,7 @@ impl InvariantChecks {
         self.check_created_revisions(view, set, plan, &rollout);
         let mut failed_nodes = BTreeSet::new();
         if let Some(RolloutWrite::PutStatus { record, status, .. }) = &plan.rollout {
-            self.check_next_status(view, set, &rollout, &record.requests, status);
+            self.check_next_status(view, set, &rollout, &record.requests, status, clock);
             failed_nodes.extend(status.failures.nodes.iter().map(|it| it.node.clone()));
         } else if let Some(status) = rollout.status() {
             failed_nodes.extend(status.failures.nodes.iter().map(|it| it.node.clone()));
@@ -181,6 +181,7 @@ impl InvariantChecks {
         rollout: &SetRollout,
         requests: &OperatorRequests,
         next: &RolloutStatus,
+        clock: Time,
     ) {
         let is_approved = |step: &str| {
             let approve = requests.approve.as_ref();
@@ -259,7 +260,7 @@ impl InvariantChecks {
                 )
             });
         }
-        self.check_open_groups(view, set, &step, next, &added);
+        self.check_open_groups(view, set, &step, next, &added, clock);
     }
 
     /// Checks W21 for the groups of a step: no more available pods of a group are deleted than its `maxUnavailable`
@@ -298,8 +299,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S15: at most `maxConcurrent` groups of nodes are updated at a time. The nodes of a group have the same
-    /// value of a label. `added` are the names of the nodes that the next status newly admits.
+    /// Checks S15: nodes are admitted to a group only if at most `maxConcurrent` groups of nodes are then updated at a
+    /// time, or if the group was already being updated. More groups than `maxConcurrent` can be updated at a time if an
+    /// admitted node of another group becomes eligible again. The nodes of a group have the same value of a label.
+    /// `added` are the names of the nodes that the next status newly admits.
     fn check_open_groups(
         &mut self,
         view: &ClusterView,
@@ -307,6 +310,7 @@ impl InvariantChecks {
         step: &Step,
         next: &RolloutStatus,
         added: &BTreeSet<Text>,
+        clock: Time,
     ) {
         let Some(groups) = &step.groups else { return };
         let group_of = |node: &Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
@@ -315,18 +319,24 @@ impl InvariantChecks {
         };
         let open = of_names(added);
         let admitted = rollout_oracle::admitted_names(next);
-        // A group is being updated while a node of it was admitted before and has no pod of the revision.
-        let is_unfinished = |group: &Text| {
+        let has_admitted_node = |group: &Text, is_unfinished: &dyn Fn(&Pod) -> bool| {
             view.nodes_of_step(set, Some(step)).any(|node| {
                 group_of(node) == *group
                     && admitted.contains(&node.name)
                     && !added.contains(&node.name)
                     && !next.failures.nodes.iter().any(|it| it.node == node.name)
-                    && !view.pods_on(set, &node.name).any(|it| view.has_current_template(set, it))
+                    && view.pods_on(set, &node.name).all(|it| is_unfinished(it))
             })
         };
+        // A group is being updated while a node of it was admitted before and has no pod of the revision, or a pod that
+        // has not soaked. A group whose pods only soak does not keep others from being updated.
+        let has_no_pod = |it: &Pod| !view.has_current_template(set, it);
+        let has_not_soaked =
+            |it: &Pod| has_no_pod(it) || !rollout_oracle::has_soaked(set, it, groups.soak, clock);
         let all: BTreeSet<Text> = view.nodes_of_step(set, Some(step)).map(|it| group_of(it)).collect();
-        let busy = all.iter().filter(|it| open.contains(*it) || is_unfinished(it)).count();
+        let busy = all.iter().filter(|it| open.contains(*it) || has_admitted_node(it, &has_no_pod)).count();
+        let opens_group = open.iter().any(|it| !has_admitted_node(it, &has_not_soaked));
+        let busy = if opens_group { busy } else { open.len() };
         if groups.max_concurrent < busy {
             self.report_violation("S15", || {
                 format!(
@@ -382,8 +392,10 @@ impl InvariantChecks {
         if hash(before) != hash(now) || before.attempt != now.attempt {
             return;
         }
-        // A failure ends the admission of the nodes that did not get the revision yet.
-        let is_stopped = now.phase == Some(Phase::Stopped) && before.phase != Some(Phase::Stopped);
+        // A failure ends the admission of the nodes that did not get the revision yet, also if the rollout had already
+        // stopped for another reason.
+        let is_stopped = now.phase == Some(Phase::Stopped)
+            && (before.phase != Some(Phase::Stopped) || before.message != now.message);
         let is_kept = is_stopped
             || rollout_oracle::admitted_names(before).is_subset(&rollout_oracle::admitted_names(now));
         if !is_kept || now.failures.nodes.len() < before.failures.nodes.len() {

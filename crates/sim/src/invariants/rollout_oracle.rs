@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_api::labels::{Labels, Selector};
 use muster_api::text::Text;
-use muster_engine::daemonset::facts::{IntOrPercent, Node, Revision, Set, UpdateStrategy};
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::{IntOrPercent, Node, Pod, Revision, Set, UpdateStrategy};
 use muster_engine::daemonset::progressive::membership::AdmittedMembers;
-use muster_engine::daemonset::progressive::phase::RevisionVerdict;
 use muster_engine::daemonset::progressive::policy::{NewNodeRevision, Policy, SetSelection, Step};
 use muster_engine::daemonset::progressive::record::{ALL_STEPS, Phase, RolloutRecord, RolloutStatus};
+use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
 
 use super::oracle::{self, ClusterView};
 
@@ -259,6 +261,13 @@ pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
         AdmittedMembers::UpTo { .. } => None,
     });
     names.flatten().collect()
+}
+
+/// Whether a pod has been Ready, without a restart of a container, for the soak time and for `minReadySeconds`.
+pub fn has_soaked(set: &Set, pod: &Pod, soak: Duration, now: Time) -> bool {
+    let healthy_since = pod.ready_since.max(pod.last_started);
+    oracle::is_pod_available(set, pod, now)
+        && healthy_since.is_some_and(|it| it + soak.max(set.min_ready) <= now)
 }
 
 /// Returns how many nodes a step may update in total. `nodes` is the number of eligible nodes that match its selector.

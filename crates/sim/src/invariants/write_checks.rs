@@ -12,7 +12,7 @@ use muster_api::well_known::{
 };
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy, WatchedObject};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::RevisionWrite;
 use muster_engine::daemonset::why::Why;
@@ -270,7 +270,8 @@ impl InvariantChecks {
     }
 
     /// Whether the rollout budget may have become smaller since a rollout deleted pods, because the budget is a
-    /// percentage of fewer nodes or because the strategy changed.
+    /// percentage of fewer nodes, because the strategy changed, or because a user changed the policy from which a set
+    /// with `OnDelete` has its budget.
     fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
@@ -280,7 +281,9 @@ impl InvariantChecks {
             UpdateStrategy::Drain(muster_engine::daemonset::facts::IntOrPercent::Percent(_))
         );
         let resized = edited && count_strategies(server, set) > 1;
-        percent || resized
+        let is_on_delete = server.sets.get(&set.key).is_some_and(|it| it.rollout == UpdateStrategy::OnDelete);
+        let policy_edits = server.log.iter().filter(|it| matches!(it.fact, Some(WatchedObject::Policy(_))));
+        percent || resized || (is_on_delete && 1 < policy_edits.count())
     }
 
     /// Checks W3: the request body of a new pod has the labels, owner, affinity, tolerations and spec that follow from
@@ -551,7 +554,7 @@ fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<UpdateStrategy> = Vec::new();
     for fact in versions.into_iter().flatten() {
-        if let muster_engine::daemonset::facts::WatchedObject::Set(it) = fact
+        if let WatchedObject::Set(it) = fact
             && it.uid == set.uid
             && !seen.contains(&it.rollout)
         {

@@ -11,7 +11,7 @@ use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
-use muster_engine::daemonset::progressive::phase::RevisionVerdict;
+use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
 use muster_engine::daemonset::{DaemonSetController, SetCall};
 use serde_json::{Value, json};
 

@@ -37,9 +37,9 @@ use super::{
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
 use crate::daemonset::progressive::decode::{decode_cluster_policy, decode_policy, decode_rollout};
-use crate::daemonset::progressive::phase::RevisionVerdict;
 use crate::daemonset::progressive::policy::Policy;
 use crate::daemonset::progressive::record::RolloutRecord;
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::template_equivalence;
 
 /// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read, or the

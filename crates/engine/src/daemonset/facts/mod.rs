@@ -30,7 +30,7 @@ pub use decode::{
 pub use selector::Selector;
 
 use crate::controller::Watch;
-use crate::daemonset::progressive::phase::RevisionVerdict;
+use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::template_equivalence::TemplateIdentity;
 
 /// The kinds that the DaemonSet controller watches.

@@ -14,9 +14,10 @@ use super::counts::NodeProgress;
 use super::membership::{
     AssignedRevision, Candidate, MembershipScope, NodeAdmission, NodeIdentity, RolloutMembership,
 };
-use super::phase::{JudgedRevision, RevisionVerdict, admitted_if_created_after};
+use super::phase::admitted_if_created_after;
 use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
 use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord};
+use super::verdict::{JudgedRevision, RevisionVerdict};
 use crate::daemonset::facts::decode::decode_revision_template;
 use crate::daemonset::facts::{Node, Pod, Revision, Set, Template, UpdateStrategy};
 use crate::daemonset::placement::{self, Verdict};

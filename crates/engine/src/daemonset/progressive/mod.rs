@@ -23,6 +23,8 @@
 //! - [`analysis`]: when a node has failed with R, when a failure is excused, and when a node has soaked;
 //! - `check`: when the checks of a policy are measured, and their results;
 //! - [`counts`]: sums over all nodes, updated with each cell;
+//! - `groups`: which groups of nodes, such as zones, are updated at a time;
+//! - [`verdict`]: the verdicts about revisions;
 //! - [`phase`]: the state machine of a rollout.
 
 /// The progressive rollout of one DaemonSet, and the revision that each node is assigned.
@@ -35,6 +37,8 @@ pub(crate) mod check;
 pub mod counts;
 /// Decodes policies and DaemonRollouts, and encodes the status of a DaemonRollout.
 pub mod decode;
+/// Decides which groups of nodes are updated at a time.
+pub(crate) mod groups;
 /// Decides which nodes are admitted, and which are admitted next.
 pub mod membership;
 /// The order in which nodes are admitted.
@@ -45,5 +49,7 @@ pub mod phase;
 pub mod policy;
 /// The DaemonRollout as the rules read it: the operator's requests (spec) and the stored state of the rollout (status).
 pub mod record;
+/// The verdicts about revisions.
+pub mod verdict;
 /// The maintenance windows of a policy.
 pub mod window;

@@ -8,67 +8,27 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use super::check::{CheckStatusInput, check_status};
 use super::counts::{RolloutCounts, UnsoakedNode};
-use super::membership::{self, AdmittedMembers, GroupCandidates};
+use super::groups::count_failed;
+use super::membership::AdmittedMembers;
 use super::policy::{
-    Approval, Check, CheckSource, LISTED_NODES_MAX, NewNodeRevision, NodeGroups, OnDeadline, OnFailure,
-    Policy, PolicySpec, Step,
+    Check, CheckSource, LISTED_NODES_MAX, NewNodeRevision, OnDeadline, OnFailure, Policy, PolicySpec,
 };
 use super::record::{
     ALL_STEPS, CheckResult, CheckStatus, FailureStatus, NodeFailure, OperatorRequests, Phase,
-    PolicyReference, RevisionReference, RolloutStatus, StepStatus,
+    PolicyReference, RolloutStatus, StepStatus,
+};
+use super::verdict::{
+    JudgedRevision, REASON_ABORTED, REASON_ADOPTED, REASON_DEADLINE, REASON_FAILED, REASON_PASSED,
+    REASON_RETRIED, REASON_SUPERSEDED, RevisionVerdict, RevisionVerdictWrite,
 };
 use super::window::{WINDOW_RECHECK_INTERVAL_MAX, WindowState, window_state};
 use crate::controller::KubeEvent;
-
-/// The verdict about a revision, stored as an annotation of its ControllerRevision. The annotation outlives the policy,
-/// the DaemonRollout and the controller.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum RevisionVerdict {
-    /// The revision was rolled out to all eligible nodes, or it was already running when there was no stable revision.
-    Good,
-    /// The revision failed or was aborted. It is not rolled out again without a retry.
-    Bad,
-    /// Another revision became current before the revision had passed.
-    Superseded,
-}
-
-impl RevisionVerdict {
-    /// All verdicts, for [`RevisionVerdict::parse`].
-    pub const ALL: [Self; 3] = [Self::Good, Self::Bad, Self::Superseded];
-
-    /// Returns the verdict as it is written in the annotation of the ControllerRevision.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Good => "Good",
-            Self::Bad => "Bad",
-            Self::Superseded => "Superseded",
-        }
-    }
-
-    /// Parses the annotation value that [`RevisionVerdict::as_str`] returns. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.as_str() == text)
-    }
-}
-
-/// A revision of the DaemonSet, with the verdict that is stored on its ControllerRevision.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JudgedRevision {
-    pub reference: RevisionReference,
-    /// The stored verdict. `None` if the revision has no verdict yet.
-    pub verdict: Option<RevisionVerdict>,
-    /// Why the revision got the stored verdict, in CamelCase, such as `Failed`. `None` if it has no verdict yet.
-    pub reason: Option<Text>,
-    /// Creation time of the ControllerRevision.
-    pub created: Time,
-}
 
 /// Input of [`next_status`]: the stored status, the policy, the revisions, and what was observed on the nodes.
 #[derive(Debug)]
@@ -114,34 +74,6 @@ pub struct PhaseInput<'a> {
     pub waits_for_deletes: bool,
     pub now: Time,
 }
-
-/// A write of a [`RevisionVerdict`] to the annotations of a ControllerRevision.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RevisionVerdictWrite {
-    /// Hash of the revision.
-    pub revision: Text,
-    /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
-    pub verdict: Option<RevisionVerdict>,
-    /// Why the revision gets the verdict, or why the verdict is removed: one of the `REASON_` constants. If the
-    /// controller restarts after it wrote a `Bad` verdict and before it stored the phase, it derives the phase from
-    /// this reason.
-    pub reason: &'static str,
-}
-
-/// Reason of the verdict `Good`: the revision was already running when there was no stable revision.
-const REASON_ADOPTED: &str = "Adopted";
-/// Reason of the verdict `Good`: the revision was rolled out to all eligible nodes.
-const REASON_PASSED: &str = "Passed";
-/// Reason of the verdict `Superseded`: another revision became current before the revision had passed.
-const REASON_SUPERSEDED: &str = "Superseded";
-/// Reason for removing a verdict: an operator asked for a retry.
-const REASON_RETRIED: &str = "Retried";
-/// Reason of the verdict `Bad`: too many nodes failed, or a check failed.
-const REASON_FAILED: &str = "Failed";
-/// Reason of the verdict `Bad`: an operator aborted the rollout.
-const REASON_ABORTED: &str = "Aborted";
-/// Reason of the verdict `Bad`: the rollout made no progress within `progressDeadline`.
-const REASON_DEADLINE: &str = "DeadlineExceeded";
 
 /// Output of [`next_status`]: what to write, and whether the rollout may replace pods now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -680,219 +612,6 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Returns the index of the current step. Starts that step if the status is not in it yet. `None` if all nodes are
-    /// admitted at once.
-    ///
-    /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
-    /// target is at least the number of exposed nodes, or with the last step. A node is exposed if it is admitted or
-    /// has a pod of a revision without the verdict `Good`. All nodes are admitted at once only while the revision has
-    /// the verdict `Good`, or while an operator approves all steps.
-    fn find_or_start_step(&mut self) -> Option<usize> {
-        let steps = &self.spec.steps;
-        let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
-        let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
-        if (is_for_all && is_good) || self.is_approved(ALL_STEPS) {
-            return None;
-        }
-        let name = self.status.step.as_ref().map(|it| it.name.clone());
-        let index = name.and_then(|name| steps.iter().position(|it| it.name == name)).or_else(|| {
-            let exposed = self.input.counts.step.exposed;
-            let eligible = self.input.counts.nodes.eligible;
-            steps.iter().position(|it| exposed <= step_target(it, eligible))
-        });
-        let index = index.unwrap_or(steps.len().saturating_sub(1));
-        if self
-            .status
-            .step
-            .as_ref()
-            .is_none_or(|it| it.index != index || Some(&it.name) != steps.get(index).map(|it| &it.name))
-        {
-            self.start_step(index);
-        }
-        Some(index)
-    }
-
-    /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked (except failed
-    /// ones), the checks have passed, it is approved if necessary, and the rollout is not paused.
-    fn advance_step(&mut self) {
-        let Some(index) = self.find_or_start_step() else {
-            return self.roll_to_all_nodes();
-        };
-        let Some(step) = self.spec.steps.get(index) else { return };
-        let counts = &self.input.counts.step;
-        // Cells are computed for the stored step: after a change of the step its counts come with the next plan.
-        let is_counted = self.input.stored.step.as_ref().is_some_and(|it| it.name == step.name);
-        let target = step_target(step, counts.eligible);
-        if let Some(status) = self.status.step.as_mut() {
-            status.target = target;
-        }
-        if !is_counted {
-            return self.enter(Phase::Rolling, String::new());
-        }
-        self.admit(step, target.saturating_sub(counts.exposed));
-        let failed_unavailable = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_available);
-        let failed_unsoaked = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked);
-        // Without an available node there is no evidence that the revision works, however many failures are tolerated.
-        let is_updated =
-            counts.admitted <= counts.available + failed_unavailable && (target == 0 || 0 < counts.available);
-        if counts.admitted < target || !is_updated {
-            let text =
-                format!("{} of {target} nodes of step {:?} are updated", counts.available, &*step.name);
-            return self.enter(Phase::Rolling, text);
-        }
-        if counts.soaked + failed_unsoaked < target {
-            let text = format!("{} of {target} nodes of step {:?} have soaked", counts.soaked, &*step.name);
-            self.enter(Phase::Soaking, text);
-            let passes_at = self.soak_ends_at();
-            if let Some(status) = self.status.step.as_mut() {
-                status.passes_at = passes_at;
-            }
-            return;
-        }
-        // A step that has passed stays passed: its checks are no longer measured.
-        let is_passed = self.status.phase == Some(Phase::PartiallyComplete);
-        if let Some(text) = self.unpassed_check_message().filter(|_| !is_passed) {
-            return self.enter(Phase::Waiting, text);
-        }
-        if step.approval == Approval::Manual && !self.is_approved(&step.name) {
-            let text = format!("step {:?} waits for approval", &*step.name);
-            if self.status.phase != Some(Phase::Waiting) {
-                self.events.push(KubeEvent::normal("WaitingForApproval", text.clone()));
-            }
-            return self.enter(Phase::Waiting, text);
-        }
-        // A paused rollout does not start the next step. What it has passed already stays passed.
-        if self.paused_by.is_some() && self.status.phase != Some(Phase::PartiallyComplete) {
-            return self.enter(Phase::Soaking, String::new());
-        }
-        self.pass_step(index);
-    }
-
-    /// Returns the time at which all nodes of the step have soaked, if their pods stay healthy. Failed nodes, for which
-    /// the step does not wait, are left out. `None` if no node soaks.
-    fn soak_ends_at(&self) -> Option<Time> {
-        let counts = self.input.counts;
-        let is_failed_until = |at: Time| {
-            self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked && it.soak_ends_at == Some(at))
-        };
-        counts.soak_ends.iter().rev().find(|(at, nodes)| is_failed_until(**at) < **nodes).map(|(at, _)| *at)
-    }
-
-    /// Returns the status message about the first check that has not passed. `None` if all checks have passed.
-    fn unpassed_check_message(&self) -> Option<String> {
-        let missing = self.status.checks.iter().find(|it| it.result != CheckResult::Pass)?;
-        Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
-    }
-
-    /// Admits every eligible node, and completes the rollout when all of them, except failed ones, are updated and
-    /// every check has passed. A revision with the verdict `Good` does not wait for checks.
-    ///
-    /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
-    /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
-    fn roll_to_all_nodes(&mut self) {
-        let counts = &self.input.counts.nodes;
-        self.enter_all_steps();
-        self.admit_all();
-        if counts.eligible == 0 {
-            return self.enter(Phase::PartiallyComplete, "no node is eligible".into());
-        }
-        // Nodes that only the stable revision selects keep its pods until the rollout is complete.
-        let failed = self.count_tolerated_nodes(|it| !it.is_available);
-        if counts.admitted == counts.eligible
-            && 0 < counts.available
-            && counts.eligible <= counts.available + failed
-        {
-            let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
-            return match self.unpassed_check_message().filter(|_| !is_good) {
-                Some(text) => self.enter(Phase::Waiting, text),
-                None => self.complete(),
-            };
-        }
-        let text = format!("{} of {} nodes are updated", counts.available, counts.eligible);
-        self.enter(Phase::Rolling, text);
-    }
-
-    /// Makes `*` ([`ALL_STEPS`]) the current step in the status. This step admits every node.
-    fn enter_all_steps(&mut self) {
-        self.status.step = Some(StepStatus {
-            name: ALL_STEPS.into(),
-            index: self.spec.steps.len().saturating_sub(1),
-            target: self.input.counts.nodes.eligible,
-            started: self.status.step.as_ref().map_or(self.input.now, |it| it.started),
-            passes_at: None,
-        });
-    }
-
-    /// Admits all eligible nodes that are not admitted yet and are old enough, unless the rollout is paused.
-    fn admit_all(&mut self) {
-        let step = Step { name: ALL_STEPS.into(), ..Step::default() };
-        let free = self.input.counts.nodes.held;
-        self.admit(&step, free);
-    }
-
-    /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. If the step has groups,
-    /// admits only nodes of open groups. If it admits no node, but some candidates are not exposed, sets a wake-up time
-    /// one second from now. Does nothing while the rollout is paused.
-    fn admit(&mut self, step: &Step, free: usize) {
-        if self.paused_by.is_some() {
-            return;
-        }
-        let (open, limited);
-        let candidates = if self.input.is_assisting {
-            let target = self.status.step.as_ref().map_or(0, |it| it.target);
-            let limit = target.saturating_sub(self.input.counts.step.admitted);
-            limited = limit_exposed(&self.input.counts.candidates, limit);
-            &limited
-        } else {
-            &self.input.counts.candidates
-        };
-        let candidates = match &step.groups {
-            Some(groups) => {
-                open =
-                    candidates_of_open_groups(groups, self.input.counts, candidates, &self.status.failures);
-                &open
-            }
-            None => candidates,
-        };
-        let next = membership::admit(&self.status.admitted, &step.name, candidates, free, self.input.now);
-        if let Some(next) = next {
-            self.status.admitted = next;
-        } else if candidates.values().any(|it| !it.held.is_empty()) {
-            // A node may be too young, or the step may have no free place.
-            self.wake_at = earliest(self.wake_at, Some(self.input.now + Duration::from_secs(1)));
-        }
-    }
-
-    /// Ends the step with this index, and starts the next step. After the last step, completes the rollout if all nodes
-    /// are admitted and, except failed ones, updated. Otherwise the rollout stays in the last step.
-    fn pass_step(&mut self, index: usize) {
-        let Some(step) = self.spec.steps.get(index) else { return };
-        let text = format!("Step {:?} has passed", &*step.name);
-        let was_passed = self.status.phase == Some(Phase::PartiallyComplete);
-        let events_before = self.events.len();
-        if !was_passed {
-            self.events.push(KubeEvent::normal("StepPassed", text));
-        }
-        if index + 1 < self.spec.steps.len() {
-            self.start_step(index + 1);
-            return self.enter(Phase::Rolling, String::new());
-        }
-        let nodes = &self.input.counts.nodes;
-        let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
-        if is_for_all_nodes
-            && nodes.available + self.count_tolerated_nodes(|it| !it.is_available) < nodes.eligible
-        {
-            self.events.truncate(events_before);
-            let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);
-            return self.enter(Phase::Rolling, text);
-        }
-        if is_for_all_nodes {
-            return self.complete();
-        }
-        let left = nodes.eligible - nodes.admitted;
-        self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
-    }
-
     /// Ends a successful rollout. If the current revision is not the stable one yet, only sets the verdict `Good`: a
     /// later plan, made after the verdict is stored, enters `Complete`.
     ///
@@ -1009,87 +728,9 @@ fn strip_waits_for_deletes(message: &str) -> &str {
     message.strip_suffix(WAITS_FOR_DELETES_MESSAGE).map_or(message, |it| it.trim_end_matches("; "))
 }
 
-/// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
-fn step_target(step: &Step, eligible: usize) -> usize {
-    step.nodes.scaled_value(eligible).min(eligible)
-}
-
-/// Returns the candidates of a step in assist mode, with at most `limit` candidates that are already exposed, that is,
-/// have a pod of a revision without the verdict `Good`.
-///
-/// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
-/// before others, but only until the step has reached its target. The rest of them stay unassigned until a later step.
-fn limit_exposed(
-    candidates: &BTreeMap<Text, GroupCandidates>,
-    mut limit: usize,
-) -> BTreeMap<Text, GroupCandidates> {
-    let mut limited = candidates.clone();
-    for group in limited.values_mut() {
-        group.exposed = group.exposed.iter().take(limit).cloned().collect();
-        limit -= group.exposed.len();
-    }
-    limited
-}
-
 /// Whether a rollout has stopped because assist mode cannot roll back.
 pub(crate) fn is_stopped_without_rollback(status: &RolloutStatus) -> bool {
     status.phase == Some(Phase::Stopped) && status.message.ends_with(CANNOT_ROLL_BACK_MESSAGE)
-}
-
-/// The state of a group whose update is not finished. The order of the variants is the order in which groups are
-/// updated.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum GroupState {
-    /// At least one admitted node of the group has neither soaked nor failed.
-    Updating,
-    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because
-    /// they joined later.
-    Joined,
-    /// No node of the group is admitted.
-    NotStarted,
-}
-
-/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted now.
-///
-/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have soaked. Groups with admitted nodes that have neither soaked nor failed come first,
-/// then other groups of which only some nodes are admitted, then groups that have not started. Groups in the same state
-/// are updated in the order of `sequence`, then by name.
-fn candidates_of_open_groups(
-    groups: &NodeGroups,
-    counts: &RolloutCounts,
-    candidates: &BTreeMap<Text, GroupCandidates>,
-    failures: &FailureStatus,
-) -> BTreeMap<Text, GroupCandidates> {
-    let unsoaked = &counts.unsoaked;
-    let counts = &counts.groups;
-    let mut names: Vec<&Text> = counts.keys().collect();
-    names.sort_by_key(|it| groups.rank(it));
-    let state = |group: &Text| {
-        let counts = counts.get(group)?;
-        let is_of_group = |it: &UnsoakedNode| it.is_in_step && it.group == *group && !it.is_group_soaked;
-        let soaked = counts.soaked + count_failed(failures, unsoaked, is_of_group);
-        match counts.admitted {
-            admitted if soaked < admitted => Some(GroupState::Updating),
-            admitted if admitted == counts.eligible => None,
-            0 => Some(GroupState::NotStarted),
-            _ => Some(GroupState::Joined),
-        }
-    };
-    let mut unfinished: Vec<(GroupState, &Text)> =
-        names.into_iter().filter_map(|it| Some((state(it)?, it))).collect();
-    unfinished.sort_by_key(|(state, _)| *state);
-    let open = unfinished.into_iter().take(groups.max_concurrent);
-    open.filter_map(|(_, it)| Some((it.clone(), candidates.get(it)?.clone()))).collect()
-}
-
-/// Returns the number of failed nodes that are in `unsoaked` and that `is_counted` selects.
-fn count_failed(
-    failures: &FailureStatus,
-    unsoaked: &BTreeMap<Text, UnsoakedNode>,
-    is_counted: impl Fn(&UnsoakedNode) -> bool,
-) -> usize {
-    failures.nodes.iter().filter(|it| unsoaked.get(&it.node).is_some_and(&is_counted)).count()
 }
 
 /// Returns the time after which a node must have been created to get the current revision at once. `None` with
@@ -1103,6 +744,9 @@ pub fn admitted_if_created_after(spec: &PolicySpec, status: &RolloutStatus) -> O
     let is_failed = status.phase.is_some_and(Phase::is_failed);
     status.attempt_started.filter(|_| spec.new_nodes == NewNodeRevision::Latest && !is_failed)
 }
+
+/// The steps of a rollout: which nodes they admit, and when they pass.
+mod steps;
 
 #[cfg(test)]
 mod tests;

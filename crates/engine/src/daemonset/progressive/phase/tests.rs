@@ -1,6 +1,7 @@
 //! Each test drives one rollout from status to status, as the controller does: the next status becomes the stored one.
 
 use alloc::collections::BTreeSet;
+use core::time::Duration;
 
 use expect_test::{Expect, expect};
 use muster_api::labels::{Labels, Selector};
@@ -11,8 +12,8 @@ use super::super::counts::NodeProgress;
 use super::super::membership::{
     AssignedRevision, Candidate, MembershipScope, NodeIdentity, RolloutMembership,
 };
-use super::super::policy::{Check, FailureRules, PolicyKind, SetSelection};
-use super::super::record::{ApproveRequest, CheckReport, RetryRequest};
+use super::super::policy::{Approval, Check, FailureRules, NodeGroups, PolicyKind, SetSelection, Step};
+use super::super::record::{ApproveRequest, CheckReport, RetryRequest, RevisionReference};
 use super::*;
 use crate::daemonset::facts::IntOrPercent;
 

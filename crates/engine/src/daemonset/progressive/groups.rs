@@ -1,0 +1,67 @@
+//! The groups of nodes of a step, such as zones, and which of them are updated at a time.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use muster_api::text::Text;
+
+use super::counts::{RolloutCounts, UnsoakedNode};
+use super::membership::GroupCandidates;
+use super::policy::NodeGroups;
+use super::record::FailureStatus;
+
+/// The state of a group whose update is not finished. The order of the variants is the order in which groups are
+/// updated.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum GroupState {
+    /// At least one admitted node of the group has neither soaked nor failed.
+    Updating,
+    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because
+    /// they joined later.
+    Joined,
+    /// No node of the group is admitted.
+    NotStarted,
+}
+
+/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted now.
+///
+/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
+/// all but the failed nodes have soaked. Groups with admitted nodes that have neither soaked nor failed come first,
+/// then other groups of which only some nodes are admitted, then groups that have not started. Groups in the same state
+/// are updated in the order of `sequence`, then by name.
+pub(crate) fn candidates_of_open_groups(
+    groups: &NodeGroups,
+    counts: &RolloutCounts,
+    candidates: &BTreeMap<Text, GroupCandidates>,
+    failures: &FailureStatus,
+) -> BTreeMap<Text, GroupCandidates> {
+    let unsoaked = &counts.unsoaked;
+    let counts = &counts.groups;
+    let mut names: Vec<&Text> = counts.keys().collect();
+    names.sort_by_key(|it| groups.rank(it));
+    let state = |group: &Text| {
+        let counts = counts.get(group)?;
+        let is_of_group = |it: &UnsoakedNode| it.is_in_step && it.group == *group && !it.is_group_soaked;
+        let soaked = counts.soaked + count_failed(failures, unsoaked, is_of_group);
+        match counts.admitted {
+            admitted if soaked < admitted => Some(GroupState::Updating),
+            admitted if admitted == counts.eligible => None,
+            0 => Some(GroupState::NotStarted),
+            _ => Some(GroupState::Joined),
+        }
+    };
+    let mut unfinished: Vec<(GroupState, &Text)> =
+        names.into_iter().filter_map(|it| Some((state(it)?, it))).collect();
+    unfinished.sort_by_key(|(state, _)| *state);
+    let open = unfinished.into_iter().take(groups.max_concurrent);
+    open.filter_map(|(_, it)| Some((it.clone(), candidates.get(it)?.clone()))).collect()
+}
+
+/// Returns the number of failed nodes that are in `unsoaked` and that `is_counted` selects.
+pub(crate) fn count_failed(
+    failures: &FailureStatus,
+    unsoaked: &BTreeMap<Text, UnsoakedNode>,
+    is_counted: impl Fn(&UnsoakedNode) -> bool,
+) -> usize {
+    failures.nodes.iter().filter(|it| unsoaked.get(&it.node).is_some_and(&is_counted)).count()
+}
