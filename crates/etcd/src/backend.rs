@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use muster_store::{
-    Backend, Commit, CommitError, DbOptions, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError,
-    Revision,
+    Backend, Commit, CommitError, DbOptions, EncryptionKeys, OnCommitted, OnReadBarrier, PublishedStore,
+    ReadBarrierError, Revision,
 };
 use tokio::sync::mpsc;
 
@@ -17,6 +17,7 @@ use crate::api::{EtcdApi, EtcdError};
 use crate::driver::{self, Command, DriverConfig};
 use crate::keyspace::Keyspace;
 use crate::load::{self, LoadError};
+use crate::object_value::ObjectCodec;
 
 /// The storage backend on etcd. Dropping it closes it, but does not wait for its thread, which first completes the
 /// queued commits.
@@ -40,12 +41,14 @@ pub enum OpenError {
 }
 
 /// Checks the etcd cluster, lists all objects and starts the backend. Returns the backend, and the store that it
-/// publishes to.
+/// publishes to. `encryption` has the keys for Secrets. `None` if Secrets are not encrypted.
 pub fn open(
     api: impl EtcdApi,
     keys: Keyspace,
+    encryption: Option<EncryptionKeys>,
     options: DbOptions,
 ) -> Result<(Arc<PublishedStore>, EtcdBackend), OpenError> {
+    let codec = ObjectCodec { encryption };
     let DbOptions { window, limits, queue_max, on_commit, on_failure } = options;
     let (commands, received) = mpsc::unbounded_channel();
     let (opened, is_open) = sync_mpsc::channel();
@@ -60,7 +63,7 @@ pub fn open(
             if let Err(error) = api.check().await {
                 return drop(opened.send(Err(OpenError::Etcd(error))));
             }
-            let loaded = match load::load(&api, keys, window).await {
+            let loaded = match load::load(&api, keys, &codec, window).await {
                 Ok(loaded) => loaded,
                 Err(error) => return drop(opened.send(Err(error.into()))),
             };
@@ -68,6 +71,7 @@ pub fn open(
             let config = DriverConfig {
                 api: Arc::new(api),
                 keys: loaded.keys,
+                codec,
                 server_id: uuid::Uuid::new_v4().to_string(),
                 published: published.clone(),
                 limits,

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::keyspace::Keyspace;
 use crate::lane;
-use crate::object_value;
-use crate::proto::{DeleteRangeRequest, RequestOp, TxnRequest, request_op};
+use crate::object_value::ObjectCodec;
+use crate::proto::TxnRequest;
 
 /// Maximum number of commits in one transaction. Each commit has one operation, and etcd allows 128.
 const BATCH_COMMITS_MAX: usize = 100;
@@ -102,30 +102,37 @@ impl BatchBuilder {
             || (agrees && self.bytes + bytes <= BATCH_BYTES_MAX && compares <= BATCH_COMPARES_MAX)
     }
 
-    /// Adds a commit. `before` is the published object of its key.
-    pub(crate) fn add(&mut self, keys: &Keyspace, queued: QueuedCommit, before: Option<&Arc<StoredObject>>) {
+    /// Adds a commit. `before` is the published object of its key. Returns the commit if its value cannot be encrypted.
+    pub(crate) fn add(
+        &mut self,
+        keys: &Keyspace,
+        codec: &ObjectCodec,
+        queued: QueuedCommit,
+        before: Option<&Arc<StoredObject>>,
+    ) -> Result<(), Box<(QueuedCommit, CommitError)>> {
         let commit = &queued.commit;
         let key = keys.object(&commit.key);
         let position = u8::try_from(self.commits.len()).expect("a transaction has at most 128 operations");
-        for (compared, revision) in expected_revisions(keys, commit, before) {
-            self.compare(compared, revision);
-        }
         let operation = match &commit.write {
             CommitWrite::Put { index, expires_s, draft } => {
                 let created = before.map(|it| keys.position(it.created));
-                let value = object_value::encode(position, created, *expires_s, index, draft);
-                self.bytes += value.len();
-                lane::put(key, value)
+                let value = codec.encode(&commit.key, position, created, *expires_s, index, draft);
+                match value {
+                    Ok(value) => {
+                        self.bytes += value.len();
+                        lane::put(key, value)
+                    }
+                    Err(why) => return Err(Box::new((queued, CommitError::Unavailable { why }))),
+                }
             }
-            CommitWrite::Delete => RequestOp {
-                request: Some(request_op::Request::RequestDeleteRange(DeleteRangeRequest {
-                    key,
-                    range_end: Bytes::new(),
-                })),
-            },
+            CommitWrite::Delete => lane::delete(key),
         };
+        for (compared, revision) in expected_revisions(keys, commit, before) {
+            self.compare(compared, revision);
+        }
         self.request.success.push(operation);
         self.commits.push(queued);
+        Ok(())
     }
 
     fn compare(&mut self, key: Bytes, revision: i64) {

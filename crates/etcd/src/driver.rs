@@ -24,7 +24,7 @@ use crate::batch::{Batch, BatchBuilder, BatchUsage, QueuedCommit, check_precondi
 use crate::keyspace::Keyspace;
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load;
-use crate::object_value;
+use crate::object_value::{self, ObjectCodec};
 use crate::proto::event::EventType;
 use crate::proto::{CompactionRequest, Event, RangeRequest, TxnResponse, WatchCreateRequest, WatchResponse};
 
@@ -56,6 +56,7 @@ pub(crate) enum Command {
 pub(crate) struct DriverConfig<A> {
     pub(crate) api: Arc<A>,
     pub(crate) keys: Keyspace,
+    pub(crate) codec: ObjectCodec,
     /// The name of this process, which no other server has. It is a part of the keys of its lanes.
     pub(crate) server_id: String,
     pub(crate) published: Arc<PublishedStore>,
@@ -72,6 +73,7 @@ pub(crate) struct DriverConfig<A> {
 struct Driver<A> {
     api: Arc<A>,
     keys: Keyspace,
+    codec: ObjectCodec,
     published: Arc<PublishedStore>,
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
@@ -81,6 +83,8 @@ struct Driver<A> {
     /// The lanes. `None` while a transaction is in progress, or may still be applied after its response was lost.
     lanes: Vec<Option<Lane>>,
     lane_keys: Vec<Bytes>,
+    /// The key that this server writes when it deletes the lanes of others.
+    lane_marker: Bytes,
     /// Keys that transactions in progress write.
     keys_in_progress: HashSet<String>,
     /// The etcd revision up to which all events are published.
@@ -149,12 +153,24 @@ struct BarrierRead {
 /// Runs until the backend is closed, or until the published store can no longer follow etcd. In the second case it
 /// calls `on_failure`.
 pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let DriverConfig { api, keys, server_id, published, limits, queued, on_failure, revision, cluster_id } =
-        config;
+    let DriverConfig {
+        api,
+        keys,
+        codec,
+        server_id,
+        published,
+        limits,
+        queued,
+        on_failure,
+        revision,
+        cluster_id,
+    } = config;
     let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
+    let lane_marker = keys.lane(&server_id, LANES);
     let mut driver = Driver {
         api,
         keys,
+        codec,
         published,
         limits,
         queued,
@@ -165,6 +181,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
             .map(|key| Some(Lane { key: key.clone(), revision: 0, transactions: 0 }))
             .collect(),
         lane_keys,
+        lane_marker,
         keys_in_progress: HashSet::new(),
         applied: revision,
         own_events: BTreeMap::new(),
@@ -262,9 +279,12 @@ impl<A: EtcdApi> Driver<A> {
             Command::Compact(revision) => {
                 self.published.compact(revision, |_| ());
                 let (api, revision) = (self.api.clone(), self.keys.etcd_revision(revision));
-                let request = CompactionRequest { revision, physical: false };
-                self.operations
-                    .push(Box::pin(async move { Completion::Compacted(api.compact(request).await) }));
+                let (lanes, marker) = (self.keys.lanes(), self.lane_marker.clone());
+                self.operations.push(Box::pin(async move {
+                    let compacted = api.compact(CompactionRequest { revision, physical: false }).await;
+                    let deleted = lane::delete_stale_lanes(&*api, &lanes, marker, revision).await;
+                    Completion::Compacted(compacted.and(deleted))
+                }));
             }
             Command::Close => self.is_closing = true,
         }
@@ -343,7 +363,10 @@ impl<A: EtcdApi> Driver<A> {
                 continue;
             }
             blocked.insert(commit.key.clone());
-            batch.add(&self.keys, queued, before);
+            if let Err(refusal) = batch.add(&self.keys, &self.codec, queued, before) {
+                refused.push(*refusal);
+                continue;
+            }
             if is_alone {
                 break;
             }
@@ -583,7 +606,7 @@ impl<A: EtcdApi> Driver<A> {
             };
             let committed = match event.r#type() {
                 EventType::Put => {
-                    let (_, object) = load::stored_object(&self.keys, kv)
+                    let (_, object) = load::stored_object(&self.keys, &self.codec, kv)
                         .map_err(|it| LogError::Remote { why: it.to_string() })?;
                     position = object_value::position_of(&kv.value);
                     let StoredObject { value, index, expires_s, modified, .. } = object;

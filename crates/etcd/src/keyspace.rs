@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
 //! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
+//! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
 //!
 //! # resourceVersion
@@ -61,6 +62,10 @@ impl Keyspace {
 
     pub(crate) fn lane(&self, server: &str, number: usize) -> Bytes {
         format!("{}l/{server}/{number}", self.prefix).into()
+    }
+
+    pub(crate) fn cluster_keys(&self) -> Bytes {
+        format!("{}m/keys", self.prefix).into()
     }
 
     pub(crate) fn base_key(&self) -> Bytes {

@@ -15,13 +15,17 @@ use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::KeyRange;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::{
-    Compare, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, request_op, response_op,
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    request_op, response_op,
 };
 
 /// Delay before a transaction without a response is sent again. It doubles with each attempt, up to
 /// [`RESEND_DELAY_MAX`].
 const RESEND_DELAY_MIN: Duration = Duration::from_millis(20);
 const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
+
+/// Maximum number of lanes that [`delete_stale_lanes`] deletes at once. etcd allows 128 operations in a transaction.
+const DELETED_LANES_MAX: usize = 100;
 
 /// One lane of this server.
 #[derive(Debug, Clone)]
@@ -77,6 +81,11 @@ impl Lane {
                         // An earlier attempt was applied.
                         (revision, value) if revision != self.revision && value == number => {
                             return LaneOutcome::Applied { revision };
+                        }
+                        // The lane was deleted, see [`delete_stale_lanes`], and with it the outcome.
+                        (0, _) if self.revision != 0 && is_unanswered => {
+                            let why = "the server was stopped or cut off for too long".to_owned();
+                            return LaneOutcome::Unknown { error: EtcdError::NoResponse { why } };
                         }
                         // No earlier attempt was applied or can be: the lane has moved on, or there was none.
                         (revision, _) if revision != self.revision || !is_unanswered => {
@@ -147,6 +156,37 @@ impl Lane {
     }
 }
 
+/// Deletes the lanes that were last written before an etcd revision: those of servers that have ended, or that have
+/// written nothing since. A server whose lane is deleted goes on with a new one.
+///
+/// The transaction writes `marker`, a key among the lanes, so that the highest revision of all lanes does not decrease.
+pub(crate) async fn delete_stale_lanes(
+    api: &impl EtcdApi,
+    lanes: &KeyRange,
+    marker: Bytes,
+    before: i64,
+) -> Result<(), EtcdError> {
+    let request = RangeRequest {
+        key: lanes.start.clone(),
+        range_end: lanes.end.clone(),
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    let found = api.range(request).await?.kvs;
+    let stale = found.into_iter().filter(|it| it.mod_revision < before && it.key != marker);
+    let stale: Vec<KeyValue> = stale.take(DELETED_LANES_MAX).collect();
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let request = TxnRequest {
+        compare: stale.iter().map(|it| revision_is(it.key.clone(), it.mod_revision)).collect(),
+        success: stale.into_iter().map(|it| delete(it.key)).chain([put(marker, Bytes::new())]).collect(),
+        failure: Vec::new(),
+    };
+    // If a server has used its lane since, the next call deletes the others.
+    api.txn(request).await.map(drop)
+}
+
 /// Returns the comparison "the key was last modified at this etcd revision". A key that does not exist has revision 0.
 pub(crate) fn revision_is(key: Bytes, revision: i64) -> Compare {
     Compare {
@@ -161,8 +201,13 @@ pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(PutRequest { key, value, lease: 0 })) }
 }
 
+pub(crate) fn delete(key: Bytes) -> RequestOp {
+    let request = DeleteRangeRequest { key, range_end: Bytes::new() };
+    RequestOp { request: Some(request_op::Request::RequestDeleteRange(request)) }
+}
+
 /// Returns the operation that reads a key with its value.
-fn get(key: Bytes) -> RequestOp {
+pub(crate) fn get(key: Bytes) -> RequestOp {
     RequestOp {
         request: Some(request_op::Request::RequestRange(RangeRequest { key, ..RangeRequest::default() })),
     }

@@ -15,6 +15,8 @@ mod backend;
 mod batch;
 /// The gRPC client of an etcd cluster.
 mod client;
+/// The private keys of the cluster, which all servers share.
+mod cluster_keys;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
@@ -40,5 +42,6 @@ pub mod proto {
 
 pub use crate::api::{EtcdApi, EtcdError, WatchStream};
 pub use crate::backend::{EtcdBackend, OpenError, open};
-pub use crate::client::{ClientTls, EtcdClient, EtcdVersion};
+pub use crate::client::{ClientError, ClientTls, EtcdClient, EtcdVersion};
+pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
 pub use crate::keyspace::Keyspace;

@@ -4,7 +4,7 @@ use muster_store::{HistoryWindow, Revision, Store, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
-use crate::object_value::{self, ValueError};
+use crate::object_value::{ObjectCodec, ValueError};
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 
 /// Maximum number of objects that one request reads. 500 objects of etcd's largest size (1.5 MiB) fit into the largest
@@ -39,6 +39,7 @@ pub enum LoadError {
 pub(crate) async fn load(
     api: &impl EtcdApi,
     keys: Keyspace,
+    codec: &ObjectCodec,
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
     let failed = |source| LoadError::Etcd { source };
@@ -59,7 +60,7 @@ pub(crate) async fn load(
         };
         let page = api.range(request).await.map_err(failed)?;
         for kv in &page.kvs {
-            let (key, stored) = stored_object(&keys, kv)?;
+            let (key, stored) = stored_object(&keys, codec, kv)?;
             debug_assert_eq!(key, &*stored.key);
             store.restore_object(stored);
         }
@@ -81,12 +82,13 @@ fn parse_base(found: &RangeResponse) -> Result<Revision, LoadError> {
 /// Decodes the key-value pair of an object. Returns its store key and the object.
 pub(crate) fn stored_object<'a>(
     keys: &Keyspace,
+    codec: &ObjectCodec,
     kv: &'a KeyValue,
 ) -> Result<(&'a str, StoredObject), LoadError> {
     let key =
         keys.store_key(&kv.key).ok_or_else(|| value_error(&kv.key, "the key is not one of an object"))?;
     let decoded =
-        object_value::decode(&kv.value).map_err(|it: ValueError| value_error(&kv.key, &it.to_string()))?;
+        codec.decode(key, &kv.value).map_err(|it: ValueError| value_error(&kv.key, &it.to_string()))?;
     let modified = keys.resource_version(kv.mod_revision, decoded.position);
     let created = keys.resource_version(kv.create_revision, decoded.created_position);
     let object = StoredObject {

@@ -12,10 +12,12 @@ use muster_store::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
 use crate::driver::{self, Command, DriverConfig};
 use crate::fake_etcd::{FakeEtcd, Faults};
 use crate::keyspace::Keyspace;
 use crate::load;
+use crate::object_value::ObjectCodec;
 use crate::proto::event::EventType;
 
 const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
@@ -35,7 +37,7 @@ struct Server {
 impl Server {
     async fn start(etcd: &FakeEtcd, name: &str) -> Self {
         let loaded = loop {
-            match load::load(etcd, Keyspace::new("/m", 0), WIDE).await {
+            match load::load(etcd, Keyspace::new("/m", 0), &ObjectCodec::default(), WIDE).await {
                 Ok(loaded) => break loaded,
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
@@ -50,6 +52,7 @@ impl Server {
         let (commands, received) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
         let config = DriverConfig {
+            codec: ObjectCodec::default(),
             api: Arc::new(etcd.clone()),
             keys: loaded.keys,
             server_id: name.to_owned(),
@@ -189,8 +192,9 @@ fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record
         for (position, event) in objects.enumerate() {
             let kv = event.kv.as_ref().unwrap();
             let key = keys.store_key(&kv.key).unwrap().to_owned();
-            let value = (event.r#type() == EventType::Put)
-                .then(|| value_of(&load::stored_object(&keys, kv).unwrap().1).to_owned());
+            let value = (event.r#type() == EventType::Put).then(|| {
+                value_of(&load::stored_object(&keys, &ObjectCodec::default(), kv).unwrap().1).to_owned()
+            });
             history.push((keys.resource_version(revision, u8::try_from(position).unwrap()), key, value));
         }
     }
@@ -340,4 +344,40 @@ async fn a_refused_commit_is_not_made_by_a_late_request() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(two.read_barrier().await);
     assert_eq!(two.get("nodes//n"), None);
+}
+
+/// Every server process has lanes of its own, so restarts would add keys for ever.
+#[tokio::test(start_paused = true)]
+async fn a_compaction_deletes_lanes_that_are_no_longer_written() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let lanes = || {
+        let lanes = etcd.keys().into_iter().filter(|it| it.key.starts_with(b"/m/l/"));
+        lanes.map(|it| String::from_utf8(it.key.to_vec()).unwrap()).collect::<Vec<_>>()
+    };
+    let (idle, busy) = (Server::start(&etcd, "idle").await, Server::start(&etcd, "busy").await);
+    let first = idle.commit(put("nodes//a", Precondition::Absent, "1")).await.unwrap();
+    let last = busy.commit(put("nodes//b", Precondition::Absent, "1")).await.unwrap();
+    assert_eq!(lanes(), ["/m/l/busy/0", "/m/l/idle/0"]);
+    busy.commands.send(Command::Compact(last.revision)).map_err(drop).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(lanes(), ["/m/l/busy/0", "/m/l/busy/2"]);
+    // The idle server still reads and writes.
+    assert!(idle.read_barrier().await);
+    assert!(idle.get("nodes//b").is_some());
+    idle.commit(put("nodes//a", Precondition::At(first.revision), "2")).await.unwrap();
+    assert_eq!(lanes(), ["/m/l/busy/0", "/m/l/busy/2", "/m/l/idle/0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_server_creates_the_keys_of_the_cluster() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let keys = Keyspace::new("/m", 0);
+    assert_eq!(read_cluster_keys(&etcd, &keys).await, Ok(None));
+    let create = |value: &'static str| create_cluster_keys(&etcd, &keys, value.into());
+    let stored = futures::future::join_all(["one", "two", "three"].map(create)).await;
+    assert!(stored.iter().all(|it| *it == stored[0]) && stored[0].is_ok(), "{stored:?}");
+    assert_eq!(read_cluster_keys(&etcd, &keys).await.map(|it| it.ok_or(())), stored[0].clone().map(Ok));
+    assert_eq!(has_objects(&etcd, &keys).await, Ok(false));
+    Server::start(&etcd, "s").await.commit(put("nodes//a", Precondition::Absent, "1")).await.unwrap();
+    assert_eq!(has_objects(&etcd, &keys).await, Ok(true));
 }

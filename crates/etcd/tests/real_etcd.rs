@@ -56,7 +56,7 @@ impl Etcd {
                 on_commit: Box::new(|_| ()),
                 on_failure: Box::new(|error| panic!("{error}")),
             };
-            match muster_etcd::open(client, Keyspace::new("/muster/v1", 0), options) {
+            match muster_etcd::open(client, Keyspace::new("/muster/v1", 0), None, options) {
                 Ok((published, backend)) => return Db::new(published, backend),
                 Err(error) => assert!(began.elapsed() < RECOVERY_TIMEOUT, "{error:?}"),
             }

@@ -17,6 +17,8 @@ mod cluster_marker;
 mod db;
 /// Objects whose resourceVersion is not assigned yet.
 mod draft;
+/// Encryption of Secrets at rest.
+mod encryption;
 /// The backend with one writer thread over a log.
 mod local_backend;
 /// The interface of a durable log.
@@ -41,11 +43,11 @@ pub use crate::backend::{
 };
 pub use crate::db::Db;
 pub use crate::draft::{ObjectDraft, with_resource_version};
+pub use crate::encryption::{DecryptError, EncryptionKeys, KeyFileError};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
-    DataDirectory, DataFileGuard, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, reencrypt_secrets,
-    restore,
+    DataDirectory, DataFileGuard, OpenedLog, Sqlite, backup, reencrypt_secrets, restore,
 };
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};

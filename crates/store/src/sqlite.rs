@@ -7,8 +7,6 @@
 mod data_directory;
 /// A file that reserves disk space, so that objects can be deleted when the disk is full.
 mod disk_reserve;
-/// Encryption of Secrets at rest, and the key file.
-mod encryption;
 /// Changes the encryption of all Secrets of a closed database.
 mod secret_reencryption;
 /// Detects a damaged write-ahead log.
@@ -25,15 +23,14 @@ use muster_files::{create_private_file, sync_parent_dir};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
 use crate::cluster_marker::ClusterMarker;
+use crate::encryption::{DecryptError, EncryptionKeys};
 use crate::local_backend;
 use crate::log::OnRow;
 use crate::{CommitEvent, Compaction, KeyChange, Log, LogError, LogRow, Revision, SelectorIndex, Store};
 
 use self::disk_reserve::DiskReserve;
-use self::encryption::DecryptError;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
-pub use self::encryption::{EncryptionKeys, KeyFileError};
 pub use self::secret_reencryption::reencrypt_secrets;
 
 /// SQLite application ID of Muster's database files: "MSTR".

@@ -11,9 +11,9 @@ use rusqlite::{OptionalExtension as _, Transaction};
 use uuid::Uuid;
 
 use super::disk_reserve::DiskReserve;
-use super::encryption::{self, EncryptionKeys};
 use super::{JOURNAL_FILE_SUFFIXES, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
 use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
+use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
 use crate::{LogError, Revision, Store};
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use rusqlite::params;
 
 use super::data_directory::DataDirectory;
-use super::encryption::{self, EncryptionKeys};
 use super::{
     SecretEncryption, Sqlite, StoredRow, create_empty_database, damaged_error, log_error_from_io,
     log_error_from_sqlite, remove_if_exists, rename_durably, with_suffix,
 };
+use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
 use crate::{Log as _, LogError};
 

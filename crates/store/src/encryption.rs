@@ -1,5 +1,4 @@
-//! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they
-//! are read.
+//! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they are read.
 //!
 //! Each value has its own key, which is derived from the active key of the key file and a random salt of 96 bits. Its
 //! nonce is another 96 random bits. It is therefore practically impossible that two values share both key and nonce.
@@ -22,7 +21,7 @@ use crate::Revision;
 const SECRETS_KEY_PREFIX: &str = "secrets/";
 
 /// Prefix of an encrypted value. A value that is not encrypted is JSON and begins with a brace.
-pub(super) const ENCRYPTED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
+pub(crate) const ENCRYPTED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
 
 /// Length of an AES-256 key in bytes.
 const KEY_BYTES: usize = 32;
@@ -142,18 +141,13 @@ impl EncryptionKeys {
     }
 
     /// Whether the key with this ID is in the key file.
-    pub(super) fn has_key(&self, id: &str) -> bool {
+    pub(crate) fn has_key(&self, id: &str) -> bool {
         self.0.iter().any(|it| it.id == id)
     }
 
     /// Encrypts the value of the object with the store key `key` for the commit at `revision`. Returns `None` if the
     /// object is not a Secret.
-    pub(super) fn encrypt(
-        &self,
-        key: &str,
-        revision: Revision,
-        value: &[u8],
-    ) -> Result<Option<Vec<u8>>, String> {
+    pub fn encrypt(&self, key: &str, revision: Revision, value: &[u8]) -> Result<Option<Vec<u8>>, String> {
         if !is_key_of_secret(key) {
             return Ok(None);
         }
@@ -183,7 +177,7 @@ impl EncryptionKeys {
 
     /// Decrypts the value that was encrypted for the store key `key` at `revision`. Returns `None` if the value is not
     /// encrypted.
-    pub(super) fn decrypt(
+    pub fn decrypt(
         &self,
         key: &str,
         revision: Revision,
@@ -209,16 +203,18 @@ impl EncryptionKeys {
 }
 
 /// Why a value cannot be decrypted.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum DecryptError {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecryptError {
     /// The key with this ID is not in the key file.
+    #[error("it is encrypted with the key {0}, which the key file does not have")]
     NoKey(String),
     /// The value was changed, or was not written for this store key at this revision.
+    #[error("its encryption is damaged, or it belongs to another object")]
     Changed,
 }
 
 /// Whether a store key is the key of a Secret.
-pub(super) fn is_key_of_secret(key: &str) -> bool {
+pub(crate) fn is_key_of_secret(key: &str) -> bool {
     key.starts_with(SECRETS_KEY_PREFIX)
 }
 

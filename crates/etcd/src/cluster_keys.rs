@@ -1,0 +1,45 @@
+//! The private keys of the cluster, which all servers share: one encrypted value in etcd. This module does not know what
+//! the value contains.
+
+use bytes::Bytes;
+
+use crate::api::{EtcdApi, EtcdError};
+use crate::keyspace::Keyspace;
+use crate::lane::{found_keys, get, put, revision_is};
+use crate::proto::{RangeRequest, TxnRequest};
+
+/// Returns the stored value, or `None` if the cluster has no keys yet.
+pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Option<Bytes>, EtcdError> {
+    let request = RangeRequest { key: keys.cluster_keys(), ..RangeRequest::default() };
+    Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
+}
+
+/// Stores `value` unless the cluster already has keys. Returns the stored value: `value`, or that of the server that was
+/// first. A call without a response may be repeated with the same value.
+pub async fn create_cluster_keys(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    value: Bytes,
+) -> Result<Bytes, EtcdError> {
+    let key = keys.cluster_keys();
+    let request = TxnRequest {
+        compare: vec![revision_is(key.clone(), 0)],
+        success: vec![put(key.clone(), value.clone())],
+        failure: vec![get(key)],
+    };
+    let response = api.txn(request).await?;
+    Ok(found_keys(&response, 0).first().map_or(value, |it| it.value.clone()))
+}
+
+/// Whether the cluster has an object in etcd.
+pub async fn has_objects(api: &impl EtcdApi, keys: &Keyspace) -> Result<bool, EtcdError> {
+    let range = keys.objects();
+    let request = RangeRequest {
+        key: range.start,
+        range_end: range.end,
+        limit: 1,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    Ok(!api.range(request).await?.kvs.is_empty())
+}
