@@ -23,7 +23,7 @@ use crate::daemonset::progressive::analysis;
 use crate::daemonset::progressive::check::{MeasurementInput, due_measurements};
 use crate::daemonset::progressive::membership::{AssignedRevision, MembershipScope};
 use crate::daemonset::progressive::phase::{
-    PhaseInput, REASON_CANNOT_ROLL_BACK, is_stopped_without_rollback, next_status,
+    PhaseInput, PhaseOutcome, REASON_CANNOT_ROLL_BACK, is_stopped_without_rollback, next_status,
 };
 use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
@@ -120,25 +120,16 @@ fn advance_phase(
         let at = stable.map_or(now, |it| now.max(it.at + Duration::from_secs(1)));
         plan.steps.push(RevisionWrite::Judge { revision, verdict, reason, at });
     }
-    plan.events.extend(outcome.events);
+    plan.events.append(&mut outcome.events);
     plan.wake_at = earliest(plan.wake_at, outcome.wake_at);
     // A node that gets the current revision as soon as the status is stored does not get a pod of the stable one first.
     plan.create_stable.retain(|(name, _)| {
-        let admitted = &outcome.status.admitted;
-        admitted == &stored.admitted
-            || !(input.node)(name).is_some_and(|node| active.will_admit(admitted, node))
+        outcome.status.admitted == stored.admitted
+            || !(input.node)(name).is_some_and(|node| active.will_admit(&outcome.status, node))
     });
     let hold = hold_message(input, active).filter(|_| outcome.may_replace);
     outcome.status.message = with_hold_message(&outcome.status.message, hold.as_deref()).into();
-    // A failed revision is not created any more once the next status holds or returns its node.
-    if outcome.status.phase.is_some_and(Phase::is_failed) && !stored.phase.is_some_and(Phase::is_failed) {
-        let status = &outcome.status;
-        plan.create.retain(|(name, _)| {
-            active.stable.is_none()
-                || (status.phase == Some(Phase::Stopped)
-                    && (input.node)(name).is_some_and(|node| active.will_admit(&status.admitted, node)))
-        });
-    }
+    remove_contradicted_creates(plan, input, active, stored, &outcome);
     let conditions = rollout_conditions(&outcome.status, record, now);
     // A status without a phase is not written: clients would read it as Complete. The next plan has a phase, when the
     // watch has delivered the verdict of the adopted revision.
@@ -171,6 +162,36 @@ fn advance_phase(
             }
         }
     }
+}
+
+/// Removes creates of pods of the current revision that contradict the next status.
+///
+/// Rule: a node that is admitted in the stored status, but not in the next one, gets no pod of the current revision any
+/// more. This happens when the revision fails and when it is retried: a retry begins with the first step.
+fn remove_contradicted_creates(
+    plan: &mut Plan,
+    input: &DecisionInput<'_>,
+    active: &ActiveRollout,
+    stored: &RolloutStatus,
+    outcome: &PhaseOutcome,
+) {
+    if plan.create.is_empty() || active.stable.is_none() || active.scope() != MembershipScope::Admitted {
+        return;
+    }
+    // The verdict of a retried revision is removed before the status that starts the attempt is written.
+    if outcome.verdict.as_ref().is_some_and(|it| it.verdict.is_none()) {
+        plan.create.clear();
+    }
+    let next = &outcome.status;
+    let is_failed = |it: &RolloutStatus| it.phase.is_some_and(Phase::is_failed);
+    if next.admitted == stored.admitted && is_failed(next) == is_failed(stored) {
+        return;
+    }
+    plan.create.retain(|(name, _)| match next.phase {
+        Some(Phase::RollingBack | Phase::RolledBack) => false,
+        Some(Phase::Complete) => true,
+        _ => (input.node)(name).is_some_and(|node| active.will_admit(next, node)),
+    });
 }
 
 /// Adds the removal of a Ready pod to the plan, as a delete or as an eviction, depending on `method`.

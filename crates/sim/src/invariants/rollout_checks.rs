@@ -69,11 +69,12 @@ impl InvariantChecks {
                     format!("{name} gets a pod of the {which} revision, which it is not assigned")
                 });
             }
-            if is_current && rollout.is_bad() && rollout.scope() != RevisionScope::AllNodes {
-                let had = self.has_had_revision(set, name, &plan.hash);
-                if !had {
-                    self.report_violation("W22", || format!("{name} gets the bad revision {}", plan.hash));
-                }
+            if is_current
+                && rollout.is_bad()
+                && rollout.scope() != RevisionScope::AllNodes
+                && !self.has_had_current_revision(view, set, name)
+            {
+                self.report_violation("W22", || format!("{name} gets the bad revision {}", plan.hash));
             }
             let is_beside =
                 view.pods_on(set, name).any(|it| oracle::is_active_pod(it) && oracle::is_pod_ready(it));
@@ -94,9 +95,10 @@ impl InvariantChecks {
         hashes.any(|it| self.ready_revisions.contains(&(set.uid.clone(), it)))
     }
 
-    /// Whether the node has ever had a pod of the set with this revision hash.
-    fn has_had_revision(&self, set: &Set, node: &Text, hash: &Text) -> bool {
-        self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), hash.clone()))
+    /// Whether the node has ever had a pod of the set's current revision, or of one with an equivalent template.
+    fn has_had_current_revision(&self, view: &ClusterView, set: &Set, node: &Text) -> bool {
+        let mut hashes = view.current_hashes(set).into_iter();
+        hashes.any(|it| self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), it)))
     }
 
     /// Checks a verdict that a plan writes or removes. W23: `Good` needs an available pod on at least one eligible
@@ -392,11 +394,9 @@ impl InvariantChecks {
         if hash(before) != hash(now) || before.attempt != now.attempt {
             return;
         }
-        // A failure ends the admission of the nodes that did not get the revision yet, also if the rollout had already
-        // stopped for another reason.
-        let is_stopped = now.phase == Some(Phase::Stopped)
-            && (before.phase != Some(Phase::Stopped) || before.message != now.message);
-        let is_kept = is_stopped
+        // A failure ends the admission of the nodes that did not get the revision yet. The rollout may have stopped before,
+        // for another reason.
+        let is_kept = now.phase == Some(Phase::Stopped)
             || rollout_oracle::admitted_names(before).is_subset(&rollout_oracle::admitted_names(now));
         if !is_kept || now.failures.nodes.len() < before.failures.nodes.len() {
             self.report_violation("S14", || {

@@ -217,8 +217,9 @@ impl InvariantChecks {
     }
 
     /// Checks W5 on the server's state: a rollout without surge has deleted the available pod of at most as many nodes
-    /// as the rollout budget allows, but at least one. Nodes that have an available pod again are not counted. Not
-    /// checked if the budget may have become smaller.
+    /// as the rollout budget allows, but at least one. Nodes that have an available pod again are not counted, nor are
+    /// those that had one in the replica's cache, because their pod may have failed since. Not checked if the budget may
+    /// have become smaller.
     fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -227,6 +228,7 @@ impl InvariantChecks {
         let assigned = |node: Option<&Text>| {
             assignment.set_for(node.and_then(|it| view.nodes.get(it)).map(|it| it.as_ref()))
         };
+        let seen = ClusterView::at_revisions(server, &decided.snapshot);
         let is_up = |pod: &Pod| {
             let hashes = view.current_hashes(assigned(pod.target.as_ref()));
             let is_new = pod.hash_label().is_some_and(|it| hashes.contains(it));
@@ -241,7 +243,8 @@ impl InvariantChecks {
             view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
         self.disrupted_nodes.retain(|(uid, node), _| {
             *uid != current.uid
-                || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
+                || (eligible.contains(node)
+                    && ![&view, &seen].into_iter().any(|it| it.pods_on(&current, node).any(|it| is_up(it))))
         });
         let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
         let was_up = oracle::is_pod_available(&current, pod, clock)

@@ -904,7 +904,11 @@ impl World {
     pub fn end_replica_faults(&mut self, index: usize) {
         let now = self.now;
         let replica = &mut self.replicas[index];
+        let is_changed = replica.skew != replica.usual_skew;
         replica.skew = replica.usual_skew;
+        if is_changed {
+            self.checks.on_clock_step(index);
+        }
         replica.cut_off_until = now;
         replica.stalled_until.clear();
     }

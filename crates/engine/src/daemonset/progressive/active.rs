@@ -11,12 +11,10 @@ use muster_api::time::Time;
 
 use super::analysis::{self, NodeHealth};
 use super::counts::NodeProgress;
-use super::membership::{
-    AssignedRevision, Candidate, MembershipScope, NodeAdmission, NodeIdentity, RolloutMembership,
-};
+use super::membership::{AssignedRevision, Candidate, MembershipScope, NodeIdentity, RolloutMembership};
 use super::phase::admitted_if_created_after;
 use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
-use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord};
+use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord, RolloutStatus};
 use super::verdict::{JudgedRevision, RevisionVerdict};
 use crate::daemonset::facts::decode::decode_revision_template;
 use crate::daemonset::facts::{Node, Pod, Revision, Set, Template, UpdateStrategy};
@@ -255,10 +253,17 @@ impl ActiveRollout {
         self.membership.is_admitted(node_identity(node))
     }
 
-    /// Whether the node will be assigned the current revision once these admissions are stored in the status.
-    pub(crate) fn will_admit(&self, admitted: &[NodeAdmission], node: &Node) -> bool {
-        let next = RolloutMembership { admitted: admitted.to_vec(), ..self.membership.clone() };
-        next.is_admitted(node_identity(node))
+    /// Whether the node will be assigned the current revision once `next`, which does not change the
+    /// [`MembershipScope`], is stored.
+    pub(crate) fn will_admit(&self, next: &RolloutStatus, node: &Node) -> bool {
+        let spec_default = PolicySpec::default();
+        let spec = self.policy.as_ref().map_or(&spec_default, |it| &it.spec);
+        let membership = RolloutMembership {
+            admitted: next.admitted.clone(),
+            admitted_if_created_after: admitted_if_created_after(spec, next),
+            ..self.membership.clone()
+        };
+        membership.is_admitted(node_identity(node))
     }
 
     /// Returns the revision with this hash label. If several revisions have it, those that are not being deleted come

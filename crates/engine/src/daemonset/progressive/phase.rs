@@ -253,7 +253,8 @@ impl PhaseMachine<'_> {
             current: Some(current.reference.clone()),
             stable: input.stable.map(|it| it.reference.clone()),
             attempt: 1,
-            attempt_started: Some(now),
+            // The API server sets the creation time of nodes, and its clock may be ahead of this one.
+            attempt_started: Some(now.max(current.created)),
             step: None,
             admitted: Vec::new(),
             failures: FailureStatus::default(),
@@ -337,7 +338,7 @@ impl PhaseMachine<'_> {
             return self.judge(&hash, None, REASON_RETRIED);
         }
         self.status.attempt = attempt;
-        self.status.attempt_started = Some(self.input.now);
+        self.status.attempt_started = self.status.attempt_started.max(Some(self.input.now));
         self.status.failures = FailureStatus::default();
         self.status.admitted.clear();
         self.status.checks.clear();

@@ -78,3 +78,59 @@ fn nodes_that_joined_between_two_rollouts_of_a_template_are_not_new() {
     fleet.run(10);
     assert_eq!(fleet.images(), "v1: 7, v2: 1");
 }
+
+/// With `newNodes: Latest` a node that joins gets the new revision at once, but not after the revision has failed. The
+/// controller that wrote the verdict ended before it wrote the status.
+#[test]
+fn a_node_that_joins_does_not_get_a_revision_whose_failure_is_not_in_the_status_yet() {
+    let mut spec = canary();
+    spec["newNodes"] = json!("Latest");
+    spec["onFailure"] = json!("Stop");
+    let mut fleet = Fleet::new(4, &spec);
+    fleet.apply_image("v2");
+    fleet.run(10);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Soaking", "v1: 3, v2: 1"));
+    let mut revisions = fleet.cluster.all("ControllerRevision");
+    revisions.sort_by_key(|it| it["revision"].as_i64());
+    let failed = revisions.pop().unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let now = fleet.cluster.now;
+    let verdict = json!({
+        "muster.dev/verdict": "Bad", "muster.dev/verdict-reason": "Failed", "muster.dev/verdict-time": now.to_rfc3339(),
+    });
+    fleet.cluster.patch("ControllerRevision", &failed, &json!({"metadata": {"annotations": verdict}}));
+    fleet.cluster.put(node("n5", now));
+    fleet.run(10);
+    assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Stopped", "v1: 4, v2: 1"));
+    assert_eq!(fleet.exposed("v2"), 1);
+}
+
+/// The verdict `Bad` is stored, the status that follows from it is not, and an operator asks for a retry. The retry
+/// begins with the first step, so a node that only a later step of the first attempt admitted does not get the revision.
+#[test]
+fn a_retry_gives_the_revision_to_no_node_that_it_has_not_admitted() {
+    let mut fleet = Fleet::new(6, &canary());
+    fleet.apply_image("v2");
+    fleet.run(10);
+    while fleet.rollout()["status"]["nodes"]["admitted"] != 6 {
+        fleet.run(1);
+    }
+    let exposed = fleet.exposed("v2");
+    assert!(exposed < 6, "{}", fleet.images());
+    let mut revisions = fleet.cluster.all("ControllerRevision");
+    revisions.sort_by_key(|it| it["revision"].as_i64());
+    let failed = revisions.pop().unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let verdict = json!({
+        "muster.dev/verdict": "Bad", "muster.dev/verdict-reason": "Failed",
+        "muster.dev/verdict-time": fleet.cluster.now.to_rfc3339(),
+    });
+    fleet.cluster.patch("ControllerRevision", &failed, &json!({"metadata": {"annotations": verdict}}));
+    let revision = fleet.rollout()["status"]["current"]["revision"].clone();
+    // The pause keeps the new attempt from admitting nodes.
+    fleet.patch_rollout(&json!({"retry": {"revision": revision, "attempt": 2}, "paused": true}));
+    let pods = fleet.cluster.all("Pod");
+    let outdated = pods.iter().find(|it| it["spec"]["containers"][0]["image"] == "v1").unwrap();
+    fleet.cluster.delete("Pod", outdated["metadata"]["name"].as_str().unwrap());
+    fleet.run(5);
+    assert_eq!(fleet.rollout()["status"]["attempt"], 2);
+    assert_eq!(fleet.exposed("v2"), exposed, "{}", fleet.images());
+}

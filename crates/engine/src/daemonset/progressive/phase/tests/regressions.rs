@@ -81,3 +81,18 @@ fn a_node_without_the_failed_revision_is_no_longer_admitted() {
     "#]]);
     assert_eq!(admitted(&fleet), ["n0"]);
 }
+
+/// The API server sets the creation times of nodes and revisions. With `newNodes: Latest`, a controller whose clock is
+/// behind must not take every node for a new one.
+#[test]
+fn nodes_that_are_older_than_the_revision_are_not_new_to_a_clock_that_is_behind() {
+    let mut fleet = Fleet::new(4, canary_policy());
+    fleet.policy.as_mut().unwrap().spec.new_nodes = NewNodeRevision::Latest;
+    fleet.current.created = fleet.now + Duration::from_secs(1800);
+    let created = fleet.now + Duration::from_secs(900);
+    fleet.nodes.values_mut().for_each(|it| it.created = created);
+    fleet.plan();
+    assert_eq!(fleet.stored.attempt_started, Some(fleet.current.created));
+    fleet.plan();
+    assert_eq!(fleet.with("r").len(), 0, "no node is admitted without a step");
+}
