@@ -41,9 +41,12 @@ pub enum EtcdError {
     /// The alarm NOSPACE is active: etcd accepts only reads and deletes. The transaction was not applied.
     #[error("the database of etcd is full")]
     NoSpace,
-    /// etcd rejected the request, or its version is not supported. A rejected transaction was not applied.
+    /// etcd rejected the request. A rejected transaction was not applied.
     #[error("etcd rejected the request: {why}")]
     Rejected { why: String },
+    /// A member has a version that is not supported.
+    #[error("{why}")]
+    Version { why: String },
     /// The requested revision was compacted.
     #[error("etcd has compacted the requested revision")]
     Compacted,

@@ -38,6 +38,8 @@ pub enum OpenError {
     Etcd(#[source] EtcdError),
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error(transparent)]
+    Barrier(#[from] ReadBarrierError),
 }
 
 /// Checks the etcd cluster, lists all objects and starts the backend. Returns the backend, and the store that it
@@ -87,7 +89,12 @@ pub fn open(
     let thread = thread::Builder::new().name("etcd".into()).spawn(run).map_err(OpenError::Thread)?;
     let ended = || OpenError::Thread(std::io::Error::other("the thread has ended"));
     let published = is_open.recv().map_err(|_| ended())??;
-    Ok((published, EtcdBackend { commands, queued, queue_max, thread: Mutex::new(Some(thread)) }))
+    let backend = EtcdBackend { commands, queued, queue_max, thread: Mutex::new(Some(thread)) };
+    // The published state is older than the state of etcd until the watch has delivered the history.
+    let (passed, is_current) = sync_mpsc::channel();
+    backend.read_barrier(Box::new(move |it| drop(passed.send(it))));
+    is_current.recv().map_err(|_| ended())??;
+    Ok((published, backend))
 }
 
 impl Backend for EtcdBackend {

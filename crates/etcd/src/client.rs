@@ -177,13 +177,13 @@ impl EtcdApi for EtcdClient {
         if versions.iter().all(|(_, version)| version.is_err())
             && let Some((url, Err(error))) = versions.first()
         {
-            let why = format!("no member responds; {url}: {error}");
+            let why = format!("no member responds, so check that etcd runs; {url}: {error}");
             return Err(EtcdError::NoResponse { why });
         }
         for (url, version) in versions {
             match version {
                 Ok(version) if !version.is_supported() && !self.accepts_any_version => {
-                    return Err(EtcdError::Rejected {
+                    return Err(EtcdError::Version {
                         why: format!(
                             "{url} runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or \
                              later, or accept it for tests with --etcd-any-version"

@@ -26,7 +26,9 @@ use crate::lane::{self, Lane, LaneOutcome};
 use crate::load;
 use crate::object_value::{self, ObjectCodec};
 use crate::proto::event::EventType;
-use crate::proto::{CompactionRequest, Event, RangeRequest, TxnResponse, WatchCreateRequest, WatchResponse};
+use crate::proto::{
+    CompactionRequest, Event, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
+};
 
 /// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
 /// one is collected.
@@ -280,10 +282,14 @@ impl<A: EtcdApi> Driver<A> {
                 self.published.compact(revision, |_| ());
                 let (api, revision) = (self.api.clone(), self.keys.etcd_revision(revision));
                 let (lanes, marker) = (self.keys.lanes(), self.lane_marker.clone());
+                let note = lane::put(self.keys.compacted_key(), revision.to_string().into());
                 self.operations.push(Box::pin(async move {
+                    // Before the compaction: a server that starts lists at this revision.
+                    let request = TxnRequest { success: vec![note], ..TxnRequest::default() };
+                    let noted = api.txn(request).await.map(drop);
                     let compacted = api.compact(CompactionRequest { revision, physical: false }).await;
                     let deleted = lane::delete_stale_lanes(&*api, &lanes, marker, revision).await;
-                    Completion::Compacted(compacted.and(deleted))
+                    Completion::Compacted(noted.and(compacted).and(deleted))
                 }));
             }
             Command::Close => self.is_closing = true,

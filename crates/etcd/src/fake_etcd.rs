@@ -60,6 +60,12 @@ impl FakeEtcd {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// Compacts all revisions before the current one, as another program does.
+    pub(crate) fn compact_to_current(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.compacted = state.revision;
+    }
+
     /// Returns to the state at an earlier revision, as a restored snapshot does.
     pub(crate) fn restore(&self, revision: i64) {
         let mut state = self.0.lock().unwrap();

@@ -6,6 +6,7 @@
 //! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
+//! | `m/compacted` | the etcd revision up to which a server has compacted the history, in decimal |
 //!
 //! # resourceVersion
 //!
@@ -70,6 +71,10 @@ impl Keyspace {
 
     pub(crate) fn base_key(&self) -> Bytes {
         format!("{}m/base", self.prefix).into()
+    }
+
+    pub(crate) fn compacted_key(&self) -> Bytes {
+        format!("{}m/compacted", self.prefix).into()
     }
 
     /// Returns the range of all keys of the cluster.

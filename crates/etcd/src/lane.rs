@@ -103,7 +103,12 @@ impl Lane {
                         },
                     }
                 }
-                Err(error @ (EtcdError::NoSpace | EtcdError::Rejected { .. } | EtcdError::Compacted)) => {
+                Err(
+                    error @ (EtcdError::NoSpace
+                    | EtcdError::Rejected { .. }
+                    | EtcdError::Version { .. }
+                    | EtcdError::Compacted),
+                ) => {
                     if !is_unanswered {
                         return LaneOutcome::Rejected { error };
                     }

@@ -1,6 +1,8 @@
 //! The first list of all objects, at one revision.
 
-use muster_store::{HistoryWindow, Revision, Store, StoredObject};
+use std::str::FromStr;
+
+use muster_store::{HistoryWindow, Store, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
@@ -35,7 +37,9 @@ pub enum LoadError {
     Value { key: String, why: String },
 }
 
-/// Lists all objects at the current revision, page by page.
+/// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers the
+/// history since, so that watches and lists of clients continue on this server. Lists them at the current revision if
+/// etcd no longer has the older one.
 pub(crate) async fn load(
     api: &impl EtcdApi,
     keys: Keyspace,
@@ -45,8 +49,30 @@ pub(crate) async fn load(
     let failed = |source| LoadError::Etcd { source };
     let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
     let found = api.range(base_request).await.map_err(failed)?;
-    let (revision, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
-    let keys = keys.with_base(parse_base(&found)?);
+    let (current, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
+    let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
+    let compacted_request = RangeRequest { key: keys.compacted_key(), ..RangeRequest::default() };
+    let compacted = api.range(compacted_request).await.map_err(failed)?;
+    // An etcd without data has revision 1.
+    let compacted = parse_number(&compacted)?.unwrap_or(1).min(current).max(1);
+    let (store, revision) = match list(api, &keys, codec, window, compacted).await {
+        Ok(store) => (store, compacted),
+        Err(LoadError::Etcd { source: EtcdError::Compacted }) => {
+            (list(api, &keys, codec, window, current).await?, current)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(LoadedObjects { store, keys, revision, cluster_id })
+}
+
+/// Lists all objects at an etcd revision.
+async fn list(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    codec: &ObjectCodec,
+    window: HistoryWindow,
+    revision: i64,
+) -> Result<Store, LoadError> {
     let mut store = Store::empty_after(keys.last_resource_version(revision), window);
     let range = keys.objects();
     let mut start = range.start;
@@ -58,25 +84,25 @@ pub(crate) async fn load(
             revision,
             ..RangeRequest::default()
         };
-        let page = api.range(request).await.map_err(failed)?;
+        let page = api.range(request).await.map_err(|source| LoadError::Etcd { source })?;
         for kv in &page.kvs {
-            let (key, stored) = stored_object(&keys, codec, kv)?;
+            let (key, stored) = stored_object(keys, codec, kv)?;
             debug_assert_eq!(key, &*stored.key);
             store.restore_object(stored);
         }
         match page.kvs.last() {
             // The next page begins with the key after the last one.
             Some(last) if page.more => start = [&last.key[..], &[0]].concat().into(),
-            _ => break,
+            _ => return Ok(store),
         }
     }
-    Ok(LoadedObjects { store, keys, revision, cluster_id })
 }
 
-fn parse_base(found: &RangeResponse) -> Result<Revision, LoadError> {
-    let Some(kv) = found.kvs.first() else { return Ok(0) };
+/// Returns the number that a key has as its value, or `None` if the key does not exist.
+fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadError> {
+    let Some(kv) = found.kvs.first() else { return Ok(None) };
     let text = std::str::from_utf8(&kv.value).unwrap_or_default();
-    text.parse().map_err(|_| value_error(&kv.key, "it is not a number"))
+    text.parse().map(Some).map_err(|_| value_error(&kv.key, "it is not a number"))
 }
 
 /// Decodes the key-value pair of an object. Returns its store key and the object.

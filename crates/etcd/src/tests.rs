@@ -381,3 +381,34 @@ async fn the_first_server_creates_the_keys_of_the_cluster() {
     Server::start(&etcd, "s").await.commit(put("nodes//a", Precondition::Absent, "1")).await.unwrap();
     assert_eq!(has_objects(&etcd, &keys).await, Ok(true));
 }
+
+/// A watch that a client began on one server continues on a server that starts later.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let one = Server::start(&etcd, "one").await;
+    let mut revisions = Vec::new();
+    for value in ["a", "b", "c", "d"] {
+        let expect = revisions.last().map_or(Precondition::Absent, |at| Precondition::At(*at));
+        revisions.push(one.commit(put("nodes//n", expect, value)).await.unwrap().revision);
+    }
+    let history = |server: &Server, from: Revision| {
+        let store = server.published.read();
+        store.commits_since("", from).map(|it| it.map(|it| it.revision).collect::<Vec<_>>())
+    };
+    let two = Server::start(&etcd, "two").await;
+    assert!(two.read_barrier().await);
+    assert_eq!(history(&two, revisions[0]).unwrap(), revisions[1..]);
+    one.commands.send(Command::Compact(revisions[2])).map_err(drop).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let three = Server::start(&etcd, "three").await;
+    assert!(three.read_barrier().await);
+    assert_eq!(history(&three, revisions[3] - 1).unwrap(), revisions[3..]);
+    assert!(history(&three, revisions[0]).is_err());
+    // Another program compacts etcd: the list is made at the current revision.
+    etcd.compact_to_current();
+    let four = Server::start(&etcd, "four").await;
+    assert!(four.read_barrier().await);
+    assert_eq!(four.get("nodes//n").map(|it| it.modified), revisions.last().copied());
+    assert_eq!(*four.failure.lock().unwrap(), None);
+}

@@ -18,6 +18,8 @@ mod data_dir;
 mod duration_flag;
 /// `muster encrypt`: encrypts Secrets at rest.
 mod encrypt;
+/// Flags for a store on etcd.
+mod etcd_flags;
 /// `muster explain`: explains why a DaemonSet has a pod on a node, or has none.
 mod explain;
 /// `muster image`: imports and lists container images.

@@ -1,5 +1,6 @@
 //! `muster server`: the API server and the built-in controllers, without the DaemonSet controller and without nodes.
 
+use crate::etcd_flags::EtcdFlags;
 use crate::logging;
 use crate::serving_flags::ServingFlags;
 use crate::supervisor;
@@ -17,6 +18,8 @@ use crate::supervisor;
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     serving: ServingFlags,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
     #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = supervisor::controller_name_parser())]
     without: Vec<String>,
@@ -25,7 +28,7 @@ pub(crate) struct ServerArgs {
 /// Executes `muster server`.
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |supervisor: &mut _| {
-        let server = args.serving.bind_server(None).await?;
+        let server = args.serving.bind_server(None, args.etcd.options()).await?;
         let export = args.serving.start_server(server, &args.without, supervisor)?;
         logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())

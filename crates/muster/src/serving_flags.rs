@@ -10,7 +10,7 @@ use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_files::{overwrite_private_file, write_private_file};
-use muster_server::{ApiServer, BuiltinUser, StoreOptions};
+use muster_server::{ApiServer, BuiltinUser, EtcdOptions, StoreOptions};
 
 use crate::data_dir::lock;
 use crate::encrypt;
@@ -148,12 +148,21 @@ impl ServingFlags {
     ///
     /// With `machine`, the server also listens on the bridge of the local nodes and uses the pod CIDR of the local
     /// cluster. Each local node configures its own range of this CIDR.
-    pub(crate) async fn bind_server(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
+    /// With `etcd`, the objects are stored there, and the encryption keys of the data directory are not used.
+    pub(crate) async fn bind_server(
+        &self,
+        machine: Option<&LocalCluster>,
+        etcd: Option<EtcdOptions>,
+    ) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
             new_cluster: self.new_cluster,
             bytes_max: self.store_bytes_max,
-            keys: encrypt::read_keys(&self.data_dir, self.encryption_key_file.as_deref())?,
+            keys: match etcd {
+                Some(_) => None,
+                None => encrypt::read_keys(&self.data_dir, self.encryption_key_file.as_deref())?,
+            },
+            etcd,
         };
         let mut server = ApiServer::bind_with_options(self.listen, nodes, &self.data_dir, &options).await?;
         if let Some(path) = &self.audit_log {

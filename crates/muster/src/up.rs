@@ -210,7 +210,7 @@ async fn start_cluster(
             Some(LocalCluster::open_or_create(dir).await?)
         }
     };
-    let mut server = args.serving.bind_server(machine.as_ref()).await?;
+    let mut server = args.serving.bind_server(machine.as_ref(), None).await?;
     let port = server.listen_address().port();
     let explain_queries = ExplainQueries::default();
     let queries = explain_queries.clone();

@@ -24,6 +24,8 @@ mod audit;
 mod auth;
 /// Creates the objects that every cluster has, such as the namespace `default`.
 mod bootstrap;
+/// The keys that all servers of a cluster share.
+mod cluster_keys;
 /// Tracks the client connections and enforces their limits.
 mod connections;
 /// Controllers that run in the server.
@@ -108,7 +110,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{DataFileGuard, Db, LogError};
+use muster_store::{DataFileGuard, Db, DbOptions, LogError, Sqlite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -138,12 +140,14 @@ pub use crate::admission::{
     PolicyVersion as PodSecurityVersion,
 };
 pub use crate::auth::revoked_subject_key;
+pub use crate::cluster_keys::ClusterKeysError;
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
 pub use crate::storage::data_dir::{
     DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
 };
+pub use crate::storage::etcd::{DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdStoreError, EtcdTlsFiles};
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
 /// Timeout of the TLS handshake of a connection.
@@ -172,8 +176,49 @@ pub enum BindError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdStoreError),
+    #[error(transparent)]
+    ClusterKeys(#[from] ClusterKeysError),
     #[error("create the bootstrap objects: {0}")]
     Bootstrap(String),
+}
+
+/// The store of a server before it is opened.
+enum Store<'a> {
+    /// An SQLite database in the data directory.
+    Sqlite(Box<Sqlite>),
+    /// An etcd cluster, which other servers may share.
+    Etcd { options: &'a EtcdOptions, encryption: EncryptionKeys },
+}
+
+impl<'a> Store<'a> {
+    /// Opens the database of the data directory, or fetches the keys of the cluster from etcd. The certificates in the
+    /// data directory are those of the cluster afterwards, if it has any.
+    async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, BindError> {
+        match &options.etcd {
+            None => Ok(Self::Sqlite(Box::new(data_dir::open_database(data_dir, options)?))),
+            Some(etcd) => {
+                let encryption =
+                    cluster_keys::install_cluster_keys(etcd, data_dir, options.new_cluster).await?;
+                Ok(Self::Etcd { options: etcd, encryption })
+            }
+        }
+    }
+
+    fn file_guard(&self) -> Option<DataFileGuard> {
+        match self {
+            Self::Sqlite(log) => log.file_guard(),
+            Self::Etcd { .. } => None,
+        }
+    }
+
+    fn open(self, db_options: DbOptions) -> Result<Db, BindError> {
+        match self {
+            Self::Sqlite(log) => Ok(Db::open(*log, db_options).map_err(DataError::from)?),
+            Self::Etcd { options, encryption } => Ok(options.open(Some(encryption), db_options)?),
+        }
+    }
 }
 
 /// Returns advice for an address on which the server cannot listen, as the end of the error message. Empty if there is
@@ -245,15 +290,19 @@ impl ApiServer {
         if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
             listeners.push(listen_on(to_nodes).await?.0);
         }
-        let log = data_dir::open_database(data_dir, options)?;
-        let guard = log.file_guard();
+        let store = Store::prepare(data_dir, options).await?;
+        let guard = store.file_guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
         let tokens = TokenSigner::with_server_key(&pki)?;
-        let open = |options| Db::open(log, options);
-        let registry = Registry::open(open, HISTORY_WINDOW, options.store_limits(), on_failure, tokens)
-            .map_err(DataError::from)?;
+        let registry = Registry::open(
+            |options| store.open(options),
+            HISTORY_WINDOW,
+            options.store_limits(),
+            on_failure,
+            tokens,
+        )?;
         for (key, bytes) in registry.storage.oversized_objects() {
             tracing::warn!(
                 key,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use muster_store::{Db, DbOptions, HistoryWindow, LogError, OnFailure, StoreLimits};
+use muster_store::{Db, DbOptions, HistoryWindow, OnFailure, StoreLimits};
 use serde_json::Value;
 
 use crate::admission::{AdmissionChain, QuotaAccessor};
@@ -52,13 +52,13 @@ pub(crate) struct Registry {
 impl Registry {
     /// Creates the registry. `open` opens the database, and `window` and `limits` bound its history and size.
     /// `on_failure` is called when the store can no longer be written. `tokens` signs service account tokens.
-    pub(crate) fn open(
-        open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
+    pub(crate) fn open<E>(
+        open: impl FnOnce(DbOptions) -> Result<Db, E>,
         window: HistoryWindow,
         limits: StoreLimits,
         on_failure: OnFailure,
         tokens: TokenSigner,
-    ) -> Result<Self, LogError> {
+    ) -> Result<Self, E> {
         let metrics = Arc::new(ServerMetrics::default());
         let storage = Arc::new(ObjectStorage::open(open, window, limits, on_failure, metrics.clone())?);
         let access = Arc::new(AccessControl::new(storage.clone(), tokens));

@@ -10,6 +10,8 @@ use muster_store::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::etcd::EtcdOptions;
+
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -37,6 +39,9 @@ pub struct StoreOptions {
     /// Encryption keys for Secrets. The first key encrypts, and all keys can decrypt. `None` if Secrets are not
     /// encrypted.
     pub keys: Option<EncryptionKeys>,
+    /// The etcd cluster in which objects are stored. `None` stores them in the data directory. With etcd, `keys` is not
+    /// used: all servers share keys.
+    pub etcd: Option<EtcdOptions>,
 }
 
 /// Default for the maximum total size of all objects in bytes. The size is limited because all objects are in memory.
@@ -45,7 +50,7 @@ pub const DEFAULT_STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { new_cluster: false, bytes_max: DEFAULT_STORE_BYTES_MAX, keys: None }
+        Self { new_cluster: false, bytes_max: DEFAULT_STORE_BYTES_MAX, keys: None, etcd: None }
     }
 }
 

@@ -5,6 +5,8 @@
 mod commit;
 /// The database in the data directory, with backup and restore.
 pub(crate) mod data_dir;
+/// The store on etcd, which several servers share.
+pub(crate) mod etcd;
 /// Periodic compaction of the history and deletion of expired objects.
 mod housekeeping;
 /// Lists and their pages.
@@ -17,8 +19,8 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    CommitEvent, CompactedError, Db, DbOptions, HistoryWindow, LogError, OnFailure, Revision, Store,
-    StoreLimits, StoredObject,
+    CommitEvent, CompactedError, Db, DbOptions, HistoryWindow, OnFailure, Revision, Store, StoreLimits,
+    StoredObject,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -55,13 +57,13 @@ pub(crate) struct ObjectStorage {
 impl ObjectStorage {
     /// Creates the storage. `open` opens the database with the given options. `on_failure` is called when the store can
     /// no longer be written.
-    pub(crate) fn open(
-        open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
+    pub(crate) fn open<E>(
+        open: impl FnOnce(DbOptions) -> Result<Db, E>,
         window: HistoryWindow,
         limits: StoreLimits,
         on_failure: OnFailure,
         metrics: Arc<ServerMetrics>,
-    ) -> Result<Self, LogError> {
+    ) -> Result<Self, E> {
         let kinds = KindRegistry::builtin();
         let notifier = Arc::new(WatchNotifier::new(&kinds));
         let commit_notifier = notifier.clone();

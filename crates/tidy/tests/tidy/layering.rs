@@ -14,7 +14,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("files", &[]),
     ("muster", &["agent", "api", "control", "files", "server"]),
     ("etcd", &["store"]),
-    ("server", &["api", "files", "store"]),
+    ("server", &["api", "etcd", "files", "store"]),
     ("sim", &["api", "engine", "store"]),
     ("store", &["files"]),
     ("tidy", &[]),

@@ -93,7 +93,7 @@ async fn server(events_max: usize) -> (Server, Remote) {
             PublishedStore::new(Store::empty_after(Store::FIRST_REVISION, options.window), options.on_commit);
         let backend = Remote { published: published.clone(), waiting: Arc::default() };
         remote = Some(backend.clone());
-        Ok(Db::new(published, backend))
+        Ok::<_, muster_store::LogError>(Db::new(published, backend))
     };
     let registry = Registry::open(
         open,

@@ -1,0 +1,174 @@
+//! Servers on a real etcd, the program `etcd` on PATH.
+
+use std::net::TcpListener;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// Number of kills in `make test`. A start takes longer than on SQLite, because the keys of the cluster are decrypted.
+const ROUNDS: u64 = 25;
+
+/// One member of etcd on loopback.
+struct Etcd {
+    url: String,
+    child: Child,
+    /// The data of the member, which is deleted at the end of the test.
+    dir: TempDir,
+}
+
+impl Etcd {
+    fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (url, peer_url) = (format!("http://{}", free()), format!("http://{}", free()));
+        let log = fs::File::create(dir.path().join("log")).unwrap();
+        let child = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(dir.path().join("data"))
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &format!("default={peer_url}")])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .expect("run etcd (Debian has it in etcd-server)");
+        let etcd = Self { url, child, dir };
+        let address = etcd.url.trim_start_matches("http://");
+        while std::net::TcpStream::connect(address).is_err() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        etcd
+    }
+
+    /// The flags of a server on this etcd. Debian's etcd is older than the supported versions.
+    fn flags(&self) -> [&str; 3] {
+        ["--etcd", &self.url, "--etcd-any-version"]
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_on_etcd_keeps_its_word() {
+    let etcd = Etcd::start();
+    let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
+    kill_again_and_again("crash-etcd", &etcd.flags(), rounds).await;
+}
+
+/// All of them generate keys, and those of one are used.
+#[tokio::test]
+async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
+    const SERVERS: usize = 10;
+    let etcd = Etcd::start();
+    let dir = fresh_dir("one-ca");
+    fs::create_dir_all(&dir).unwrap();
+    let token = dir.join("token");
+    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
+    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let servers: Vec<(PathBuf, Server)> = std::thread::scope(|scope| {
+        let start = |it: usize| {
+            let (dir, flags) = (dir.join(it.to_string()), &flags);
+            scope.spawn(move || (dir.clone(), Server::start_with(&dir, flags)))
+        };
+        let started: Vec<_> = (0..SERVERS).map(start).collect();
+        started.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    let mut uids = Vec::new();
+    for name in
+        ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key", "encryption.key", "server-token"]
+    {
+        let first = fs::read(servers[0].0.join(name)).unwrap();
+        assert!(servers.iter().all(|(dir, _)| fs::read(dir.join(name)).unwrap() == first), "{name} differs");
+    }
+    for (_, server) in &servers {
+        uids.push(server.cluster_uid().await);
+    }
+    assert!(uids.iter().all(|it| *it == uids[0]), "{uids:?}");
+    // A Secret that one server wrote is read by another one, and etcd does not have it in clear.
+    let secrets: Api<Secret> = Api::namespaced(servers[0].1.client().await, "default");
+    let secret = Secret {
+        metadata: ObjectMeta { name: Some("s".to_owned()), ..ObjectMeta::default() },
+        data: Some([("password".to_owned(), ByteString(b"correct horse battery staple".to_vec()))].into()),
+        ..Secret::default()
+    };
+    let created = secrets.create(&PostParams::default(), &secret).await.unwrap();
+    for (_, server) in &servers {
+        let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
+        assert_eq!(secrets.get("s").await.unwrap(), created, "a read is never older than an answered write");
+    }
+    let has_clear_text = |path: &Path| {
+        let content = fs::read(path).unwrap();
+        let encoded = b"Y29ycmVjdCBob3JzZSBiYXR0ZXJ5IHN0YXBsZQ";
+        content.windows(encoded.len()).any(|it| it == encoded)
+    };
+    let wal = etcd.dir.path().join("data/member/wal");
+    for file in fs::read_dir(&wal).unwrap() {
+        assert!(!has_clear_text(&file.unwrap().path()), "the Secret is in etcd's log in clear");
+    }
+    drop(servers);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_server_on_etcd_says_what_is_wrong() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-refused");
+    fs::create_dir_all(&dir).unwrap();
+    let refused = |name: &str, flags: &[&str]| {
+        let said = Server::spawn(&dir.join(name), flags).err().expect("the server refuses to start");
+        said.replace(&dir.display().to_string(), "DIR").replace(&etcd.url, "URL")
+    };
+    let old = refused("old", &["--etcd", &etcd.url]);
+    assert!(
+        old.starts_with("muster: open the store on etcd: URL runs etcd ") == old.contains("upgrade it"),
+        "{old}"
+    );
+    let nobody = refused("nobody", &["--etcd", "http://127.0.0.1:1", "--etcd-any-version"]);
+    assert!(
+        nobody.starts_with("muster: open the store on etcd: etcd did not respond: no member responds, so check that etcd runs; "),
+        "{nobody}"
+    );
+    let remote = refused("remote", &["--etcd", "http://192.0.2.1:2379"]);
+    assert_eq!(
+        remote,
+        "muster: choose another --etcd: http://192.0.2.1:2379 is not on this machine, so it must use https\n"
+    );
+    Server::start_with(&dir.join("first"), &etcd.flags()).stop();
+    let no_token = refused("second", &etcd.flags());
+    assert_eq!(
+        no_token,
+        "muster: etcd already has a cluster: start this server with its token, in the file that --token-file names. A server of the \
+         cluster has it in its data directory as server-token\n"
+    );
+    let wrong = dir.join("wrong");
+    muster_files::write_private_file(&wrong, "w".repeat(32).as_bytes()).unwrap();
+    let wrong_token =
+        refused("second", &[&etcd.flags()[..], &["--token-file", wrong.to_str().unwrap()]].concat());
+    assert!(wrong_token.starts_with("muster: the server token is wrong: "), "{wrong_token}");
+    // The data directory of a cluster on SQLite is not used for another cluster.
+    Server::start(&dir.join("sqlite")).stop();
+    let token = dir.join("first/server-token");
+    let other = refused("sqlite", &[&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat());
+    assert_eq!(
+        other,
+        "muster: DIR/sqlite has the certificates of another cluster than etcd: choose another --data-dir or --etcd-prefix\n"
+    );
+    let empty_etcd = Etcd::start();
+    let sqlite = Server::spawn(&dir.join("sqlite"), &empty_etcd.flags()).err().unwrap();
+    assert!(sqlite.contains("has a database of its own, and etcd has no cluster"), "{sqlite}");
+    // The cluster in etcd is lost, and its keys are still in the data directory.
+    let lost = Server::spawn(&dir.join("first"), &empty_etcd.flags()).err().unwrap();
+    assert!(lost.contains("restore a backup of etcd, or begin an empty cluster"), "{lost}");
+    let authority = fs::read(dir.join("first/ca.crt")).unwrap();
+    let flags = [&empty_etcd.flags()[..], &["--new-cluster"]].concat();
+    Server::start_with(&dir.join("first"), &flags).stop();
+    assert_eq!(fs::read(dir.join("first/ca.crt")).unwrap(), authority);
+    fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,0 +1,315 @@
+//! The keys that all servers of a cluster share: the certificate authorities, the key of service account tokens and the
+//! encryption keys for Secrets. The first server generates them. They are stored in etcd, encrypted with the server
+//! token, and every server has a copy in its data directory.
+//!
+//! Upstream: kubeadm stores the same files in the Secret `kubeadm-certs`, encrypted with a certificate key.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use muster_etcd::{EtcdApi as _, EtcdClient, Keyspace};
+use muster_files::write_private_file;
+use muster_store::{EncryptionKeys, KeyFileError};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::pbkdf2;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::pki::{Pki, PkiError};
+use crate::storage::data_dir;
+use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
+
+/// Files of the data directory that all servers share. The key of a certificate comes before the certificate, because
+/// they are written in this order.
+const SHARED_FILES: [&str; 6] =
+    ["ca.key", "ca.crt", "nodes-ca.key", "nodes-ca.crt", "sa.key", ENCRYPTION_KEY_FILE];
+/// File with the encryption keys for Secrets.
+const ENCRYPTION_KEY_FILE: &str = "encryption.key";
+/// File that identifies the cluster: a data directory with another one belongs to another cluster.
+const IDENTITY_FILE: &str = "ca.crt";
+/// File with the copy of the server token.
+const TOKEN_FILE: &str = "server-token";
+/// Directory in the data directory in which new keys are generated.
+const STAGING_DIR: &str = "new-keys";
+
+/// Prefix of the encrypted keys, which names their format.
+const FORMAT: &[u8] = b"muster:cluster-keys:1:";
+/// Length in bytes of the random salt from which the encryption key is derived.
+const SALT_BYTES: usize = 16;
+/// Number of rounds of PBKDF2. OWASP recommends at least 600,000 with SHA-256.
+const PBKDF2_ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
+/// Length of a generated server token in bytes, before it is encoded.
+const TOKEN_BYTES: usize = 32;
+/// Minimum length of a server token in characters. A shorter one could be guessed from a copy of the keys.
+const TOKEN_CHARS_MIN: usize = 32;
+
+/// Why the shared keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterKeysError {
+    #[error(transparent)]
+    Store(#[from] EtcdStoreError),
+    #[error("generate the keys of the cluster")]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    #[error("read or write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("other users may read {}: set its mode to 0600", path.display())]
+    LooseToken { path: PathBuf },
+    #[error("the server token in {} has fewer than {TOKEN_CHARS_MIN} characters", path.display())]
+    ShortToken { path: PathBuf },
+    #[error(
+        "etcd already has a cluster: start this server with its token, in the file that --token-file names. A server of the cluster \
+         has it in its data directory as {TOKEN_FILE}"
+    )]
+    NoToken,
+    #[error(
+        "the server token is wrong: use that of the cluster in etcd. A server of the cluster has it in its data directory as \
+         {TOKEN_FILE}"
+    )]
+    WrongToken,
+    #[error("the keys of the cluster in etcd are damaged: restore a backup")]
+    Damaged,
+    #[error(
+        "{} has the certificates of another cluster than etcd: choose another --data-dir or --etcd-prefix",
+        path.display()
+    )]
+    OtherCluster { path: PathBuf },
+    #[error(
+        "{} has a database of its own, and etcd has no cluster: choose another --data-dir, or start without --etcd",
+        path.display()
+    )]
+    HasDatabase { path: PathBuf },
+    #[error(
+        "{} has the keys of a cluster, and etcd has no cluster: restore a backup of etcd, or begin an empty cluster with these keys with \
+         --new-cluster",
+        path.display()
+    )]
+    Lost { path: PathBuf },
+    #[error("etcd has objects of a cluster, but not its keys: restore a backup of etcd")]
+    KeysLost,
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+/// Fetches the shared keys from etcd, or generates them if this is the first server, and writes them to the data
+/// directory. Returns the encryption keys for Secrets. `new_cluster` allows to begin a cluster with keys that the data
+/// directory has.
+pub(crate) async fn install_cluster_keys(
+    options: &EtcdOptions,
+    data_dir: &Path,
+    new_cluster: bool,
+) -> Result<EncryptionKeys, ClusterKeysError> {
+    let (client, keys) = (options.client()?, options.keyspace());
+    client.check().await.map_err(EtcdStoreError::from)?;
+    let token_copy = data_dir.join(TOKEN_FILE);
+    let token = match &options.token_file {
+        Some(path) => Some(read_token(path)?),
+        None if exists(&token_copy)? => Some(read_token(&token_copy)?),
+        None => None,
+    };
+    let stored = muster_etcd::read_cluster_keys(&client, &keys).await.map_err(EtcdStoreError::from)?;
+    let (token, files) = match (token, stored) {
+        (None, Some(_)) => return Err(ClusterKeysError::NoToken),
+        (Some(token), Some(stored)) => {
+            let files = open(&stored, &token)?;
+            (token, files)
+        }
+        (token, None) => {
+            let token = token.map_or_else(generate_token, Ok)?;
+            let files = first_keys(&client, &keys, data_dir, new_cluster).await?;
+            // The copy is written first: after a crash the keys in etcd can still be decrypted.
+            write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+            let sealed = seal(&files, &token)?;
+            let created = muster_etcd::create_cluster_keys(&client, &keys, sealed.clone()).await;
+            let stored = created.map_err(EtcdStoreError::from)?;
+            // Another server may have been first.
+            let files = if stored == sealed { files } else { open(&stored, &token)? };
+            (token, files)
+        }
+    };
+    install(&files, data_dir)?;
+    write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+    Ok(EncryptionKeys::read(&data_dir.join(ENCRYPTION_KEY_FILE))?)
+}
+
+/// The content of the shared files, by name.
+type SharedFiles = BTreeMap<String, String>;
+
+/// Returns the keys for a cluster that does not exist in etcd yet: those of the data directory with `new_cluster`,
+/// otherwise new ones.
+async fn first_keys(
+    client: &EtcdClient,
+    keys: &Keyspace,
+    data_dir: &Path,
+    new_cluster: bool,
+) -> Result<SharedFiles, ClusterKeysError> {
+    if muster_etcd::has_objects(client, keys).await.map_err(EtcdStoreError::from)? {
+        return Err(ClusterKeysError::KeysLost);
+    }
+    if data_dir::has_store(data_dir) {
+        return Err(ClusterKeysError::HasDatabase { path: data_dir.to_owned() });
+    }
+    let has_keys = exists(&data_dir.join(IDENTITY_FILE))?;
+    if has_keys && !new_cluster {
+        return Err(ClusterKeysError::Lost { path: data_dir.to_owned() });
+    }
+    if has_keys {
+        return generate_in(data_dir);
+    }
+    let staging = data_dir.join(STAGING_DIR);
+    let recreated = std::fs::remove_dir_all(&staging).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    recreated.and_then(|()| std::fs::create_dir(&staging)).map_err(file_error(&staging))?;
+    let files = generate_in(&staging);
+    std::fs::remove_dir_all(&staging).map_err(file_error(&staging))?;
+    files
+}
+
+/// Generates the keys that a directory does not have, and reads all of them.
+fn generate_in(dir: &Path) -> Result<SharedFiles, ClusterKeysError> {
+    Pki::open(dir)?;
+    let encryption = dir.join(ENCRYPTION_KEY_FILE);
+    if !exists(&encryption)? {
+        EncryptionKeys::write_file_with_new_key(None, &encryption)?;
+    }
+    let read = |name: &str| {
+        let path = dir.join(name);
+        Ok((name.to_owned(), std::fs::read_to_string(&path).map_err(file_error(&path))?))
+    };
+    SHARED_FILES.into_iter().map(read).collect()
+}
+
+/// Writes the shared files to the data directory, unless it has those of another cluster.
+fn install(files: &SharedFiles, data_dir: &Path) -> Result<(), ClusterKeysError> {
+    let identity = data_dir.join(IDENTITY_FILE);
+    if exists(&identity)? {
+        let own = std::fs::read_to_string(&identity).map_err(file_error(&identity))?;
+        if files.get(IDENTITY_FILE) != Some(&own) {
+            return Err(ClusterKeysError::OtherCluster { path: data_dir.to_owned() });
+        }
+    }
+    for name in SHARED_FILES {
+        let content = files.get(name).ok_or(ClusterKeysError::Damaged)?;
+        let path = data_dir.join(name);
+        write_private_file(&path, content.as_bytes()).map_err(file_error(&path))?;
+    }
+    Ok(())
+}
+
+/// Encrypts the shared files with a key that is derived from the server token.
+fn seal(files: &SharedFiles, token: &str) -> Result<Bytes, ClusterKeysError> {
+    let mut random = [0; SALT_BYTES + NONCE_LEN];
+    SystemRandom::new().fill(&mut random).map_err(|_| ClusterKeysError::Random)?;
+    let (salt, nonce) = random.split_at(SALT_BYTES);
+    let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| ClusterKeysError::Random)?;
+    let mut content = serde_json::to_vec(files).map_err(|_| ClusterKeysError::Damaged)?;
+    derive_key(token, salt)
+        .seal_in_place_append_tag(nonce, Aad::from(FORMAT), &mut content)
+        .map_err(|_| ClusterKeysError::Random)?;
+    Ok([FORMAT, &random, &content].concat().into())
+}
+
+/// Decrypts what [`seal`] returned.
+fn open(sealed: &[u8], token: &str) -> Result<SharedFiles, ClusterKeysError> {
+    let rest = sealed.strip_prefix(FORMAT).ok_or(ClusterKeysError::Damaged)?;
+    let (salt, rest) = rest.split_at_checked(SALT_BYTES).ok_or(ClusterKeysError::Damaged)?;
+    let (nonce, content) = rest.split_at_checked(NONCE_LEN).ok_or(ClusterKeysError::Damaged)?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| ClusterKeysError::Damaged)?;
+    let mut content = content.to_vec();
+    let opened = derive_key(token, salt).open_in_place(nonce, Aad::from(FORMAT), &mut content);
+    let files = opened.map_err(|_| ClusterKeysError::WrongToken)?;
+    serde_json::from_slice(files).map_err(|_| ClusterKeysError::Damaged)
+}
+
+fn derive_key(token: &str, salt: &[u8]) -> LessSafeKey {
+    let mut key = [0; 32];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, PBKDF2_ROUNDS, salt, token.as_bytes(), &mut key);
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).expect("the key has 32 bytes"))
+}
+
+fn generate_token() -> Result<String, ClusterKeysError> {
+    let mut random = [0; TOKEN_BYTES];
+    SystemRandom::new().fill(&mut random).map_err(|_| ClusterKeysError::Random)?;
+    Ok(BASE64_URL_SAFE_NO_PAD.encode(random))
+}
+
+/// Reads a server token. Fails if users other than the owner may read its file.
+fn read_token(path: &Path) -> Result<String, ClusterKeysError> {
+    let mode = std::fs::metadata(path).map_err(file_error(path))?.mode();
+    if mode & 0o077 != 0 {
+        return Err(ClusterKeysError::LooseToken { path: path.to_owned() });
+    }
+    let token = std::fs::read_to_string(path).map_err(file_error(path))?.trim().to_owned();
+    if token.chars().count() < TOKEN_CHARS_MIN {
+        return Err(ClusterKeysError::ShortToken { path: path.to_owned() });
+    }
+    Ok(token)
+}
+
+fn exists(path: &Path) -> Result<bool, ClusterKeysError> {
+    std::fs::exists(path).map_err(file_error(path))
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> ClusterKeysError + '_ {
+    |source| ClusterKeysError::File { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_keys_are_opened_with_the_same_token_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = generate_in(dir.path()).unwrap();
+        assert_eq!(files.keys().map(|it| &**it).collect::<Vec<_>>(), {
+            let mut names = SHARED_FILES;
+            names.sort_unstable();
+            names
+        });
+        let token = generate_token().unwrap();
+        let sealed = seal(&files, &token).unwrap();
+        assert!(!sealed.windows(11).any(|it| it == b"PRIVATE KEY"));
+        assert_ne!(seal(&files, &token).unwrap(), sealed, "no two are alike");
+        assert_eq!(open(&sealed, &token).unwrap(), files);
+        assert!(matches!(open(&sealed, "another"), Err(ClusterKeysError::WrongToken)));
+        for at in [0, FORMAT.len(), FORMAT.len() + SALT_BYTES, sealed.len() - 1] {
+            let mut changed = sealed.to_vec();
+            changed[at] ^= 1;
+            assert!(open(&changed, &token).is_err(), "byte {at}");
+        }
+        assert!(matches!(open(&sealed[..40], &token), Err(ClusterKeysError::Damaged)));
+    }
+
+    #[test]
+    fn the_keys_of_another_cluster_are_not_overwritten() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = generate_in(one.path()).unwrap();
+        let others = generate_in(two.path()).unwrap();
+        install(&files, one.path()).unwrap();
+        let refused = install(&files, two.path()).unwrap_err();
+        assert!(matches!(refused, ClusterKeysError::OtherCluster { .. }), "{refused}");
+        assert_eq!(generate_in(two.path()).unwrap(), others);
+    }
+
+    #[test]
+    fn a_token_is_long_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = generate_token().unwrap();
+        write_private_file(&path, format!("{token}\n").as_bytes()).unwrap();
+        assert_eq!(read_token(&path).unwrap(), token);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(read_token(&path), Err(ClusterKeysError::LooseToken { .. })));
+        write_private_file(&path, b"short").unwrap();
+        assert!(matches!(read_token(&path), Err(ClusterKeysError::ShortToken { .. })));
+    }
+}

@@ -1,0 +1,126 @@
+//! The store on etcd, which several servers share: its options and its connection.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use muster_etcd::{ClientError, ClientTls, EtcdClient, EtcdError, Keyspace, OpenError};
+use muster_store::{Db, DbOptions, EncryptionKeys};
+
+/// Default prefix of all keys of a cluster in etcd.
+pub const DEFAULT_ETCD_PREFIX: &str = "/muster/v1";
+
+/// Options with which the store on etcd is opened.
+#[derive(Debug, Clone)]
+pub struct EtcdOptions {
+    /// URLs of the members, such as `https://10.0.0.1:2379`.
+    pub endpoints: Vec<String>,
+    /// Files for TLS. They are required for URLs with `https`.
+    pub tls: Option<EtcdTlsFiles>,
+    /// Prefix of all keys of the cluster.
+    pub prefix: String,
+    /// Whether to accept versions of etcd that are known to lose watch events.
+    pub accepts_any_version: bool,
+    /// File with the server token, which decrypts the keys that all servers share. `None` uses the copy in the data
+    /// directory, or generates a token for a new cluster.
+    pub token_file: Option<PathBuf>,
+}
+
+/// PEM files for TLS connections to etcd.
+#[derive(Debug, Clone)]
+pub struct EtcdTlsFiles {
+    /// Certificates of the CA that signed the certificates of the members.
+    pub ca: PathBuf,
+    /// Client certificate.
+    pub cert: PathBuf,
+    /// Private key of the client certificate.
+    pub key: PathBuf,
+}
+
+/// Why the store on etcd cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdStoreError {
+    #[error("choose another --etcd: {0}")]
+    Client(#[from] ClientError),
+    #[error("choose another --etcd: {url} is not on this machine, so it must use https")]
+    Unencrypted { url: String },
+    #[error("open the store on etcd")]
+    Etcd(#[from] EtcdError),
+    #[error("open the store on etcd")]
+    Open(#[from] OpenError),
+}
+
+impl EtcdOptions {
+    /// Returns a client of the cluster, without connecting.
+    ///
+    /// Rule: a connection without TLS is allowed only to etcd on this machine, because etcd has every Secret and key.
+    pub(crate) fn client(&self) -> Result<EtcdClient, EtcdStoreError> {
+        let unencrypted = self.endpoints.iter().find(|it| !is_encrypted_or_local(it));
+        if let Some(url) = unencrypted {
+            return Err(EtcdStoreError::Unencrypted { url: url.clone() });
+        }
+        let tls = self.tls.as_ref().map(|it| ClientTls::from_files(&it.ca, &it.cert, &it.key)).transpose()?;
+        let client = EtcdClient::new(&self.endpoints, tls.as_ref())?;
+        Ok(if self.accepts_any_version { client.accept_any_version() } else { client })
+    }
+
+    pub(crate) fn keyspace(&self) -> Keyspace {
+        Keyspace::new(&self.prefix, 0)
+    }
+
+    /// Opens the store. `encryption` has the keys for Secrets.
+    pub(crate) fn open(
+        &self,
+        encryption: Option<EncryptionKeys>,
+        options: DbOptions,
+    ) -> Result<Db, EtcdStoreError> {
+        let (published, backend) = muster_etcd::open(self.client()?, self.keyspace(), encryption, options)?;
+        Ok(Db::new(published, backend))
+    }
+}
+
+/// Whether a URL has the scheme `https`, or the address of this machine. Other errors of a URL are found later.
+fn is_encrypted_or_local(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return true };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_reached_without_tls() {
+        for local in
+            ["http://127.0.0.1:2379", "http://localhost:2379", "http://[::1]:2379", "http://127.1.2.3"]
+        {
+            assert!(is_encrypted_or_local(local), "{local}");
+        }
+        for remote in
+            ["http://10.0.0.1:2379", "http://etcd.example.com:2379", "http://[fd00::1]:2379", "http://"]
+        {
+            assert!(!is_encrypted_or_local(remote), "{remote}");
+        }
+        assert!(is_encrypted_or_local("https://10.0.0.1:2379"));
+    }
+
+    #[test]
+    fn errors_name_the_flag() {
+        let options = |url: &str| EtcdOptions {
+            endpoints: vec![url.to_owned()],
+            tls: None,
+            prefix: DEFAULT_ETCD_PREFIX.to_owned(),
+            accepts_any_version: false,
+            token_file: None,
+        };
+        let error = |url: &str| options(url).client().unwrap_err().to_string();
+        expect_test::expect![[r"
+            choose another --etcd: http://10.0.0.1:2379 is not on this machine, so it must use https
+            choose another --etcd: https://10.0.0.1:2379 is not the URL of an etcd member, such as https://10.0.0.1:2379: https needs certificates
+            choose another --etcd: etcd is not the URL of an etcd member, such as https://10.0.0.1:2379: it begins with neither https:// nor http://
+        "]]
+        .assert_eq(&["http://10.0.0.1:2379", "https://10.0.0.1:2379", "etcd"].map(|it| error(it) + "\n").concat());
+    }
+}
