@@ -1,6 +1,6 @@
 //! The transaction of a batch of commits: which commits it has, what it compares and what it writes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,9 +17,9 @@ use crate::proto::TxnRequest;
 /// Maximum number of commits in one transaction. Each commit has one operation, and etcd allows 128.
 const BATCH_COMMITS_MAX: usize = 100;
 
-/// Maximum number of keys that one transaction compares, beside the key of its lane. etcd allows 128 compares, and as
-/// many operations if a compare fails, two of which read the lanes.
-const BATCH_COMPARES_MAX: usize = 126;
+/// Maximum number of keys of objects that one transaction compares. etcd allows 128 compares, and as many operations if a
+/// compare fails. The others are for the lane, and for the pools from which the objects allocate.
+const BATCH_COMPARES_MAX: usize = 120;
 
 /// Maximum size of the values in one transaction of several commits. etcd allows 1.5 MiB in a request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -70,6 +70,8 @@ pub(crate) fn expected_revisions(
 /// A transaction and its commits, in the order of their operations.
 pub(crate) struct Batch {
     pub(crate) commits: Vec<QueuedCommit>,
+    /// The pools from which the commits allocate, with the etcd revision after which each must not have been written.
+    pub(crate) pools: BTreeMap<&'static str, i64>,
     pub(crate) request: TxnRequest,
 }
 
@@ -78,6 +80,7 @@ pub(crate) struct Batch {
 pub(crate) struct BatchBuilder {
     pub(crate) commits: Vec<QueuedCommit>,
     compared: HashMap<Bytes, i64>,
+    pools: BTreeMap<&'static str, i64>,
     request: TxnRequest,
     bytes: usize,
 }
@@ -135,6 +138,12 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// Requires that no other server has allocated from the pool after an etcd revision.
+    pub(crate) fn add_pool(&mut self, pool: &'static str, bound: i64) {
+        let lowest = self.pools.entry(pool).or_insert(bound);
+        *lowest = bound.min(*lowest);
+    }
+
     fn compare(&mut self, key: Bytes, revision: i64) {
         if self.compared.insert(key.clone(), revision).is_none() {
             self.request.compare.push(lane::revision_is(key.clone(), revision));
@@ -142,8 +151,15 @@ impl BatchBuilder {
         }
     }
 
-    pub(crate) fn build(self) -> Option<Batch> {
-        (!self.commits.is_empty()).then_some(Batch { commits: self.commits, request: self.request })
+    pub(crate) fn build(mut self, keys: &Keyspace) -> Option<Batch> {
+        for (pool, bound) in &self.pools {
+            let key = keys.allocation_pool(pool);
+            self.request.compare.push(lane::revision_is_at_most(key.clone(), *bound));
+            self.request.success.push(lane::put(key.clone(), Bytes::new()));
+            self.request.failure.push(lane::range_keys(key, Bytes::new()));
+        }
+        let Self { commits, pools, request, .. } = self;
+        (!commits.is_empty()).then_some(Batch { commits, pools, request })
     }
 }
 

@@ -19,6 +19,7 @@ use muster_store::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::allocation_pool::AllocationPools;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
 use crate::batch::{Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions};
 use crate::keyspace::Keyspace;
@@ -89,6 +90,7 @@ struct Driver<A> {
     lane_marker: Bytes,
     /// Keys that transactions in progress write.
     keys_in_progress: HashSet<String>,
+    pools: AllocationPools,
     /// The etcd revision up to which all events are published.
     applied: i64,
     /// The published commits of transactions of this server whose responses are not handled yet, by etcd revision.
@@ -115,7 +117,7 @@ enum Waiting {
     },
     /// A commit whose precondition does not hold.
     Refused {
-        commit: QueuedCommit,
+        commit: Box<QueuedCommit>,
         error: CommitError,
     },
     Barrier {
@@ -130,6 +132,7 @@ enum Completion {
         lane: usize,
         used: Lane,
         commits: Vec<QueuedCommit>,
+        pools: BTreeMap<&'static str, i64>,
         outcome: LaneOutcome,
     },
     /// A lane whose last transaction had no response can be used again.
@@ -185,6 +188,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         lane_keys,
         lane_marker,
         keys_in_progress: HashSet::new(),
+        pools: AllocationPools::default(),
         applied: revision,
         own_events: BTreeMap::new(),
         waiting: BTreeMap::new(),
@@ -298,7 +302,12 @@ impl<A: EtcdApi> Driver<A> {
 
     fn handle_completion(&mut self, completion: Completion) -> Result<(), LogError> {
         match completion {
-            Completion::Transaction { lane, used, commits, outcome } => {
+            Completion::Transaction { lane, used, commits, pools, outcome } => {
+                let applied = match outcome {
+                    LaneOutcome::Applied { revision } => Some(revision),
+                    _ => None,
+                };
+                self.pools.end(&pools, applied);
                 self.handle_outcome(lane, used, commits, outcome);
             }
             Completion::LaneFree { lane, number } => self.free_lane(number, lane),
@@ -318,13 +327,14 @@ impl<A: EtcdApi> Driver<A> {
         {
             let Some(batch) = self.next_batch() else { return };
             let lane = self.lanes[number].take().expect("the lane is free");
-            let Batch { commits, request } = batch;
+            let Batch { commits, pools, request } = batch;
+            self.pools.begin(&pools);
             self.keys_in_progress.extend(commits.iter().map(|it| it.commit.key.clone()));
             let (api, lanes) = (self.api.clone(), self.keys.lanes());
             let deadline = Instant::now() + RESPONSE_TIMEOUT;
             self.operations.push(Box::pin(async move {
                 let outcome = lane.execute(&*api, &lanes, request, deadline).await;
-                Completion::Transaction { lane: number, used: lane, commits, outcome }
+                Completion::Transaction { lane: number, used: lane, commits, pools, outcome }
             }));
         }
     }
@@ -346,8 +356,9 @@ impl<A: EtcdApi> Driver<A> {
         while let Some(queued) = self.queue.pop_front() {
             let commit = &queued.commit;
             let is_blocked = |key: &str| self.keys_in_progress.contains(key) || blocked.contains(key);
-            let waits =
-                is_blocked(&commit.key) || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key));
+            let waits = is_blocked(&commit.key)
+                || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
+                || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
             // A commit that was refused twice because of others is written alone.
             let is_alone = 1 < queued.refusals;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
@@ -359,10 +370,15 @@ impl<A: EtcdApi> Driver<A> {
             let checked =
                 check_preconditions(commit, before, |key| store.get(key)).map_err(CommitError::from);
             let checked = checked.and_then(|()| usage.check(&self.limits, &store, commit, before));
-            if let Err(error) = checked {
-                refused.push((queued, error));
-                continue;
-            }
+            let bound = commit.allocation.as_ref().map(|it| Ok((it.pool, self.pools.bound(&self.keys, it)?)));
+            let checked = checked.and_then(|()| bound.transpose().map_err(|it: CommitConflict| it.into()));
+            let bound = match checked {
+                Ok(bound) => bound,
+                Err(error) => {
+                    refused.push((queued, error));
+                    continue;
+                }
+            };
             if !batch.fits(&self.keys, commit) {
                 blocked.insert(commit.key.clone());
                 rest.push_back(queued);
@@ -372,6 +388,9 @@ impl<A: EtcdApi> Driver<A> {
             if let Err(refusal) = batch.add(&self.keys, &self.codec, queued, before) {
                 refused.push(*refusal);
                 continue;
+            }
+            if let Some((pool, bound)) = bound {
+                batch.add_pool(pool, bound);
             }
             if is_alone {
                 break;
@@ -383,7 +402,7 @@ impl<A: EtcdApi> Driver<A> {
         for (queued, error) in refused {
             self.answer(queued, Err(error));
         }
-        batch.build()
+        batch.build(&self.keys)
     }
 
     fn handle_outcome(
@@ -444,7 +463,15 @@ impl<A: EtcdApi> Driver<A> {
             let conflict = expected_revisions(&self.keys, &it.commit, before.as_ref())
                 .into_iter()
                 .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
+            let is_allocated = it.commit.allocation.as_ref().is_some_and(|allocation| {
+                let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
+                self.pools.bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
+            });
             match conflict {
+                None if is_allocated => {
+                    let error = CommitConflict::Allocated.into();
+                    self.wait_until_applied(last_write, Waiting::Refused { commit: Box::new(it), error });
+                }
                 None => {
                     it.refusals += 1;
                     self.queue.push_front(it);
@@ -467,7 +494,8 @@ impl<A: EtcdApi> Driver<A> {
                             }
                         }
                     };
-                    self.wait_until_applied(last_write, Waiting::Refused { commit: it, error: error.into() });
+                    let (commit, error) = (Box::new(it), error.into());
+                    self.wait_until_applied(last_write, Waiting::Refused { commit, error });
                 }
             }
         }
@@ -672,7 +700,7 @@ impl<A: EtcdApi> Driver<A> {
             for it in callers {
                 match it {
                     Waiting::Applied { commits, .. } => self.answer_committed(revision, commits),
-                    Waiting::Refused { commit, error } => self.answer(commit, Err(error)),
+                    Waiting::Refused { commit, error } => self.answer(*commit, Err(error)),
                     Waiting::Barrier { done, .. } => done(Ok(())),
                 }
             }
@@ -730,7 +758,7 @@ impl<A: EtcdApi> Driver<A> {
                     }
                     Waiting::Refused { commit, error } if is_overdue(&commit.submitted) => {
                         lags = true;
-                        self.answer(commit, Err(error));
+                        self.answer(*commit, Err(error));
                     }
                     it => self.waiting.entry(revision).or_default().push(it),
                 }
@@ -749,7 +777,7 @@ impl<A: EtcdApi> Driver<A> {
         for it in waiting {
             match it {
                 Waiting::Applied { commits: applied, .. } => commits.extend(applied),
-                Waiting::Refused { commit, .. } => commits.push(commit),
+                Waiting::Refused { commit, .. } => commits.push(*commit),
                 Waiting::Barrier { done, .. } => barriers.push(done),
             }
         }

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
 use crate::api::{EtcdApi, EtcdError, WatchStream};
-use crate::proto::compare::{CompareTarget, TargetUnion};
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::event::EventType;
 use crate::proto::{
     CompactionRequest, Event, KeyValue, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp,
@@ -160,7 +160,12 @@ impl State {
         let succeeded = request.compare.iter().all(|it| {
             assert_eq!(it.target(), CompareTarget::Mod);
             let found = self.keys.get(&it.key).map_or(0, |kv| kv.mod_revision);
-            it.target_union == Some(TargetUnion::ModRevision(found))
+            let Some(TargetUnion::ModRevision(expected)) = it.target_union else { panic!("{it:?}") };
+            match it.result() {
+                CompareResult::Equal => found == expected,
+                CompareResult::Less => found < expected,
+                other => panic!("{other:?} is not used"),
+            }
         });
         let operations = if succeeded { &request.success } else { &request.failure };
         let mut events = Vec::new();

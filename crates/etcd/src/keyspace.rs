@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
 //! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
+//! | `a/POOL` | written by every transaction that allocates from a pool, see [`allocation_pool`](crate::allocation_pool) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
 //! | `m/compacted` | the etcd revision up to which a server has compacted the history, in decimal |
@@ -63,6 +64,10 @@ impl Keyspace {
 
     pub(crate) fn lane(&self, server: &str, number: usize) -> Bytes {
         format!("{}l/{server}/{number}", self.prefix).into()
+    }
+
+    pub(crate) fn allocation_pool(&self, pool: &str) -> Bytes {
+        format!("{}a/{pool}", self.prefix).into()
     }
 
     pub(crate) fn cluster_keys(&self) -> Bytes {

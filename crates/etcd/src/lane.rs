@@ -202,6 +202,16 @@ pub(crate) fn revision_is(key: Bytes, revision: i64) -> Compare {
     }
 }
 
+/// Returns the comparison "the key was not modified after this etcd revision".
+pub(crate) fn revision_is_at_most(key: Bytes, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Less.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        target_union: Some(TargetUnion::ModRevision(revision + 1)),
+    }
+}
+
 pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(PutRequest { key, value, lease: 0 })) }
 }

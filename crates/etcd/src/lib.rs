@@ -7,6 +7,8 @@
 //!
 //! Only this crate knows etcd. It runs on a thread of its own, so the store and the simulator stay synchronous.
 
+/// Pools of values, such as cluster IPs, of which every object must have its own.
+mod allocation_pool;
 /// Calls of etcd's gRPC interface, as the backend uses them.
 mod api;
 /// The backend: its thread and its interface to the store.

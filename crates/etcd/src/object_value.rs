@@ -53,7 +53,8 @@ pub(crate) struct ObjectCodec {
     pub(crate) encryption: Option<EncryptionKeys>,
 }
 
-/// An encrypted value is bound to its key, but not to its revision, which is not known before the transaction.
+/// The revision for which every value is encrypted. The real revision is not known before the transaction, so a value is
+/// bound to its store key only.
 const REVISION_OF_ENCRYPTED: u64 = 0;
 
 impl ObjectCodec {

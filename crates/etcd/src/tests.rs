@@ -1,7 +1,7 @@
 //! Model tests: several servers write to one etcd that loses requests and responses, applies requests late, and breaks
 //! watches. Every server must end with the state of etcd, and every answer must be true.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,6 +32,9 @@ struct Server {
     events: Arc<Mutex<Vec<Arc<CommitEvent>>>>,
     queued: Arc<AtomicUsize>,
     failure: Arc<Mutex<Option<String>>>,
+    name: String,
+    /// Values that a client of this server is allocating.
+    pending_values: Arc<Mutex<BTreeSet<usize>>>,
 }
 
 impl Server {
@@ -64,7 +67,8 @@ impl Server {
             cluster_id: loaded.cluster_id,
         };
         tokio::spawn(driver::run(config, received));
-        Self { commands, published, events, queued, failure }
+        let (name, pending_values) = (name.to_owned(), Arc::default());
+        Self { commands, published, events, queued, failure, name, pending_values }
     }
 
     async fn commit(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
@@ -93,11 +97,18 @@ fn put(key: &str, expect: Precondition, value: &str) -> Commit {
     let draft = ObjectDraft { head, tail: br#""}}"#.to_vec() };
     let index = SelectorIndex::new([("value", value)], []);
     let write = CommitWrite::Put { index, expires_s: None, draft };
-    Commit { key: key.into(), expect, within: None, class: WriteClass::Ordinary, write }
+    Commit { key: key.into(), expect, within: None, allocation: None, class: WriteClass::Ordinary, write }
 }
 
 fn delete(key: &str, expect: Precondition) -> Commit {
-    Commit { key: key.into(), expect, within: None, class: WriteClass::Ordinary, write: CommitWrite::Delete }
+    Commit {
+        key: key.into(),
+        expect,
+        within: None,
+        allocation: None,
+        class: WriteClass::Ordinary,
+        write: CommitWrite::Delete,
+    }
 }
 
 fn value_of(object: &StoredObject) -> &str {
@@ -411,4 +422,84 @@ async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
     assert!(four.read_barrier().await);
     assert_eq!(four.get("nodes//n").map(|it| it.modified), revisions.last().copied());
     assert_eq!(*four.failure.lock().unwrap(), None);
+}
+
+/// Each server knows only its own allocations and those that it has published.
+#[tokio::test(start_paused = true)]
+async fn two_servers_do_not_allocate_from_the_same_state() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let allocate = |name: &str, known: Revision| {
+        let allocation = Some(muster_store::Allocation { pool: "services", known });
+        Commit { allocation, ..put(&format!("services/default/{name}"), Precondition::Absent, name) }
+    };
+    let begin = one.published.read().revision();
+    // The own allocations of a server do not refuse each other.
+    let own = ["a", "b", "c"].map(|it| one.commit(allocate(it, begin)));
+    let own: Vec<_> = futures::future::join_all(own).await.into_iter().map(Result::unwrap).collect();
+    one.commit(allocate("d", begin)).await.unwrap();
+    let refused = two.commit(allocate("e", begin)).await.unwrap_err();
+    assert_eq!(refused, CommitError::Conflict(CommitConflict::Allocated));
+    // The caller chooses again, from the state that refused its commit.
+    assert!(two.get("services/default/d").is_some());
+    let known = two.published.read().revision();
+    let last = two.commit(allocate("e", known)).await.unwrap();
+    assert!(own.iter().all(|it| it.revision < last.revision));
+    let refused = one.commit(allocate("f", begin)).await.unwrap_err();
+    assert_eq!(refused, CommitError::Conflict(CommitConflict::Allocated));
+    // Other commits are not affected.
+    one.commit(put("services/default/f", Precondition::Absent, "f")).await.unwrap();
+}
+
+/// Three servers under faults allocate numbers, each the lowest that is free in its published state.
+#[tokio::test(start_paused = true)]
+async fn no_value_is_allocated_twice_under_faults() {
+    for seed in 0..20 {
+        let etcd = FakeEtcd::new(seed, FAULTS);
+        let mut servers = Vec::new();
+        for name in ["one", "two", "three"] {
+            servers.push(Server::start(&etcd, name).await);
+        }
+        let clients = (0..3).flat_map(|it| servers.iter().map(move |server| (it, server.clone())));
+        let runs = clients.map(|(client, server)| async move {
+            for it in 0..6 {
+                let (name, mut attempts) = (format!("{client}-{it}"), 0);
+                loop {
+                    attempts += 1;
+                    assert!(attempts < 500, "seed {seed}: {name} gets no value");
+                    // Clients of one server exclude each other, as its allocator does.
+                    let known = server.published.read().revision();
+                    let value = {
+                        let mut pending = server.pending_values.lock().unwrap();
+                        let store = server.published.read();
+                        let used: Vec<usize> =
+                            store.list("services/").map(|it| value_of(it).parse().unwrap()).collect();
+                        let free = (0..).find(|it| !used.contains(it) && !pending.contains(it)).unwrap();
+                        pending.insert(free);
+                        free
+                    };
+                    let allocation = Some(muster_store::Allocation { pool: "services", known });
+                    let key = format!("services/{}/{name}", server.name);
+                    let commit = Commit { allocation, ..put(&key, Precondition::Absent, &value.to_string()) };
+                    let result = server.commit(commit).await;
+                    server.pending_values.lock().unwrap().remove(&value);
+                    match result {
+                        // An earlier attempt had an unknown outcome, and was applied.
+                        Ok(_) | Err(CommitError::Conflict(CommitConflict::Exists { .. })) => break,
+                        Err(_) => {}
+                    }
+                }
+            }
+        });
+        futures::future::join_all(runs).await;
+        for server in &servers {
+            while !server.read_barrier().await {}
+            let store = server.published.read();
+            let mut values: Vec<String> = store.list("services/").map(|it| value_of(it).to_owned()).collect();
+            let count = values.len();
+            values.sort_unstable();
+            values.dedup();
+            assert_eq!((count, values.len()), (54, 54), "seed {seed}: a value was allocated twice");
+        }
+    }
 }

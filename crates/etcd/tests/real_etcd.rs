@@ -96,7 +96,14 @@ fn commit(db: &Db, key: &str, expect: Precondition, value: usize) -> Result<Arc<
     let draft = ObjectDraft { head, tail: br#""}}"#.to_vec() };
     let index = SelectorIndex::new([("value", &*value.to_string())], []);
     let write = CommitWrite::Put { index, expires_s: None, draft };
-    let commit = Commit { key: key.into(), expect, within: None, class: WriteClass::Ordinary, write };
+    let commit = Commit {
+        key: key.into(),
+        expect,
+        within: None,
+        allocation: None,
+        class: WriteClass::Ordinary,
+        write,
+    };
     let (said, outcome) = mpsc::channel();
     db.commit(commit, move |it| said.send(it).unwrap_or_default());
     outcome.recv().expect("every commit is answered")

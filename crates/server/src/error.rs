@@ -74,9 +74,9 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
-    /// Returns the error for a conflict (409), with a message that names the kind instead of the resource. It is used
-    /// for preconditions of a delete and for bodies of subresources.
-    pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
+    /// Like [`Self::conflict`], but message and details name the kind, such as `Pod`, instead of the resource. Upstream
+    /// does so for the preconditions of a delete, and for a TokenRequest whose UID does not match.
+    pub(crate) fn conflict_naming_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(kind, group));
         let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);

@@ -67,10 +67,24 @@ pub struct Commit {
     /// Precondition on the namespace of the object: the key of the Namespace, and the revision that the Namespace must
     /// still have.
     pub within: Option<(String, Revision)>,
+    /// Precondition on a pool of values. `None` if the object allocates no value.
+    pub allocation: Option<Allocation>,
     /// The class of the write, which determines the size limits that apply.
     pub class: WriteClass,
     /// What the commit does to the key.
     pub write: CommitWrite,
+}
+
+/// A value that an object allocates from a pool, such as a cluster IP, which no other object may have.
+///
+/// A backend with several servers rejects the commit if another server has allocated from the pool since `known`. A
+/// server must itself prevent two of its own objects from allocating the same value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// Name of the pool.
+    pub pool: &'static str,
+    /// The revision of the state from which the value was chosen, or an earlier one.
+    pub known: Revision,
 }
 
 /// What a commit does to its key.

@@ -38,8 +38,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Backend, Commit, CommitError, CommitWrite, DbOptions, OnBatchPublished, OnCommitted, OnFailure,
-    OnReadBarrier, PublishedStore, ReadBarrierError,
+    Allocation, Backend, Commit, CommitError, CommitWrite, DbOptions, OnBatchPublished, OnCommitted,
+    OnFailure, OnReadBarrier, PublishedStore, ReadBarrierError,
 };
 pub use crate::db::Db;
 pub use crate::draft::{ObjectDraft, with_resource_version};
@@ -109,6 +109,8 @@ pub enum CommitConflict {
     Missing,
     /// [`Precondition::At`] was required, and the key has another revision.
     Modified { at: Revision },
+    /// Another server has allocated from the same pool, see [`Allocation`].
+    Allocated,
 }
 
 impl fmt::Display for CommitConflict {
@@ -119,6 +121,7 @@ impl fmt::Display for CommitConflict {
             Self::Modified { at } => {
                 write!(f, "the key was modified at revision {at}: read it again and retry")
             }
+            Self::Allocated => write!(f, "another server allocated from the same pool: choose again"),
         }
     }
 }

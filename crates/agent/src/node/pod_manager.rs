@@ -85,8 +85,8 @@ pub struct PodEntry {
     /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
     /// The pod whose worker starts when the worker of this entry has ended. For an orphan, it is the pod with the same
-    /// UID that was added during the cleanup, because two workers would undo each other's actions. After a panic of the
-    /// worker, it is the same pod.
+    /// UID, if that was added during the cleanup: its worker waits, because two workers of one UID would undo each
+    /// other's actions. After a panic of the worker, it is the same pod. `None` if no worker follows.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 

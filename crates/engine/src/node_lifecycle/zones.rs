@@ -21,7 +21,8 @@ pub(super) struct Zones {
     zones_with_ready_nodes: usize,
 }
 
-/// One zone: counts of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet.
+/// One zone: counts of its nodes, and its unhealthy nodes that have no `NoExecute` taint yet. Excluded nodes are those
+/// with the label `node.kubernetes.io/exclude-disruption`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Zone {
     /// Number of nodes whose condition `Ready` is True. Excluded nodes are not counted.

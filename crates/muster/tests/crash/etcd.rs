@@ -1,7 +1,9 @@
 //! Servers on a real etcd, the program `etcd` on PATH.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 
+use k8s_openapi::api::core::v1::{Node, Service};
 use tempfile::TempDir;
 
 use super::*;
@@ -114,6 +116,81 @@ async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
     }
     drop(servers);
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Every server chooses the lowest free value, so all of them choose the same at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_allocate_no_address_twice() {
+    const SERVERS: usize = 3;
+    const OBJECTS: usize = 66;
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-addresses");
+    fs::create_dir_all(&dir).unwrap();
+    let token = dir.join("token");
+    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
+    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let servers: Vec<Server> =
+        (0..SERVERS).map(|it| Server::start_with(&dir.join(it.to_string()), &flags)).collect();
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(server.client().await);
+    }
+    let create = clients.iter().enumerate().flat_map(|(at, client)| {
+        (0..OBJECTS).map(move |it| {
+                let services: Api<Service> = Api::namespaced(client.clone(), "default");
+                let service = serde_json::json!({
+                    "metadata": {"name": format!("s-{at}-{it}")},
+                    "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+                });
+                async move {
+                    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await
+                }
+            })
+    });
+    let created = future::join_all(create).await;
+    let failed: Vec<_> = created.iter().filter_map(|it| it.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    // Nodes get pod CIDRs when they write themselves.
+    let create = clients.iter().enumerate().flat_map(|(at, client)| {
+        (0..OBJECTS).map(move |it| create_as_node(client.clone(), format!("n-{at}-{it}")))
+    });
+    let created = future::join_all(create).await;
+    let failed: Vec<_> = created.iter().filter_map(|it| it.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    for client in &clients {
+        let services: Api<Service> = Api::namespaced(client.clone(), "default");
+        let services = services.list(&ListParams::default()).await.unwrap();
+        let specs: Vec<_> = services.iter().filter_map(|it| it.spec.as_ref()).collect();
+        let addresses: Vec<_> = specs.iter().filter_map(|it| it.cluster_ip.clone()).collect();
+        let ports: Vec<_> =
+            specs.iter().flat_map(|it| it.ports.iter().flatten()).filter_map(|it| it.node_port).collect();
+        let nodes: Api<Node> = Api::all(client.clone());
+        let nodes = nodes.list(&ListParams::default()).await.unwrap();
+        let cidrs: Vec<_> = nodes.iter().filter_map(|it| it.spec.as_ref()?.pod_cidr.clone()).collect();
+        let distinct = [
+            addresses.iter().collect::<BTreeSet<_>>().len(),
+            ports.iter().collect::<BTreeSet<_>>().len(),
+            cidrs.iter().collect::<BTreeSet<_>>().len(),
+        ];
+        // The Service `kubernetes` has an address and no node port.
+        let expected = [SERVERS * OBJECTS + 1, SERVERS * OBJECTS, SERVERS * OBJECTS];
+        assert_eq!([addresses.len(), ports.len(), cidrs.len()], expected);
+        assert_eq!(distinct, expected, "a value was allocated twice");
+    }
+    drop(servers);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Creates a Node as the node itself, which the administrator impersonates.
+async fn create_as_node(client: Client, name: String) -> Result<Node, kube::Error> {
+    let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let request = http::Request::post("/api/v1/nodes")
+        .header("Content-Type", "application/json")
+        .header("Impersonate-User", format!("system:node:{name}"))
+        .header("Impersonate-Group", "system:nodes")
+        .body(serde_json::to_vec(&node).unwrap())
+        .unwrap();
+    client.request(request).await
 }
 
 #[test]

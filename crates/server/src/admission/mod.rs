@@ -54,7 +54,7 @@ use serde_json::Value;
 
 use crate::auth::{AccessControl, RBAC_GROUP, revocation};
 use crate::error::ApiError;
-use crate::kinds::AdmissionPlugin;
+use crate::kinds::{AdmissionPlugin, Kind};
 use crate::metrics::ServerMetrics;
 use crate::request::{RequestContext, RequestTarget, User};
 use crate::storage::ObjectStorage;
@@ -117,6 +117,24 @@ impl AdmissionChain {
             external_ips: external_ips::AllowedExternalIps::default(),
             pod_security: pod_security::PodSecurityCell::default(),
         }
+    }
+
+    /// Returns the pool from which an object allocates a value that the stored object `old` does not have. `old` is null
+    /// for a create. `None` if it allocates no value.
+    ///
+    /// Rule: cluster IPs and node ports belong to one Service, pod CIDRs and addresses to one Node.
+    pub(crate) fn allocation_pool(kind: &Kind, object: &Value, old: &Value) -> Option<&'static str> {
+        let allocates = match (kind.group, kind.plural) {
+            ("", "services") => service_address::allocates(object, old),
+            ("", "nodes") => pod_cidr::allocates(object, old),
+            _ => false,
+        };
+        allocates.then_some(kind.plural)
+    }
+
+    /// Whether objects of the kind may allocate values from a pool, see [`Self::allocation_pool`].
+    pub(crate) fn may_allocate(kind: &Kind) -> bool {
+        kind.group.is_empty() && matches!(kind.plural, "services" | "nodes")
     }
 
     /// Runs the mutating plugins of the kind, before server-owned fields are set and before validation. `object` is

@@ -160,6 +160,20 @@ pub(super) fn mutate(
     Ok(())
 }
 
+/// Whether a Node has a pod CIDR or an address that `old`, the stored Node, does not have. `old` is null for a create.
+pub(super) fn allocates(node: &Value, old: &Value) -> bool {
+    let before = occupied_blocks(old);
+    occupied_blocks(node).iter().any(|it| !before.contains(it))
+}
+
+/// Returns the pod CIDRs and the addresses of a Node.
+fn occupied_blocks(node: &Value) -> Vec<Ipv4Block> {
+    let addresses = list_at(&node["status"], "addresses").iter();
+    let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());
+    let addresses = addresses.map(|it| Ipv4Block { first: it.into(), prefix_length: 32 });
+    pod_cidrs(node).filter_map(Ipv4Block::parse).chain(addresses).collect()
+}
+
 /// Returns the pod CIDRs in a Node's spec.
 fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
     let spec = &node["spec"];
@@ -192,8 +206,10 @@ impl PodCidrAllocations {
     /// Returns the pending pod CIDR of the node `name`, or else the lowest free pod CIDR in the cluster range `all`
     /// that is not reserved. Returns `None` if no pod CIDR is free.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
-        // A retried create gets the same CIDR.
-        if let Some((block, _)) = self.pending.get(name) {
+        // A retried create gets the same CIDR, unless a node got it through another server.
+        if let Some((block, _)) = self.pending.get(name)
+            && self.overlapping_node(*block, name).is_none()
+        {
             return Some(*block);
         }
         let count = 1u32 << (NODE_PREFIX_LENGTH - all.prefix_length);
@@ -238,11 +254,7 @@ impl PodCidrAllocations {
     /// Records the pod CIDRs and addresses of a stored Node. Addresses are recorded so that no node gets a pod CIDR
     /// that contains the address of another node.
     fn record_node(&mut self, node: &Value) {
-        let addresses = list_at(&node["status"], "addresses").iter();
-        let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());
-        let addresses = addresses.map(|it| Ipv4Block { first: it.into(), prefix_length: 32 });
-        let blocks = pod_cidrs(node).filter_map(Ipv4Block::parse).chain(addresses).collect();
-        self.allocated.insert(str_at(node, "metadata.name").to_owned(), blocks);
+        self.allocated.insert(str_at(node, "metadata.name").to_owned(), occupied_blocks(node));
     }
 }
 

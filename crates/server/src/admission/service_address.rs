@@ -104,6 +104,13 @@ pub(super) fn mutate(
     allocator.allocate_node_ports(service, old)
 }
 
+/// Whether a Service has a cluster IP or node port that `old`, the stored Service, does not have. `old` is null for a
+/// create.
+pub(super) fn allocates(service: &Value, old: &Value) -> bool {
+    let before: HashSet<AllocatedResource> = allocated_resources(old).collect();
+    allocated_resources(service).any(|it| !before.contains(&it))
+}
+
 /// Removes the fields that the stored Service may have and the new one may not, such as node ports after a change of
 /// the type. Fields that the update changes are kept. Upstream: `dropTypeDependentFields`.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {

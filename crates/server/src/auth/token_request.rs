@@ -56,7 +56,12 @@ pub(crate) fn create_token(
         let why = format!(
             "the UID in the token request ({given_uid}) does not match the UID of the service account ({account_uid})"
         );
-        return Err(ApiError::conflict_of_kind(AUTHENTICATION_GROUP, TOKEN_REQUEST_KIND, &target.name, &why));
+        return Err(ApiError::conflict_naming_kind(
+            AUTHENTICATION_GROUP,
+            TOKEN_REQUEST_KIND,
+            &target.name,
+            &why,
+        ));
     }
     let audiences: Vec<String> = list_at(&request["spec"], "audiences")
         .iter()
@@ -130,7 +135,7 @@ fn bind_claims(
             "the UID in the bound object reference ({given_uid}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(ApiError::conflict_of_kind("", kind, name, &why));
+        return Err(ApiError::conflict_naming_kind("", kind, name, &why));
     }
     let bound = Some(BoundObjectRef { name: name.to_owned(), uid });
     match kind {

@@ -1,11 +1,11 @@
 //! Creates objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
 
 use bytes::Bytes;
-use muster_store::{Precondition, Revision};
+use muster_store::{Allocation, Precondition, Revision};
 use serde_json::{Value, json};
 
-use super::{Registry, dedup_owner_references, validate_object};
-use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
+use super::{Registry, WRITE_ATTEMPTS_MAX, dedup_owner_references, validate_object};
+use crate::admission::{AdmissionAttributes, AdmissionChain, AdmissionOperation, QuotaCharge};
 use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
 use crate::request::{RequestContext, RequestTarget};
@@ -47,9 +47,29 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &mut RequestTarget,
-        mut object: Value,
+        object: Value,
     ) -> Result<Bytes, ApiError> {
+        if !AdmissionChain::may_allocate(target.kind) {
+            return self.try_create(context, target, object).await?.ok_or_else(ApiError::timeout);
+        }
+        for _ in 0..WRITE_ATTEMPTS_MAX {
+            if let Some(created) = self.try_create(context, target, object.clone()).await? {
+                return Ok(created);
+            }
+        }
+        Err(ApiError::timeout())
+    }
+
+    /// Attempts a create once. Returns `None` if another server has allocated a value, such as a cluster IP, from the
+    /// same pool at the same time, so that admission must choose again.
+    async fn try_create(
+        &self,
+        context: &RequestContext,
+        target: &mut RequestTarget,
+        mut object: Value,
+    ) -> Result<Option<Bytes>, ApiError> {
         let kind = target.kind;
+        let known = AdmissionChain::may_allocate(kind).then(|| self.storage.revision());
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Create };
         // An object created while its namespace is deleted would be left behind, so the commit requires that
         // the namespace is unchanged.
@@ -77,8 +97,13 @@ impl Registry {
             }
             let charge = self.admission.validate(self, context, attributes, &object).await?;
             if context.dry_run && self.storage.read_store().get(&target.key()).is_none() {
-                return Ok(unstructured::to_bytes(&object));
+                return Ok(Some(unstructured::to_bytes(&object)));
             }
+            let allocation = known.and_then(|known| {
+                let pool = AdmissionChain::allocation_pool(kind, &object, &Value::Null)?;
+                Some(Allocation { pool, known })
+            });
+            let allocates = allocation.is_some();
             if !context.dry_run
                 && let Some(created) = self
                     .storage
@@ -86,18 +111,21 @@ impl Registry {
                         context,
                         target,
                         Precondition::Absent,
-                        ObjectCommit::Create(&object, within.clone()),
+                        ObjectCommit::Create(&object, within.clone(), allocation),
                     )
                     .await?
             {
                 charge.into_iter().for_each(QuotaCharge::commit);
-                return Ok(created);
+                return Ok(Some(created));
             }
             let changed = self.namespace_revision(target);
             if changed != within {
                 within = changed;
                 self.admission.check_namespace(attributes, &object)?;
                 continue;
+            }
+            if allocates && self.storage.read_store().get(&target.key()).is_none() {
+                return Ok(None);
             }
             // Another name is tried only if the server generated it.
             if is_named {

@@ -310,7 +310,7 @@ fn check_preconditions(
 ) -> Result<(), ApiError> {
     let (uid, version) = (str_at(object, "metadata.uid"), str_at(object, "metadata.resourceVersion"));
     let conflict = |why: String| {
-        Err(ApiError::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why))
+        Err(ApiError::conflict_naming_kind(target.kind.group, target.kind.kind, &target.name, &why))
     };
     match (&options.uid, &options.resource_version) {
         (Some(expected), _) if expected != uid => conflict(format!(

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
-use muster_store::{CommitError, CommitWrite, ObjectDraft, Precondition, Revision, WriteClass};
+use muster_store::{Allocation, CommitError, CommitWrite, ObjectDraft, Precondition, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -26,10 +26,11 @@ const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
     /// Creates the object. The second value is the store key of the Namespace of the object, and the revision that the
-    /// Namespace must still have. It is `None` if no Namespace is checked.
-    Create(&'a Value, Option<(String, Revision)>),
+    /// Namespace must still have. It is `None` if no Namespace is checked. The third value is the precondition on a pool
+    /// from which the object allocates a value.
+    Create(&'a Value, Option<(String, Revision)>, Option<Allocation>),
     /// Replaces the stored object.
-    Update(&'a Value),
+    Update(&'a Value, Option<Allocation>),
     /// Replaces the stored object with one that has a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
     /// Removes the object.
@@ -58,21 +59,21 @@ impl ObjectStorage {
             }
         };
         let class = write_class(context, target);
-        let (write, within, class) = match commit {
-            ObjectCommit::Create(object, within) => {
-                (put(object, self.draft_within_limit(target, object)?), within, class)
+        let (write, within, allocation, class) = match commit {
+            ObjectCommit::Create(object, within, allocation) => {
+                (put(object, self.draft_within_limit(target, object)?), within, allocation, class)
             }
-            ObjectCommit::Update(object) => {
-                (put(object, self.draft_within_limit(target, object)?), None, class)
+            ObjectCommit::Update(object, allocation) => {
+                (put(object, self.draft_within_limit(target, object)?), None, allocation, class)
             }
             ObjectCommit::MarkDeleted(object) => {
-                (put(object, serialize_draft(object)), None, WriteClass::Deletion)
+                (put(object, serialize_draft(object)), None, None, WriteClass::Deletion)
             }
-            ObjectCommit::Delete => (CommitWrite::Delete, None, WriteClass::Deletion),
+            ObjectCommit::Delete => (CommitWrite::Delete, None, None, WriteClass::Deletion),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
-        let commit = muster_store::Commit { key: target.key(), expect, within, class, write };
+        let commit = muster_store::Commit { key: target.key(), expect, within, allocation, class, write };
         // The write completes even if the client disconnects.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
@@ -297,6 +298,7 @@ mod tests {
             key: target("older").key(),
             expect: Precondition::Absent,
             within: None,
+            allocation: None,
             class: WriteClass::System,
             write,
         };

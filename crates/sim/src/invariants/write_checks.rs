@@ -364,8 +364,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a new pod that is not of the current revision. W3: it has the template of the stable revision. S5: its
-    /// hash label is that of the stable revision, which exists.
+    /// Checks a new pod that is not of the current revision. S5: the set has a stable revision, and the hash label of the
+    /// pod is that of a revision with an equivalent template. W3: the pod has the template of the stable revision.
     fn check_new_stable_pod(
         &mut self,
         server: &SimServer,

@@ -32,13 +32,21 @@ fn put(key: &str, expect: Precondition) -> Commit {
         key: key.into(),
         expect,
         within: None,
+        allocation: None,
         class: WriteClass::default(),
         write: CommitWrite::Put { index, expires_s: None, draft: object(key) },
     }
 }
 
 fn delete(key: &str, expect: Precondition) -> Commit {
-    Commit { key: key.into(), expect, within: None, class: WriteClass::default(), write: CommitWrite::Delete }
+    Commit {
+        key: key.into(),
+        expect,
+        within: None,
+        allocation: None,
+        class: WriteClass::default(),
+        write: CommitWrite::Delete,
+    }
 }
 
 /// An object named `name`.
@@ -344,6 +352,7 @@ fn records_expire_in_order_and_an_update_renews_them() {
                 key: key.into(),
                 expect: Precondition::Any,
                 within: None,
+                allocation: None,
                 class: WriteClass::default(),
                 write,
             },
@@ -517,7 +526,7 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     let of = |key: &str, bytes: usize, class: WriteClass| {
         let write =
             CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-        Commit { key: key.into(), expect: Precondition::Any, within: None, class, write }
+        Commit { key: key.into(), expect: Precondition::Any, within: None, allocation: None, class, write }
     };
     let limits = StoreLimits::with_total(1000);
     let db = Db::open(MemoryLog, DbOptions { limits, ..options(WIDE) }).unwrap();
@@ -561,7 +570,7 @@ proptest! {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
                 let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-                Commit { key, expect: Precondition::Any, within: None, class: WriteClass::Ordinary, write }
+                Commit { key, expect: Precondition::Any, within: None, allocation: None, class: WriteClass::Ordinary, write }
             } else {
                 delete(&key, Precondition::Any)
             });

@@ -45,7 +45,14 @@ fn put(key: &str, value: String) -> Commit {
     let tail = format!(r#""}},"value":{value:?}}}"#).into_bytes();
     let draft = ObjectDraft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
     let write = CommitWrite::Put { index, expires_s: Some(value_len(key)), draft };
-    Commit { key: key.into(), expect: Precondition::Any, within: None, class: WriteClass::default(), write }
+    Commit {
+        key: key.into(),
+        expect: Precondition::Any,
+        within: None,
+        allocation: None,
+        class: WriteClass::default(),
+        write,
+    }
 }
 
 fn value_len(key: &str) -> u64 {
@@ -57,6 +64,7 @@ fn delete(key: &str) -> Commit {
         key: key.into(),
         expect: Precondition::Any,
         within: None,
+        allocation: None,
         class: WriteClass::default(),
         write: CommitWrite::Delete,
     }

@@ -1,0 +1,101 @@
+//! Allocation pools: values such as cluster IPs, of which every object must have its own.
+//!
+//! A server chooses a free value from its published state. Another server may choose the same value at the same time, so
+//! every transaction that allocates from a pool writes the key of the pool, and requires that no other server has written
+//! it since the state from which the value was chosen. The server itself knows its own allocations, published or not, so
+//! its own writes do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_store::{Allocation, CommitConflict};
+
+use crate::keyspace::Keyspace;
+
+/// What this server knows about all pools.
+#[derive(Debug, Default)]
+pub(crate) struct AllocationPools {
+    pools: BTreeMap<&'static str, OwnWrites>,
+    /// Pools that a transaction in progress writes.
+    in_progress: BTreeSet<&'static str>,
+}
+
+/// The latest writes of a pool by this server, with no write of another server between them.
+#[derive(Debug, Clone, Copy, Default)]
+struct OwnWrites {
+    /// No other server has written the pool after this etcd revision, up to `last`.
+    since: i64,
+    /// The etcd revision of the last write.
+    last: i64,
+}
+
+impl AllocationPools {
+    /// Whether a transaction in progress writes the pool. A further transaction would be refused because of it.
+    pub(crate) fn is_in_progress(&self, allocation: &Allocation) -> bool {
+        self.in_progress.contains(allocation.pool)
+    }
+
+    /// Returns the etcd revision after which the pool must not have been written. Fails if another server may have
+    /// written it after the state from which the value was chosen.
+    pub(crate) fn bound(&self, keys: &Keyspace, allocation: &Allocation) -> Result<i64, CommitConflict> {
+        let known = keys.etcd_revision(allocation.known);
+        match self.pools.get(allocation.pool) {
+            Some(own) if known < own.since => Err(CommitConflict::Allocated),
+            Some(own) => Ok(known.max(own.last)),
+            None => Ok(known),
+        }
+    }
+
+    /// Records that a transaction begins that writes these pools.
+    pub(crate) fn begin(&mut self, pools: &BTreeMap<&'static str, i64>) {
+        self.in_progress.extend(pools.keys());
+    }
+
+    /// Records that a transaction has ended. `pools` has the pools with their bounds. `applied` is the etcd revision of
+    /// the transaction. `None` if it was not applied, or if that is not known.
+    pub(crate) fn end(&mut self, pools: &BTreeMap<&'static str, i64>, applied: Option<i64>) {
+        for (pool, bound) in pools {
+            self.in_progress.remove(pool);
+            let Some(revision) = applied else { continue };
+            let own = self.pools.entry(pool).or_default();
+            // A bound that is the last own write continues the sequence of own writes.
+            if *bound != own.last {
+                own.since = *bound;
+            }
+            own.last = revision;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(etcd_revision: i64, keys: &Keyspace) -> Allocation {
+        Allocation { pool: "services", known: keys.last_resource_version(etcd_revision) }
+    }
+
+    #[test]
+    fn own_writes_do_not_count_and_others_do() {
+        let keys = Keyspace::new("/m", 0);
+        let mut pools = AllocationPools::default();
+        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(5));
+        let batch: BTreeMap<&'static str, i64> = [("services", 5)].into();
+        pools.begin(&batch);
+        assert!(pools.is_in_progress(&at(5, &keys)));
+        pools.end(&batch, Some(9));
+        assert!(!pools.is_in_progress(&at(5, &keys)));
+        // The state at 5 lacks only the own write at 9.
+        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(9));
+        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(12));
+        // The state at 4 may lack a write of another server at 5.
+        assert_eq!(pools.bound(&keys, &at(4, &keys)), Err(CommitConflict::Allocated));
+        pools.end(&[("services", 9)].into(), Some(10));
+        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(10));
+        pools.end(&[("services", 12)].into(), Some(13));
+        assert_eq!(pools.bound(&keys, &at(11, &keys)), Err(CommitConflict::Allocated));
+        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(13));
+        // The outcome of a transaction is not known: nothing changes.
+        pools.end(&[("services", 13)].into(), None);
+        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(13));
+    }
+}
