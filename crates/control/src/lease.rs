@@ -12,12 +12,13 @@ use muster_api::text::Text;
 use muster_engine::controller::Verb;
 use muster_engine::controller::lease::{Election, LeaderElectionConfig, LeaseAction, LeaseRecord, LostLease};
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::CONTROLLER_NAME;
+use crate::call::CALL_TIMEOUT;
 use crate::clock::now;
-use crate::monitor::{Monitor, Stage};
 use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// Configuration of leader election: the Lease object, the identity of this replica, and the durations.
@@ -126,6 +127,39 @@ fn micros(elapsed: Duration) -> u64 {
     elapsed.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
+/// Runs a controller while this replica is the leader, until `stop` is cancelled. `run` starts the controller, which must
+/// end when its token is cancelled.
+///
+/// When the Lease is lost, the controller is dropped, and this replica waits until it is the leader again. When `stop` is
+/// cancelled, the controller ends first, and then the Lease is released.
+pub async fn run_while_leading<F: Future<Output = ()>>(
+    client: Client,
+    lease: LeaseConfig,
+    stop: CancellationToken,
+    run: impl Fn(CancellationToken) -> F,
+) {
+    while !stop.is_cancelled() {
+        let mut elector = Elector::new(client.clone(), lease.clone(), CALL_TIMEOUT);
+        if stop.run_until_cancelled(elector.acquire(|| ())).await.is_none() {
+            return;
+        }
+        tracing::info!(%lease, "became the leader");
+        // A separate task, so that the controller's work never delays a renewal.
+        let (mut renewing, done) = (JoinSet::new(), CancellationToken::new());
+        renewing.spawn(elector.renew_until(done.clone()));
+        tokio::select! {
+            lost = renewing.join_next() => {
+                let lost = lost.and_then(Result::ok).flatten().unwrap_or(LostLease::RenewDeadlineExceeded);
+                tracing::warn!(%lease, %lost, "lost the lease: the controller stops until it is the leader again");
+            }
+            () = run(stop.clone()) => {
+                done.cancel();
+                renewing.join_next().await;
+            }
+        }
+    }
+}
+
 /// Takes part in leader election for one replica: acquires, renews and releases the Lease. Upstream:
 /// `leaderelection.LeaderElector`.
 pub(crate) struct Elector {
@@ -173,8 +207,8 @@ impl Elector {
     }
 
     /// Waits until this replica is the leader. Watches the Lease meanwhile, so that a released lease is acquired at
-    /// once and not at the next retry.
-    pub(crate) async fn acquire(&mut self, monitor: &Monitor) {
+    /// once and not at the next retry. Calls `on_follow` whenever another replica is found to be the leader.
+    pub(crate) async fn acquire(&mut self, on_follow: impl Fn()) {
         loop {
             match self.read_and_decide().await {
                 Ok(LeaseAction::Write(record)) => match self.acquire_or_renew(&record).await {
@@ -185,7 +219,7 @@ impl Elector {
                     }
                 },
                 Ok(LeaseAction::Wait { until }) => {
-                    monitor.enter_stage(Stage::Following);
+                    on_follow();
                     self.watch_until_acquirable(until).await;
                     continue;
                 }
@@ -514,7 +548,7 @@ mod tests {
             };
             let mut elector =
                 Elector::new(client, LeaseConfig { election, ..lease() }, Duration::from_secs(1));
-            elector.acquire(&Monitor::default()).await;
+            elector.acquire(|| ()).await;
             assert_eq!(applied.recv().await.as_deref(), Some("a"));
             let done = CancellationToken::new();
             let holding = tokio::spawn(elector.renew_until(done.clone()));

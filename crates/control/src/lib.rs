@@ -79,7 +79,7 @@ pub use crate::endpoints::run_endpoints_controller;
 pub use crate::explain::{ExplainError, explain};
 pub use crate::explain_query::{ExplainQueries, QueryError};
 pub use crate::garbage_collector::run_garbage_collector;
-pub use crate::lease::LeaseConfig;
+pub use crate::lease::{LeaseConfig, run_while_leading};
 pub use crate::monitor::Monitor;
 pub use crate::node_lifecycle::run_node_lifecycle;
 pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};
@@ -249,7 +249,7 @@ impl Controller {
         let stopped = stop.cancelled();
         tokio::select! {
             () = stopped => return Ok(()),
-            () = elector.acquire(&monitor) => {}
+            () = elector.acquire(|| monitor.enter_stage(monitor::Stage::Following)) => {}
         }
         let term = elector.term();
         // A separate task, so that the controller's work never delays a renewal.

@@ -28,8 +28,10 @@ pub(crate) struct ServerArgs {
 /// Executes `muster server`.
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |supervisor: &mut _| {
-        let server = args.serving.bind_server(None, args.etcd.options()).await?;
-        let export = args.serving.start_server(server, &args.without, supervisor)?;
+        let etcd = args.etcd.options();
+        let is_shared = etcd.is_some();
+        let server = args.serving.bind_server(None, etcd).await?;
+        let export = args.serving.start_server(server, &args.without, is_shared, supervisor)?;
         logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())
     };

@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
+use muster_control::{LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{ApiServer, BuiltinUser, EtcdOptions, StoreOptions};
 
@@ -186,11 +187,13 @@ impl ServingFlags {
     }
 
     /// Writes the administrator's kubeconfig, and starts the server and the built-in controllers, except those in
-    /// `without`. Returns the `export KUBECONFIG=…` line for the administrator's shell.
+    /// `without`. If other servers share the store (`is_shared`), each controller runs on the server that holds its Lease.
+    /// Returns the `export KUBECONFIG=…` line for the administrator's shell.
     pub(crate) fn start_server(
         &self,
         server: ApiServer,
         without: &[String],
+        is_shared: bool,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
@@ -211,16 +214,30 @@ impl ServingFlags {
                 anyhow::Error::from(error).context(what)
             }
         })?;
+        // Unique for each process: two servers with the same identity would both be leader.
+        let identity = uuid::Uuid::new_v4().to_string();
         for it in supervisor::enabled_controllers(without) {
             let (client, choices, stop) = (
                 loopback_kube_client(&server, it.user, it.name),
                 self.node_lifecycle,
                 supervisor.stop_token(),
             );
+            let lease = is_shared.then(|| LeaseConfig {
+                namespace: "kube-system".to_owned(),
+                name: format!("muster-{}", it.name),
+                identity: identity.clone(),
+                election: LeaderElectionConfig::default(),
+            });
+            let lease_client = loopback_kube_client(&server, BuiltinUser::Admin, it.name);
             supervisor.supervise(it.name, move || {
-                let running = (it.run)(client.clone(), &choices, stop.clone());
+                let (client, stop) = (client.clone(), stop.clone());
+                let (lease, lease_client) = (lease.clone(), lease_client.clone());
                 async move {
-                    running.await;
+                    let run = |stop| (it.run)(client.clone(), &choices, stop);
+                    match lease {
+                        None => run(stop).await,
+                        Some(lease) => run_while_leading(lease_client, lease, stop, run).await,
+                    }
                     Ok(())
                 }
             });

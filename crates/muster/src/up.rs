@@ -221,7 +221,7 @@ async fn start_cluster(
     let controller = loopback_kube_client(&server, BuiltinUser::Controller, "controller");
     let simulated = loopback_kube_client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
     let administrator = loopback_kube_client(&server, BuiltinUser::Admin, "up");
-    let export = args.serving.start_server(server, &[], supervisor)?;
+    let export = args.serving.start_server(server, &[], false, supervisor)?;
 
     supervise_fleet(
         supervisor,

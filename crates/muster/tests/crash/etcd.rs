@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tempfile::TempDir;
 
@@ -178,6 +179,61 @@ async fn servers_allocate_no_address_twice() {
         assert_eq!(distinct, expected, "a value was allocated twice");
     }
     drop(servers);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Each controller runs on the server that holds its Lease. When that server is killed, another one takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn controllers_move_to_another_server_when_theirs_is_killed() {
+    const CONTROLLERS: [&str; 6] = [
+        "muster-disruption",
+        "muster-endpoints",
+        "muster-garbage-collector",
+        "muster-node-lifecycle",
+        "muster-rollout-policy",
+        "muster-scheduler",
+    ];
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-leaders");
+    fs::create_dir_all(&dir).unwrap();
+    let token = dir.join("token");
+    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
+    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let first = Server::start_with(&dir.join("first"), &flags);
+    let leases = async |server: &Server| -> BTreeMap<String, String> {
+        let leases: Api<Lease> = Api::namespaced(server.client().await, "kube-system");
+        let leases = leases.list(&ListParams::default()).await.unwrap();
+        let holder = |it: &Lease| Some((it.name_any(), it.spec.as_ref()?.holder_identity.clone()?));
+        leases.iter().filter_map(holder).filter(|(_, it)| !it.is_empty()).collect()
+    };
+    // Waits until one server, other than `not`, holds all Leases.
+    let wait_for_holder = async |server: &Server, not: &str| -> String {
+        let began = std::time::Instant::now();
+        loop {
+            let held = leases(server).await;
+            let holders: BTreeSet<&String> = held.values().collect();
+            if held.keys().eq(CONTROLLERS) && holders.len() == 1 && !holders.iter().any(|it| *it == not) {
+                return (*holders.first().unwrap()).clone();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{held:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let leader = wait_for_holder(&first, "").await;
+    let second = Server::start_with(&dir.join("second"), &flags);
+    assert_eq!(wait_for_holder(&second, "").await, leader, "a second server does not take the Leases over");
+    drop(first);
+    let began = std::time::Instant::now();
+    let next = wait_for_holder(&second, &leader).await;
+    println!("the controllers moved within {:?}", began.elapsed());
+    assert_ne!(next, leader);
+    // A server that stops in order releases the Leases, so that the next one need not wait until they expire.
+    let third = Server::start_with(&dir.join("third"), &flags);
+    second.stop();
+    let began = std::time::Instant::now();
+    wait_for_holder(&third, &next).await;
+    println!("the released controllers moved within {:?}", began.elapsed());
+    drop(third);
     fs::remove_dir_all(&dir).unwrap();
 }
 
