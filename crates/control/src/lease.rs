@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::CONTROLLER_NAME;
-use crate::call::CALL_TIMEOUT;
 use crate::clock::now;
 use crate::request::{JSON_MEDIA_TYPE, request};
 
@@ -139,7 +138,8 @@ pub async fn run_while_leading<F: Future<Output = ()>>(
     run: impl Fn(CancellationToken) -> F,
 ) {
     while !stop.is_cancelled() {
-        let mut elector = Elector::new(client.clone(), lease.clone(), CALL_TIMEOUT);
+        // The controller does not use the timeout of the lease term.
+        let mut elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
         if stop.run_until_cancelled(elector.acquire(|| ())).await.is_none() {
             return;
         }
