@@ -49,6 +49,19 @@ impl Etcd {
     fn flags(&self) -> [&str; 3] {
         ["--etcd", &self.url, "--etcd-any-version"]
     }
+
+    /// The flags of a server that shares this etcd with others. `token` is the file with their server token.
+    fn flags_with_token<'a>(&'a self, token: &'a Path) -> Vec<&'a str> {
+        [&self.flags()[..], &["--token-file", token.to_str().unwrap()]].concat()
+    }
+}
+
+/// Creates the directory `dir`, and a file with a server token in it.
+fn write_token(dir: &Path) -> PathBuf {
+    fs::create_dir_all(dir).unwrap();
+    let token = dir.join("token");
+    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
+    token
 }
 
 impl Drop for Etcd {
@@ -71,10 +84,8 @@ async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
     const SERVERS: usize = 10;
     let etcd = Etcd::start();
     let dir = fresh_dir("one-ca");
-    fs::create_dir_all(&dir).unwrap();
-    let token = dir.join("token");
-    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
-    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let token = write_token(&dir);
+    let flags = etcd.flags_with_token(&token);
     let servers: Vec<(PathBuf, Server)> = std::thread::scope(|scope| {
         let start = |it: usize| {
             let (dir, flags) = (dir.join(it.to_string()), &flags);
@@ -126,10 +137,8 @@ async fn servers_allocate_no_address_twice() {
     const OBJECTS: usize = 66;
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-addresses");
-    fs::create_dir_all(&dir).unwrap();
-    let token = dir.join("token");
-    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
-    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let token = write_token(&dir);
+    let flags = etcd.flags_with_token(&token);
     let servers: Vec<Server> =
         (0..SERVERS).map(|it| Server::start_with(&dir.join(it.to_string()), &flags)).collect();
     let mut clients = Vec::new();
@@ -195,10 +204,8 @@ async fn controllers_move_to_another_server_when_theirs_is_killed() {
     ];
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-leaders");
-    fs::create_dir_all(&dir).unwrap();
-    let token = dir.join("token");
-    muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
-    let flags = [&etcd.flags()[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let token = write_token(&dir);
+    let flags = etcd.flags_with_token(&token);
     let first = Server::start_with(&dir.join("first"), &flags);
     let leases = async |server: &Server| -> BTreeMap<String, String> {
         let leases: Api<Lease> = Api::namespaced(server.client().await, "kube-system");
@@ -282,8 +289,7 @@ fn a_server_on_etcd_says_what_is_wrong() {
     );
     let wrong = dir.join("wrong");
     muster_files::write_private_file(&wrong, "w".repeat(32).as_bytes()).unwrap();
-    let wrong_token =
-        refused("second", &[&etcd.flags()[..], &["--token-file", wrong.to_str().unwrap()]].concat());
+    let wrong_token = refused("second", &etcd.flags_with_token(&wrong));
     assert!(wrong_token.starts_with("muster: the server token is wrong: "), "{wrong_token}");
     // The data directory of a cluster on SQLite is not used for another cluster.
     Server::start(&dir.join("sqlite")).stop();
