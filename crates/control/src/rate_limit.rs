@@ -49,7 +49,7 @@ pub(crate) struct RateLimiter {
 /// The permits of a [`RateLimiter`], and the calls that wait for one.
 #[derive(Debug)]
 struct LimiterState {
-    /// Number of calls that may be sent now.
+    /// Number of permits that no call holds. A call with a permit may still wait for the rate, see `next_at`.
     free_permits: usize,
     /// Calls of [`Priority::Normal`] that wait for a permit.
     normal_waiters: VecDeque<oneshot::Sender<Permit>>,

@@ -27,7 +27,8 @@ const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 /// Maximum number of lanes that [`delete_stale_lanes`] deletes at once. etcd allows 128 operations in a transaction.
 const DELETED_LANES_MAX: usize = 100;
 
-/// One lane of this server.
+/// A lane: a key of this server that every transaction in the lane compares and writes. At most one transaction is in
+/// progress in a lane, so its key shows whether a transaction without a response was applied.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) key: Bytes,

@@ -108,8 +108,8 @@ pub struct Sqlite {
 /// How values of Secrets are encrypted and decrypted.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are read and written as they are. They are clear text, except that the values in a copied backup may be
-    /// encrypted.
+    /// Values are read and written as they are stored: as clear text, or encrypted in a database that is only copied for
+    /// a backup.
     Raw,
     /// Values are written with the first key, and read with the key that encrypted them.
     Keys(EncryptionKeys),

@@ -29,7 +29,7 @@ use crate::daemonset::{
     ControllerMode, NOT_ON_DELETE_MESSAGE, NodeExplanation, NodeState, ProgressiveRolloutSummary,
     RolloutSummary, is_budget_always_zero,
 };
-use crate::scheduler::{self, FitCheck, Scheduler};
+use crate::scheduler::{self, FitExplainer, Scheduler};
 
 /// The input of `muster explain` and `muster plan`: the decoded objects of a cluster that concern one DaemonSet. Pods
 /// and revisions that another object controls are left out, except in `capacity`.
@@ -254,11 +254,12 @@ impl Snapshot {
         }
         explained.sort_by_key(|it| it.state == NodeState::Gone);
         let pod = self.template_pod(&set);
-        let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
+        let fit_explainer = pod.as_ref().map(|it| self.capacity.fit_explainer(it));
         let own = self.pods_by_node(&set);
-        let fit_check = fit_check.as_ref().map(|it| (it, &own));
+        let fit_explainer = fit_explainer.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
-        let nodes = nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_check, now)).collect();
+        let nodes =
+            nodes.map(|it| self.node_report(planner, (&set, &rollout), it, fit_explainer, now)).collect();
         let current =
             |it: &&Arc<Revision>| it.hash_label().is_some() && it.hash_label() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
@@ -333,7 +334,7 @@ impl Snapshot {
         planner: &Planner,
         (set, rollout): (&Set, &RolloutSummary),
         explained: NodeExplanation,
-        fit_check: Option<(&FitCheck<'_>, &PodsByNode)>,
+        fit_explainer: Option<(&FitExplainer<'_>, &PodsByNode)>,
         now: Time,
     ) -> NodeReport {
         let node = planner.node_by_name(&explained.node);
@@ -386,11 +387,11 @@ impl Snapshot {
         let waits_for_scheduler = matches!(&explained.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
         let is_unplaced =
             explained.state == NodeState::Pending || explained.why == Why::NoPodHere || waits_for_scheduler;
-        if let Some((fit_check, own)) = fit_check.filter(|_| is_unplaced) {
+        if let Some((fit_explainer, own)) = fit_explainer.filter(|_| is_unplaced) {
             let here = planner.pods_on(&self.key, &explained.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&explained.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
-            if let Some(it) = fit_check.unfit_detail(&explained.node, &left.collect()) {
+            if let Some(it) = fit_explainer.unfit_detail(&explained.node, &left.collect()) {
                 message = it.reason;
                 details.extend(it.detail);
             }

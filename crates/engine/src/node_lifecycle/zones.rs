@@ -102,7 +102,7 @@ impl Zones {
 
     /// Formats the part of the state that does not depend on the order of events, so that tests can compare it.
     #[cfg(test)]
-    pub(super) fn digest(&self) -> alloc::string::String {
+    pub(super) fn comparable_state(&self) -> alloc::string::String {
         let of = |zone: &Zone| alloc::format!("{} {} {:?}", zone.ready, zone.not_ready, zone.waiting.keys());
         let zones: BTreeMap<_, _> = self.zones.iter().map(|(name, it)| (name, of(it))).collect();
         alloc::format!("{} {zones:#?}", self.zones_with_ready_nodes)

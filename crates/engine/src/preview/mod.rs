@@ -37,7 +37,7 @@ use crate::daemonset::progressive::record::{OperatorRequests, RolloutRecord, Rol
 use crate::daemonset::why::Why;
 use crate::daemonset::{NodeState, ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
-use crate::scheduler::FitCheck;
+use crate::scheduler::FitExplainer;
 
 /// The predicted rollout of a changed DaemonSet: which nodes get, lose, replace or keep their pod, and in which order.
 #[derive(Clone, PartialEq, Debug)]
@@ -122,8 +122,8 @@ impl Snapshot {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
         let pod = self.template_pod(set);
-        let fit_check = pod.as_ref().map(|it| self.capacity.fit_check(it));
-        let mut simulation = RolloutSimulation::new(self, set, fit_check.as_ref(), now);
+        let fit_explainer = pod.as_ref().map(|it| self.capacity.fit_explainer(it));
+        let mut simulation = RolloutSimulation::new(self, set, fit_explainer.as_ref(), now);
         let steps = simulation.run();
         simulation.into_preview(live, &steps).ok_or(SnapshotError::NoSuchSet)
     }
@@ -162,7 +162,7 @@ struct RolloutSimulation<'a> {
     /// The changed DaemonSet.
     set: &'a Arc<Set>,
     /// Checks whether a pod of the new template fits on a node. `None` if the template cannot be decoded.
-    fit_check: Option<&'a FitCheck<'a>>,
+    fit_explainer: Option<&'a FitExplainer<'a>>,
     /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
     /// The DaemonSet's pods by node at the start of the simulation, and the pods that it adopted.
@@ -185,7 +185,7 @@ impl<'a> RolloutSimulation<'a> {
     fn new(
         snapshot: &'a Snapshot,
         set: &'a Arc<Set>,
-        fit_check: Option<&'a FitCheck<'a>>,
+        fit_explainer: Option<&'a FitExplainer<'a>>,
         now: Time,
     ) -> Self {
         let initial_pods = snapshot.pods_by_node(set);
@@ -197,7 +197,7 @@ impl<'a> RolloutSimulation<'a> {
         let mut simulation = Self {
             snapshot,
             set,
-            fit_check,
+            fit_explainer,
             planner,
             initial_pods,
             created_pods: BTreeSet::new(),
@@ -444,7 +444,7 @@ impl<'a> RolloutSimulation<'a> {
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
             self.initial_pods.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
-        let fits = self.fit_check.and_then(|it| it.unfit_detail(node, &without)).is_none();
+        let fits = self.fit_explainer.and_then(|it| it.unfit_detail(node, &without)).is_none();
         let is_ready =
             self.planner.node_by_name(node).is_some_and(|it| it.ready.status == ConditionStatus::True);
         self.resource_version += 1;

@@ -17,7 +17,7 @@ mod facts;
 /// Checks whether a pod fits on a node, with reasons as upstream words them. Upstream: the filter plugins.
 mod filter;
 /// Explains why a pod does not fit on a node, for `muster explain` and `muster plan`.
-mod fit_check;
+mod fit_explanation;
 /// Checks pod affinity, pod anti-affinity and topology spread.
 mod inter_pod_affinity;
 /// Stores the nodes, the pods on each node, and the requests of these pods.
@@ -41,7 +41,7 @@ pub use facts::{
     TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod, decode_pod_value,
 };
 pub use filter::{Shortage, UnfitReason};
-pub use fit_check::{FitCheck, UnfitDetail};
+pub use fit_explanation::{FitExplainer, UnfitDetail};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;

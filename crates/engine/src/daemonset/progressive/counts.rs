@@ -64,8 +64,8 @@ pub struct RolloutCounts {
     pub groups: BTreeMap<Text, StepCounts>,
     /// The eligible nodes of the current step that are not admitted, and the number of exposed nodes, by group.
     pub candidates: BTreeMap<Text, GroupCandidates>,
-    /// Names of the nodes that have failed with a pod of the current revision, excused nodes included, each with the
-    /// reason.
+    /// Names of the nodes that have failed with a pod of the current revision, each with the reason of the failure.
+    /// Includes nodes whose failure is excused, that is, not counted.
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,

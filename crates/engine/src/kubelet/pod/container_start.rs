@@ -269,9 +269,9 @@ impl Pod {
 
     /// Returns the attempt number of the next instance of a container.
     ///
-    /// Rule: attempts are counted over all instances in the runtime. If the runtime has no instance, the count
-    /// continues from the highest attempt number that this process has observed, or else from the reported restart
-    /// count.
+    /// Rule: the next attempt number is one above the highest one of the container's instances in the runtime. If the
+    /// runtime has no instance, it is one above the highest attempt number that this process has observed. If there is
+    /// none either, it follows from the reported restart count.
     fn next_attempt(&self, name: &str) -> u32 {
         let in_runtime = self.newest_container(name).map(|it| it.attempt + 1);
         let tracked = self.start_histories.get(name).and_then(|it| it.attempt).map(|it| it + 1);

@@ -12,14 +12,14 @@ use proptest::prelude::*;
 use super::*;
 
 /// The state without anything that depends on the order of events.
-fn digest(lifecycle: &NodeLifecycle) -> String {
+fn comparable_state(lifecycle: &NodeLifecycle) -> String {
     let nodes: Vec<&Arc<Node>> = lifecycle.nodes.values().map(|it| &it.node).collect();
     let pods: Vec<&Arc<Pod>> = lifecycle.pods.values().map(|it| &it.pod).collect();
     format!(
         "{nodes:#?}{pods:#?}{:#?}{:#?}{:#?}",
         lifecycle.renew_times,
         lifecycle.pods_by_node,
-        lifecycle.zones.digest()
+        lifecycle.zones.comparable_state()
     )
 }
 
@@ -83,7 +83,7 @@ proptest! {
         for (kind, facts) in cluster.lists() {
             from_lists.apply(Event::Listed { kind, facts, resource_version: 1 }, cluster.now);
         }
-        prop_assert_eq!(digest(cluster.queue.controller()), digest(&from_lists), "{}", cluster.report());
+        prop_assert_eq!(comparable_state(cluster.queue.controller()), comparable_state(&from_lists), "{}", cluster.report());
         let ours: Vec<&Taint> = cluster.nodes.values().flat_map(|it| &it.taints).filter(|it| {
             it.key.starts_with("node.kubernetes.io/") && !it.key.ends_with("/unschedulable")
                 && !it.key.ends_with("/network-unavailable")

@@ -1,4 +1,4 @@
-//! [`FitCheck`]: explains why a pod does not fit on a node, for `muster explain` and `muster plan`. The check itself is
+//! Explains why a pod does not fit on a node, for `muster explain` and `muster plan`. The check itself is
 //! [`filter::check_fit`].
 
 use alloc::collections::BTreeSet;
@@ -23,9 +23,9 @@ pub struct UnfitDetail {
     pub detail: Option<String>,
 }
 
-/// Checks on which nodes one pod fits. Everything that does not depend on the node is computed once.
+/// Explains why one pod does not fit on nodes. Everything that does not depend on the node is computed once.
 #[derive(Debug)]
-pub struct FitCheck<'a> {
+pub struct FitExplainer<'a> {
     /// The scheduler with all nodes and pods.
     all: &'a Scheduler,
     pod: &'a Pod,
@@ -34,13 +34,13 @@ pub struct FitCheck<'a> {
 }
 
 impl Scheduler {
-    /// Returns a [`FitCheck`] of this pod for the nodes of this scheduler.
-    pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
-        FitCheck { all: self, pod, inter_pod: InterPodAffinity::for_pod(self, pod) }
+    /// Returns a [`FitExplainer`] of this pod for the nodes of this scheduler.
+    pub fn fit_explainer<'a>(&'a self, pod: &'a Pod) -> FitExplainer<'a> {
+        FitExplainer { all: self, pod, inter_pod: InterPodAffinity::for_pod(self, pod) }
     }
 }
 
-impl FitCheck<'_> {
+impl FitExplainer<'_> {
     /// Returns why the pod does not fit on the node with this name. `None` if the pod fits, or if there is no such
     /// node. Pods in `without` count as removed from the node.
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
