@@ -1,9 +1,9 @@
 //! Detects a second controller that writes the same DaemonSets. Each controller would undo the writes of the other,
 //! although both appear healthy.
 //!
-//! `managedFields` records which field manager wrote the status last. A field manager that still writes status counts
-//! some time after this replica became leader counts as a second controller. The watch delivers `managedFields` anyway,
-//! so the detection costs no request.
+//! `managedFields` records which field manager wrote the status last. If another field manager still writes the status
+//! later than [`TAKEOVER_GRACE_PERIOD`] after this replica became leader, it is taken for a second controller. The watch
+//! delivers `managedFields` anyway, so the detection needs no request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -139,23 +139,17 @@ pub async fn run_while_leading<F: Future<Output = ()>>(
 ) {
     while !stop.is_cancelled() {
         // The controller does not use the timeout of the lease term.
-        let mut elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
-        if stop.run_until_cancelled(elector.acquire(|| ())).await.is_none() {
-            return;
-        }
-        tracing::info!(%lease, "became the leader");
-        // A separate task, so that the controller's work never delays a renewal.
-        let (mut renewing, done) = (JoinSet::new(), CancellationToken::new());
-        renewing.spawn(elector.renew_until(done.clone()));
-        tokio::select! {
-            lost = renewing.join_next() => {
-                let lost = lost.and_then(Result::ok).flatten().unwrap_or(LostLease::RenewDeadlineExceeded);
-                tracing::warn!(%lease, %lost, "lost the lease: the controller stops until it is the leader again");
-            }
-            () = run(stop.clone()) => {
-                done.cancel();
-                renewing.join_next().await;
-            }
+        let elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
+        let leading = elector.run_while_leading(
+            &stop,
+            || (),
+            |_term| {
+                tracing::info!(%lease, "became the leader");
+                run(stop.clone())
+            },
+        );
+        if let Some(Err(lost)) = leading.await {
+            tracing::warn!(%lease, %lost, "lost the lease: the controller stops until it is the leader again");
         }
     }
 }
@@ -167,7 +161,8 @@ pub(crate) struct Elector {
     lease: LeaseConfig,
     /// Decides whether to acquire, renew or wait.
     election: Election,
-    /// The lease term, which each successful write of the Lease extends.
+    /// The lease term, which each successful write of the Lease extends. Before this replica becomes the leader, the
+    /// term counts as ended, so that the replica writes nothing.
     term: Term,
     /// The Lease object that was last read or written.
     object: Option<Value>,
@@ -200,15 +195,35 @@ impl Elector {
         Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
-    /// Returns the lease term of this replica. Before the replica becomes the leader, the term counts as ended, so that
-    /// the replica writes nothing.
-    pub(crate) fn term(&self) -> Term {
-        self.term.clone()
+    /// Waits until this replica is the leader, runs `run` with the lease term until it ends, and releases the lease.
+    /// Calls `on_follow` whenever another replica is found to be the leader. Returns `None` if `stop` is cancelled
+    /// before this replica becomes the leader, and an error if the lease is lost, which drops the future of `run`.
+    pub(crate) async fn run_while_leading<F: Future>(
+        mut self,
+        stop: &CancellationToken,
+        on_follow: impl Fn(),
+        run: impl FnOnce(Term) -> F,
+    ) -> Option<Result<F::Output, LostLease>> {
+        stop.run_until_cancelled(self.acquire(on_follow)).await?;
+        let term = self.term.clone();
+        // A separate task, so that the controller's work never delays a renewal.
+        let (mut renewing, done) = (JoinSet::new(), CancellationToken::new());
+        renewing.spawn(self.renew_until(done.clone()));
+        tokio::select! {
+            lost = renewing.join_next() => {
+                Some(Err(lost.and_then(Result::ok).flatten().unwrap_or(LostLease::RenewDeadlineExceeded)))
+            }
+            output = run(term) => {
+                done.cancel();
+                renewing.join_next().await;
+                Some(Ok(output))
+            }
+        }
     }
 
     /// Waits until this replica is the leader. Watches the Lease meanwhile, so that a released lease is acquired at
     /// once and not at the next retry. Calls `on_follow` whenever another replica is found to be the leader.
-    pub(crate) async fn acquire(&mut self, on_follow: impl Fn()) {
+    async fn acquire(&mut self, on_follow: impl Fn()) {
         loop {
             match self.read_and_decide().await {
                 Ok(LeaseAction::Write(record)) => match self.acquire_or_renew(&record).await {
@@ -232,7 +247,7 @@ impl Elector {
 
     /// Renews the lease until `done`, then releases it and returns `None`. If the lease is lost earlier, returns the
     /// reason.
-    pub(crate) async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
+    async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
             let next = Instant::now() + self.lease.election.retry_period;
@@ -567,7 +582,7 @@ mod tests {
         assert_eq!(lease.validation_error(), None);
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let elector = Elector::new(client, lease, Duration::from_secs(10));
-        let term = elector.term();
+        let term = elector.term.clone();
         let write = || term.begin_write().now_or_never();
         assert_eq!(write(), None);
         term.set_end(term.began.elapsed() + Duration::from_secs(3600));

@@ -65,7 +65,6 @@ use std::sync::Arc;
 
 use http::header::{HeaderValue, USER_AGENT};
 use kube::{Client, Config};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CALL_TIMEOUT;
@@ -244,27 +243,13 @@ impl Controller {
         let Some(lease) = self.options.lease.clone() else {
             return self.run_as_leader(Term::unlimited(CALL_TIMEOUT), &stop).await;
         };
-        let mut elector = Elector::new(self.client.clone(), lease, CALL_TIMEOUT);
+        let elector = Elector::new(self.client.clone(), lease, CALL_TIMEOUT);
         let monitor = self.monitor.clone();
-        let stopped = stop.cancelled();
-        tokio::select! {
-            () = stopped => return Ok(()),
-            () = elector.acquire(|| monitor.enter_stage(monitor::Stage::Following)) => {}
-        }
-        let term = elector.term();
-        // A separate task, so that the controller's work never delays a renewal.
-        let (mut renewing, done) = (JoinSet::new(), CancellationToken::new());
-        renewing.spawn(elector.renew_until(done.clone()));
-        tokio::select! {
-            Some(lost) = renewing.join_next() => match lost {
-                Ok(Some(lost)) => Err(ControllerExit::LostLease(lost)),
-                _ => Err(ControllerExit::LostLease(LostLease::RenewDeadlineExceeded)),
-            },
-            ended = self.run_as_leader(term, &stop) => {
-                done.cancel();
-                renewing.join_next().await;
-                ended
-            }
+        let on_follow = || monitor.enter_stage(monitor::Stage::Following);
+        match elector.run_while_leading(&stop, on_follow, |term| self.run_as_leader(term, &stop)).await {
+            None => Ok(()),
+            Some(Ok(ended)) => ended,
+            Some(Err(lost)) => Err(ControllerExit::LostLease(lost)),
         }
     }
 

@@ -184,15 +184,15 @@ pub enum BindError {
     Bootstrap(String),
 }
 
-/// The store of a server before it is opened.
-enum Store<'a> {
+/// Where the objects of a server are stored, before the store is opened.
+enum StoreSource<'a> {
     /// An SQLite database in the data directory.
     Sqlite(Box<Sqlite>),
     /// An etcd cluster, which other servers may share.
     Etcd { options: &'a EtcdOptions, encryption: EncryptionKeys },
 }
 
-impl<'a> Store<'a> {
+impl<'a> StoreSource<'a> {
     /// Opens the database of the data directory, or fetches the keys of the cluster from etcd. The certificates in the
     /// data directory are those of the cluster afterwards, if it has any.
     async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, BindError> {
@@ -290,7 +290,7 @@ impl ApiServer {
         if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
             listeners.push(listen_on(to_nodes).await?.0);
         }
-        let store = Store::prepare(data_dir, options).await?;
+        let store = StoreSource::prepare(data_dir, options).await?;
         let guard = store.file_guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();

@@ -209,7 +209,7 @@ impl Kubelet {
     pub(crate) fn run_sync_iteration(&mut self, iteration: &mut SyncIteration<'_>) {
         self.update_pods(iteration);
         self.complete_operations(iteration);
-        self.apply_image_behaviour(iteration);
+        self.simulate_containers(iteration);
         self.sync_changed_pods(iteration);
     }
 
@@ -286,7 +286,7 @@ impl Kubelet {
 
     /// Applies the behaviour of images to running containers, and terminates pods of a failing image or of a node that
     /// shuts down.
-    fn apply_image_behaviour(&mut self, iteration: &mut SyncIteration<'_>) {
+    fn simulate_containers(&mut self, iteration: &mut SyncIteration<'_>) {
         let Self { runtime, pods: managed_pods, start_delay, shutting_down, .. } = self;
         for (uid, managed) in managed_pods {
             let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();

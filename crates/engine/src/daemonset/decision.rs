@@ -210,8 +210,8 @@ pub(crate) struct RolloutProgress {
     pub(crate) available: i64,
     /// Whether the rollout is complete.
     pub(crate) complete: bool,
-    /// The time of the last progress that this process has seen. If the stored status showed a stalled rollout at the
-    /// start of the process, a time at which the rollout counts as stalled.
+    /// The time of the last progress that this process has seen. A process that starts while the stored status shows a
+    /// stalled rollout sets a time that is [`ROLLOUT_STALLED_AFTER`] in the past, so that the rollout stays stalled.
     pub(crate) at: Time,
 }
 

@@ -50,6 +50,7 @@ mod toleration_seconds;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_store::{Allocation, Revision};
 use serde_json::Value;
 
 use crate::auth::{AccessControl, RBAC_GROUP, revocation};
@@ -101,6 +102,24 @@ pub(crate) struct AdmissionChain {
     pub(crate) pod_security: pod_security::PodSecurityCell,
 }
 
+/// A pool of values, such as cluster IPs, of which each belongs to one object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AllocationPool {
+    name: &'static str,
+    /// The revision of the store from which admission chooses values that no object has.
+    known: Revision,
+    /// Whether an object has a value that the stored object, or null for a create, does not have.
+    allocates: fn(&Value, &Value) -> bool,
+}
+
+impl AllocationPool {
+    /// Returns the allocation that the commit of an object must make. `old` is the stored object, or null for a create.
+    /// `None` if the object allocates no value.
+    pub(crate) fn allocation(self, object: &Value, old: &Value) -> Option<Allocation> {
+        (self.allocates)(object, old).then_some(Allocation { pool: self.name, known: self.known })
+    }
+}
+
 impl AdmissionChain {
     pub(crate) fn new(
         storage: Arc<ObjectStorage>,
@@ -119,22 +138,17 @@ impl AdmissionChain {
         }
     }
 
-    /// Returns the pool from which an object allocates a value that the stored object `old` does not have. `old` is null
-    /// for a create. `None` if it allocates no value.
+    /// Returns the pool from which objects of the kind allocate values, before admission chooses the values. `None` if
+    /// they allocate none.
     ///
     /// Rule: cluster IPs and node ports belong to one Service, pod CIDRs and addresses to one Node.
-    pub(crate) fn allocation_pool(kind: &Kind, object: &Value, old: &Value) -> Option<&'static str> {
-        let allocates = match (kind.group, kind.plural) {
-            ("", "services") => service_address::allocates(object, old),
-            ("", "nodes") => pod_cidr::allocates(object, old),
-            _ => false,
+    pub(crate) fn allocation_pool(&self, kind: &Kind) -> Option<AllocationPool> {
+        let (name, allocates): (_, fn(&Value, &Value) -> bool) = match (kind.group, kind.plural) {
+            ("", "services") => ("services", service_address::allocates),
+            ("", "nodes") => ("nodes", pod_cidr::allocates),
+            _ => return None,
         };
-        allocates.then_some(kind.plural)
-    }
-
-    /// Whether objects of the kind may allocate values from a pool, see [`Self::allocation_pool`].
-    pub(crate) fn may_allocate(kind: &Kind) -> bool {
-        kind.group.is_empty() && matches!(kind.plural, "services" | "nodes")
+        Some(AllocationPool { name, known: self.storage.revision(), allocates })
     }
 
     /// Runs the mutating plugins of the kind, before server-owned fields are set and before validation. `object` is

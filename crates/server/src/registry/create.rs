@@ -1,11 +1,11 @@
 //! Creates objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
 
 use bytes::Bytes;
-use muster_store::{Allocation, Precondition, Revision};
+use muster_store::{Precondition, Revision};
 use serde_json::{Value, json};
 
 use super::{Registry, WRITE_ATTEMPTS_MAX, dedup_owner_references, validate_object};
-use crate::admission::{AdmissionAttributes, AdmissionChain, AdmissionOperation, QuotaCharge};
+use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
 use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
 use crate::request::{RequestContext, RequestTarget};
@@ -49,7 +49,7 @@ impl Registry {
         target: &mut RequestTarget,
         object: Value,
     ) -> Result<Bytes, ApiError> {
-        if !AdmissionChain::may_allocate(target.kind) {
+        if self.admission.allocation_pool(target.kind).is_none() {
             return self.try_create(context, target, object).await?.ok_or_else(ApiError::timeout);
         }
         for _ in 0..WRITE_ATTEMPTS_MAX {
@@ -69,7 +69,7 @@ impl Registry {
         mut object: Value,
     ) -> Result<Option<Bytes>, ApiError> {
         let kind = target.kind;
-        let known = AdmissionChain::may_allocate(kind).then(|| self.storage.revision());
+        let pool = self.admission.allocation_pool(kind);
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Create };
         // An object created while its namespace is deleted would be left behind, so the commit requires that
         // the namespace is unchanged.
@@ -99,10 +99,7 @@ impl Registry {
             if context.dry_run && self.storage.read_store().get(&target.key()).is_none() {
                 return Ok(Some(unstructured::to_bytes(&object)));
             }
-            let allocation = known.and_then(|known| {
-                let pool = AdmissionChain::allocation_pool(kind, &object, &Value::Null)?;
-                Some(Allocation { pool, known })
-            });
+            let allocation = pool.and_then(|it| it.allocation(&object, &Value::Null));
             let allocates = allocation.is_some();
             if !context.dry_run
                 && let Some(created) = self

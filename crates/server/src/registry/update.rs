@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_api::well_known::POD_SCHEDULED;
-use muster_store::{Allocation, Precondition, StoredObject};
+use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
 use super::{Registry, WRITE_ATTEMPTS_MAX, create, dedup_owner_references, validate_object};
-use crate::admission::{AdmissionAttributes, AdmissionChain, AdmissionOperation, QuotaCharge};
+use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, RequestContext, RequestTarget, ResourceAttributes};
 use crate::storage::ObjectCommit;
@@ -205,7 +205,7 @@ impl Registry {
         change: &(impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync),
     ) -> Result<Option<Bytes>, ApiError> {
         let old = unstructured::parse_stored(&record.value);
-        let known = AdmissionChain::may_allocate(target.kind).then(|| self.storage.revision());
+        let pool = self.admission.allocation_pool(target.kind);
         let mut new = change(Some(&old))?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Update { old: &old } };
         self.admission.mutate(context, attributes, &mut new).await?;
@@ -222,10 +222,7 @@ impl Registry {
         }
         let is_gone = should_delete_during_update(target, &new, &old);
         // Watches get the last stored object; the writer gets the object that it sent.
-        let allocation = known.and_then(|known| {
-            let pool = AdmissionChain::allocation_pool(target.kind, &new, &old)?;
-            Some(Allocation { pool, known })
-        });
+        let allocation = pool.and_then(|it| it.allocation(&new, &old));
         let commit = if is_gone { ObjectCommit::Delete } else { ObjectCommit::Update(&new, allocation) };
         let written = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
         if written.is_some() {

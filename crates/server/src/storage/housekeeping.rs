@@ -52,7 +52,8 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 
 impl ObjectStorage {
     /// Compacts the commits that are older than `HISTORY_AGE_MAX`, except for the last `HISTORY_COMMITS_MIN`. `marks`
-    /// contains the time and the revision of each earlier round that is not older. This call adds the current round.
+    /// maps times to revisions, which commits do not record: each call appends `now` and the current revision, and
+    /// removes the entries that have become too old.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
