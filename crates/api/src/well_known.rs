@@ -71,6 +71,12 @@ pub const ANNOTATION_VERDICT: &str = "muster.dev/verdict";
 pub const ANNOTATION_VERDICT_TIME: &str = "muster.dev/verdict-time";
 /// Annotation of a ControllerRevision whose value is the reason for its verdict, see [`ANNOTATION_VERDICT`].
 pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
+/// Label of the Leases of API servers. Upstream: the label of API server identity Leases.
+pub const LABEL_SERVER_IDENTITY: &str = "apiserver.kubernetes.io/identity";
+/// Annotation of the Lease of an API server whose value is the address at which other machines reach the server.
+pub const ANNOTATION_SERVER_ENDPOINT: &str = "muster.dev/server-endpoint";
+/// Annotation of the Lease of an API server whose value is the version of the server.
+pub const ANNOTATION_SERVER_VERSION: &str = "muster.dev/server-version";
 /// The verdict on a revision that passed all steps on all eligible nodes.
 pub const VERDICT_GOOD: &str = "Good";
 /// The verdict on a revision that failed or was aborted.

@@ -103,7 +103,7 @@ impl Backend for EtcdBackend {
             self.queued.fetch_sub(1, Ordering::AcqRel);
             return done(Err(CommitError::QueueFull));
         }
-        if let Err(refused) = self.commands.send(Command::Commit(commit, done)) {
+        if let Err(refused) = self.commands.send(Command::Commit(Box::new(commit), done)) {
             self.queued.fetch_sub(1, Ordering::AcqRel);
             let Command::Commit(_, done) = refused.0 else { return };
             done(Err(CommitError::Failed { why: "it was closed".to_owned() }));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitWrite, OnCommitted, Precondition, StoreLimits, StoredObject,
+    Commit, CommitConflict, CommitError, CommitWrite, ObjectDraft, OnCommitted, Precondition, StoreLimits,
+    StoredObject,
 };
 use tokio::time::Instant;
 
@@ -14,8 +15,8 @@ use crate::lane;
 use crate::object_value::ObjectCodec;
 use crate::proto::TxnRequest;
 
-/// Maximum number of commits in one transaction. Each commit has one operation, and etcd allows 128.
-const BATCH_COMMITS_MAX: usize = 100;
+/// Maximum number of objects that one transaction writes. Each has one operation, and etcd allows 128.
+const BATCH_WRITES_MAX: usize = 100;
 
 /// Maximum number of keys of objects that one transaction compares. etcd allows 128 compares, and as many operations if a
 /// compare fails. The others are for the lane, and for the pools from which the objects allocate.
@@ -40,8 +41,9 @@ pub(crate) fn check_preconditions<'a>(
     before: Option<&Arc<StoredObject>>,
     get: impl Fn(&str) -> Option<&'a Arc<StoredObject>>,
 ) -> Result<(), CommitConflict> {
-    if let Some((key, revision)) = &commit.within {
-        Precondition::At(*revision).check(get(key))?;
+    let linked = commit.linked.iter().map(|it| (&it.key, it.at));
+    for (key, revision) in commit.within.iter().map(|(key, at)| (key, *at)).chain(linked) {
+        Precondition::At(revision).check(get(key))?;
     }
     commit.expect.check(before)?;
     match &commit.write {
@@ -50,8 +52,8 @@ pub(crate) fn check_preconditions<'a>(
     }
 }
 
-/// Returns the etcd revisions that a commit expects of its key and of its namespace. A key that must not exist has
-/// revision 0. `before` is the published object of the key, whose revision `Precondition::Any` expects.
+/// Returns the etcd revisions that a commit expects of its key, its namespace and its linked objects. A key that must not
+/// exist has revision 0. `before` is the published object of the key, whose revision `Precondition::Any` expects.
 pub(crate) fn expected_revisions(
     keys: &Keyspace,
     commit: &Commit,
@@ -64,7 +66,13 @@ pub(crate) fn expected_revisions(
     };
     let within =
         commit.within.iter().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
-    [(keys.object(&commit.key), own)].into_iter().chain(within).collect()
+    let linked = commit.linked.iter().map(|it| (keys.object(&it.key), keys.etcd_revision(it.at)));
+    [(keys.object(&commit.key), own)].into_iter().chain(within).chain(linked).collect()
+}
+
+/// Returns the store keys that a commit writes.
+pub(crate) fn written_keys(commit: &Commit) -> impl Iterator<Item = &String> {
+    std::iter::once(&commit.key).chain(commit.linked.iter().map(|it| &it.key))
 }
 
 /// A transaction and its commits, in the order of their operations.
@@ -87,53 +95,71 @@ pub(crate) struct BatchBuilder {
 
 impl BatchBuilder {
     pub(crate) fn is_full(&self) -> bool {
-        BATCH_COMMITS_MAX <= self.commits.len()
+        BATCH_WRITES_MAX <= self.request.success.len()
     }
 
     /// Whether the transaction has room for a commit. The first commit always fits, so that etcd can reject it.
     pub(crate) fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
-        let bytes = match &commit.write {
-            CommitWrite::Put { draft, .. } => draft.head.len() + draft.tail.len(),
+        let size = |draft: &ObjectDraft| draft.head.len() + draft.tail.len();
+        let own_bytes = match &commit.write {
+            CommitWrite::Put { draft, .. } => size(draft),
             CommitWrite::Delete => 0,
         };
+        let bytes = own_bytes + commit.linked.iter().map(|it| size(&it.draft)).sum::<usize>();
         let within =
             commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
         // Two commits that expect different revisions of a namespace cannot both succeed.
         let agrees = within.as_ref().is_none_or(|(key, at)| self.compared.get(key).is_none_or(|it| it == at));
-        let compares = self.compared.len() + 2;
+        let compares = self.compared.len() + 2 + commit.linked.len();
+        let writes = self.request.success.len() + 1 + commit.linked.len();
         self.commits.is_empty()
-            || (agrees && self.bytes + bytes <= BATCH_BYTES_MAX && compares <= BATCH_COMPARES_MAX)
+            || (agrees
+                && self.bytes + bytes <= BATCH_BYTES_MAX
+                && compares <= BATCH_COMPARES_MAX
+                && writes <= BATCH_WRITES_MAX)
     }
 
-    /// Adds a commit. `before` is the published object of its key. Returns the commit if its value cannot be encrypted.
-    pub(crate) fn add(
+    /// Adds a commit, which satisfies [`check_preconditions`]. `get` returns the published object of a key. Returns the
+    /// commit if a value of it cannot be encrypted.
+    pub(crate) fn add<'a>(
         &mut self,
         keys: &Keyspace,
         codec: &ObjectCodec,
         queued: QueuedCommit,
-        before: Option<&Arc<StoredObject>>,
+        get: impl Fn(&str) -> Option<&'a Arc<StoredObject>>,
     ) -> Result<(), Box<(QueuedCommit, CommitError)>> {
         let commit = &queued.commit;
-        let key = keys.object(&commit.key);
-        let position = u8::try_from(self.commits.len()).expect("a transaction has at most 128 operations");
-        let operation = match &commit.write {
-            CommitWrite::Put { index, expires_s, draft } => {
-                let created = before.map(|it| keys.position(it.created));
-                let value = codec.encode(&commit.key, position, created, *expires_s, index, draft);
-                match value {
-                    Ok(value) => {
-                        self.bytes += value.len();
-                        lane::put(key, value)
-                    }
-                    Err(why) => return Err(Box::new((queued, CommitError::Unavailable { why }))),
-                }
-            }
-            CommitWrite::Delete => lane::delete(key),
+        let first = self.request.success.len();
+        let encode = |index_in_commit: usize, key: &str, index, expires_s, draft| {
+            let position = u8::try_from(first + index_in_commit).expect("at most 128 operations");
+            let created = get(key).map(|it| keys.position(it.created));
+            codec.encode(key, position, created, expires_s, index, draft)
         };
-        for (compared, revision) in expected_revisions(keys, commit, before) {
+        let own = match &commit.write {
+            CommitWrite::Put { index, expires_s, draft } => {
+                encode(0, &commit.key, index, *expires_s, draft).map(Some)
+            }
+            CommitWrite::Delete => Ok(None),
+        };
+        let linked = commit.linked.iter().enumerate().map(|(at, it)| {
+            let expires_s = get(&it.key).and_then(|it| it.expires_s);
+            encode(1 + at, &it.key, &it.index, expires_s, &it.draft).map(Some)
+        });
+        let values: Vec<Option<Bytes>> = match std::iter::once(own).chain(linked).collect() {
+            Ok(values) => values,
+            Err(why) => return Err(Box::new((queued, CommitError::Unavailable { why }))),
+        };
+        for (compared, revision) in expected_revisions(keys, commit, get(&commit.key)) {
             self.compare(compared, revision);
         }
-        self.request.success.push(operation);
+        for (key, value) in written_keys(commit).zip(values) {
+            self.bytes += value.as_ref().map_or(0, Bytes::len);
+            let key = keys.object(key);
+            self.request.success.push(match value {
+                Some(value) => lane::put(key, value),
+                None => lane::delete(key),
+            });
+        }
         self.commits.push(queued);
         Ok(())
     }

@@ -21,7 +21,9 @@ use tokio::time::Instant;
 
 use crate::allocation_pool::AllocationPools;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
-use crate::batch::{Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions};
+use crate::batch::{
+    Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, written_keys,
+};
 use crate::keyspace::Keyspace;
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load;
@@ -48,7 +50,7 @@ const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A request of the server to the driver.
 pub(crate) enum Command {
-    Commit(Commit, OnCommitted),
+    Commit(Box<Commit>, OnCommitted),
     ReadBarrier(OnReadBarrier),
     Compact(Revision),
     /// Complete the queued commits and end.
@@ -279,7 +281,7 @@ impl<A: EtcdApi> Driver<A> {
         match command {
             Command::Commit(commit, done) => {
                 let submitted = Instant::now();
-                self.queue.push_back(QueuedCommit { commit, done, submitted, refusals: 0 });
+                self.queue.push_back(QueuedCommit { commit: *commit, done, submitted, refusals: 0 });
             }
             Command::ReadBarrier(done) => self.barriers.push((Instant::now(), done)),
             Command::Compact(revision) => {
@@ -329,7 +331,7 @@ impl<A: EtcdApi> Driver<A> {
             let lane = self.lanes[number].take().expect("the lane is free");
             let Batch { commits, pools, request } = batch;
             self.pools.begin(&pools);
-            self.keys_in_progress.extend(commits.iter().map(|it| it.commit.key.clone()));
+            self.keys_in_progress.extend(commits.iter().flat_map(|it| written_keys(&it.commit)).cloned());
             let (api, lanes) = (self.api.clone(), self.keys.lanes());
             let deadline = Instant::now() + RESPONSE_TIMEOUT;
             self.operations.push(Box::pin(async move {
@@ -356,13 +358,13 @@ impl<A: EtcdApi> Driver<A> {
         while let Some(queued) = self.queue.pop_front() {
             let commit = &queued.commit;
             let is_blocked = |key: &str| self.keys_in_progress.contains(key) || blocked.contains(key);
-            let waits = is_blocked(&commit.key)
+            let waits = written_keys(commit).any(|it| is_blocked(it))
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
                 || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
             // A commit that was refused twice because of others is written alone.
             let is_alone = 1 < queued.refusals;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
-                blocked.insert(commit.key.clone());
+                blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
                 continue;
             }
@@ -379,13 +381,12 @@ impl<A: EtcdApi> Driver<A> {
                     continue;
                 }
             };
+            blocked.extend(written_keys(commit).cloned());
             if !batch.fits(&self.keys, commit) {
-                blocked.insert(commit.key.clone());
                 rest.push_back(queued);
                 continue;
             }
-            blocked.insert(commit.key.clone());
-            if let Err(refusal) = batch.add(&self.keys, &self.codec, queued, before) {
+            if let Err(refusal) = batch.add(&self.keys, &self.codec, queued, |key| store.get(key)) {
                 refused.push(*refusal);
                 continue;
             }
@@ -412,8 +413,8 @@ impl<A: EtcdApi> Driver<A> {
         commits: Vec<QueuedCommit>,
         outcome: LaneOutcome,
     ) {
-        for it in &commits {
-            self.keys_in_progress.remove(&it.commit.key);
+        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
+            self.keys_in_progress.remove(key);
         }
         match outcome {
             LaneOutcome::Applied { revision } => {
@@ -714,12 +715,16 @@ impl<A: EtcdApi> Driver<A> {
 
     /// Answers the commits of a transaction that was applied at `revision`.
     fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
-        let events = self.own_events.remove(&revision).unwrap_or_default();
-        assert_eq!(events.len(), commits.len(), "a transaction has one event for each commit");
-        for (queued, event) in commits.into_iter().zip(events) {
+        let mut events = self.own_events.remove(&revision).unwrap_or_default().into_iter();
+        for queued in commits {
+            let event = events.next().expect("a transaction has an event for each commit");
             assert_eq!(*queued.commit.key, *event.key, "events have the order of the operations");
+            for (linked, event) in queued.commit.linked.iter().zip(&mut events) {
+                assert_eq!(*linked.key, *event.key, "linked updates follow their commit");
+            }
             self.answer(queued, Ok(event));
         }
+        assert_eq!(events.next().map(|it| it.key.clone()), None, "a transaction has no other events");
     }
 
     /// Answers callers that have waited for too long. Returns whether one of them waited for events that the watch has

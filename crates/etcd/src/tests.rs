@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, HistoryWindow, KeyChange, ObjectDraft,
-    Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits, StoredObject, WriteClass,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, HistoryWindow, KeyChange, LinkedUpdate,
+    ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits, StoredObject,
+    WriteClass,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,7 +76,7 @@ impl Server {
         let (said, outcome) = oneshot::channel();
         self.queued.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let done = Box::new(move |it| drop(said.send(it)));
-        let _ = self.commands.send(Command::Commit(commit, done));
+        let _ = self.commands.send(Command::Commit(Box::new(commit), done));
         outcome.await.expect("every commit is answered")
     }
 
@@ -97,7 +98,15 @@ fn put(key: &str, expect: Precondition, value: &str) -> Commit {
     let draft = ObjectDraft { head, tail: br#""}}"#.to_vec() };
     let index = SelectorIndex::new([("value", value)], []);
     let write = CommitWrite::Put { index, expires_s: None, draft };
-    Commit { key: key.into(), expect, within: None, allocation: None, class: WriteClass::Ordinary, write }
+    Commit {
+        key: key.into(),
+        expect,
+        within: None,
+        allocation: None,
+        linked: Vec::new(),
+        class: WriteClass::Ordinary,
+        write,
+    }
 }
 
 fn delete(key: &str, expect: Precondition) -> Commit {
@@ -106,6 +115,7 @@ fn delete(key: &str, expect: Precondition) -> Commit {
         expect,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::Ordinary,
         write: CommitWrite::Delete,
     }
@@ -500,6 +510,67 @@ async fn no_value_is_allocated_twice_under_faults() {
             values.sort_unstable();
             values.dedup();
             assert_eq!((count, values.len()), (54, 54), "seed {seed}: a value was allocated twice");
+        }
+    }
+}
+
+/// Three servers under faults create objects, each together with an update of one counter, as quotas are charged.
+#[tokio::test(start_paused = true)]
+async fn linked_updates_are_made_with_their_commit_or_not_at_all() {
+    const COUNTER: &str = "resourcequotas/default/q";
+    for seed in 0..20 {
+        let etcd = FakeEtcd::new(seed, FAULTS);
+        let mut servers = Vec::new();
+        for name in ["one", "two", "three"] {
+            servers.push(Server::start(&etcd, name).await);
+        }
+        while !matches!(
+            servers[0].commit(put(COUNTER, Precondition::Absent, "0")).await,
+            Ok(_) | Err(CommitError::Conflict(CommitConflict::Exists { .. }))
+        ) {}
+        let runs = servers.iter().map(|server| async move {
+            for it in 0..8 {
+                let (key, mut attempts) = (format!("pods/default/{}-{it}", server.name), 0);
+                loop {
+                    attempts += 1;
+                    assert!(attempts < 500, "seed {seed}: {key} is not created");
+                    let Some(counter) = server.get(COUNTER) else {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        continue;
+                    };
+                    let count: usize = value_of(&counter).parse().unwrap();
+                    let next = put(COUNTER, Precondition::Any, &(count + 1).to_string());
+                    let CommitWrite::Put { index, draft, .. } = next.write else { unreachable!() };
+                    let linked =
+                        vec![LinkedUpdate { key: COUNTER.into(), at: counter.modified, index, draft }];
+                    match server.commit(Commit { linked, ..put(&key, Precondition::Absent, "pod") }).await {
+                        // An earlier attempt had an unknown outcome, and was applied.
+                        Ok(_) | Err(CommitError::Conflict(CommitConflict::Exists { .. })) => break,
+                        Err(_) => {}
+                    }
+                }
+            }
+        });
+        futures::future::join_all(runs).await;
+        for server in &servers {
+            while !server.read_barrier().await {}
+            let counter = server.get(COUNTER).unwrap();
+            let pods = server.published.read().list("pods/").count();
+            assert_eq!((pods, value_of(&counter)), (24, "24"), "seed {seed}, server {}", server.name);
+            // The history never shows one without the other.
+            let (mut pods, mut count) = (0, 0);
+            for event in server.events.lock().unwrap().iter() {
+                match &event.change {
+                    KeyChange::Put { now, .. } if *event.key == *COUNTER => {
+                        count = value_of(now).parse().unwrap();
+                        assert_eq!(pods, count, "seed {seed}: revision {}", event.revision);
+                    }
+                    _ => {
+                        assert_eq!(pods, count, "seed {seed}: revision {}", event.revision);
+                        pods += 1;
+                    }
+                }
+            }
         }
     }
 }

@@ -101,6 +101,7 @@ fn commit(db: &Db, key: &str, expect: Precondition, value: usize) -> Result<Arc<
         expect,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::Ordinary,
         write,
     };

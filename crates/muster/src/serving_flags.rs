@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -187,11 +188,12 @@ impl ServingFlags {
     }
 
     /// Writes the administrator's kubeconfig, and starts the server and the built-in controllers, except those in
-    /// `without`. If other servers share the store (`is_shared`), each controller runs on the server that holds its Lease.
+    /// `without`. If other servers share the store (`is_shared`), each controller and each singleton task of the server
+    /// runs on the server that holds its Lease.
     /// Returns the `export KUBECONFIG=…` line for the administrator's shell.
     pub(crate) fn start_server(
         &self,
-        server: ApiServer,
+        mut server: ApiServer,
         without: &[String],
         is_shared: bool,
         supervisor: &mut Supervisor,
@@ -216,18 +218,19 @@ impl ServingFlags {
         })?;
         // Unique for each process: two servers with the same identity would both be leader.
         let identity = uuid::Uuid::new_v4().to_string();
+        let lease = |name: &str| LeaseConfig {
+            namespace: "kube-system".to_owned(),
+            name: format!("muster-{name}"),
+            identity: identity.clone(),
+            election: LeaderElectionConfig::default(),
+        };
         for it in supervisor::enabled_controllers(without) {
             let (client, choices, stop) = (
                 loopback_kube_client(&server, it.user, it.name),
                 self.node_lifecycle,
                 supervisor.stop_token(),
             );
-            let lease = is_shared.then(|| LeaseConfig {
-                namespace: "kube-system".to_owned(),
-                name: format!("muster-{}", it.name),
-                identity: identity.clone(),
-                election: LeaderElectionConfig::default(),
-            });
+            let lease = is_shared.then(|| lease(it.name));
             let lease_client = loopback_kube_client(&server, BuiltinUser::Admin, it.name);
             supervisor.supervise(it.name, move || {
                 let (client, stop) = (client.clone(), stop.clone());
@@ -238,6 +241,18 @@ impl ServingFlags {
                         None => run(stop).await,
                         Some(lease) => run_while_leading(lease_client, lease, stop, run).await,
                     }
+                    Ok(())
+                }
+            });
+        }
+        let singleton_tasks = if is_shared { server.take_singleton_tasks() } else { Vec::new() };
+        for task in singleton_tasks {
+            let client = loopback_kube_client(&server, BuiltinUser::Admin, task.name);
+            let (lease, stop, task) = (lease(task.name), supervisor.stop_token(), Arc::new(task));
+            supervisor.supervise(task.name, move || {
+                let (client, lease, stop, task) = (client.clone(), lease.clone(), stop.clone(), task.clone());
+                async move {
+                    run_while_leading(client, lease, stop, |stop| task.run(stop)).await;
                     Ok(())
                 }
             });

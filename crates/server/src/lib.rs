@@ -80,6 +80,8 @@ mod request;
 mod selector;
 /// Managed fields and server-side apply.
 mod server_side_apply;
+/// Background tasks that one server at a time runs.
+mod singleton_tasks;
 /// Reads and writes API objects in the store.
 mod storage;
 /// `Subresource`: the part of an object that a request reads or writes, such as `status`.
@@ -93,7 +95,7 @@ mod unstructured;
 /// Validation of objects before they are stored.
 mod validation;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -113,7 +115,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_store::{DataFileGuard, Db, DbOptions, LogError, Sqlite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -121,8 +123,10 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::AgentClient;
 use crate::audit::AuditLog;
 use crate::auth::TokenSigner;
+use crate::bootstrap::ApiEndpoints;
+use crate::bootstrap::server_leases::{self, ServerRegistration};
 use crate::connections::{ConnectionGuard, ConnectionPermit, RequestClient};
-use crate::controllers::{certificate_records, certificate_signing, cluster_roles, namespace_deletion};
+use crate::controllers::{certificate_records, certificate_signing, cluster_roles};
 use crate::debug_explain::ExplainProvider;
 use crate::error::ApiError;
 use crate::flow_control::response::StreamExecutor;
@@ -133,7 +137,7 @@ use crate::loopback::SharedLoopbackState;
 use crate::metrics::GaugeGuard;
 use crate::pki::{PeerCertificate, Pki, ServingCertificate};
 use crate::registry::Registry;
-use crate::storage::{HISTORY_WINDOW, data_dir, run_housekeeping};
+use crate::storage::{HISTORY_WINDOW, data_dir};
 
 pub use crate::admission::{
     LevelVersion as PodSecurityLevelVersion, PodSecurity, PodSecurityLevel,
@@ -144,6 +148,7 @@ pub use crate::cluster_keys::ClusterKeysError;
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
+pub use crate::singleton_tasks::SingletonTask;
 pub use crate::storage::data_dir::{
     DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
 };
@@ -240,7 +245,7 @@ pub enum ServeError {
     /// durable. Only a restart of the server shows whether it is.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
-    #[error("the background task for the {what} panicked, so the server ends: start it again")]
+    #[error("the background task {what} panicked, so the server ends: start it again")]
     BackgroundTask { what: &'static str },
 }
 
@@ -254,6 +259,13 @@ pub struct ApiServer {
     identity: bootstrap::ServerIdentity,
     /// Whether the bootstrap objects were created when the server started. `false` if the disk was too full for them.
     is_bootstrapped: bool,
+    /// The registration of this server if other servers may share the store, and the channel to which the addresses of
+    /// all live servers are sent.
+    registration: Option<(ServerRegistration, watch::Sender<BTreeSet<SocketAddr>>)>,
+    /// The endpoints of the Service `kubernetes`.
+    endpoints: ApiEndpoints,
+    /// Whether the server runs the singleton tasks itself, see [`ApiServer::take_singleton_tasks`].
+    runs_singleton_tasks: bool,
     pki: Arc<Pki>,
     api: Api,
     /// State that all loopback clients share.
@@ -317,7 +329,16 @@ impl ApiServer {
             node_facing_address: nodes,
             ca_pem: pki.ca_pem().to_owned(),
         };
-        let is_complete = create_bootstrap_objects(&registry, &own, now).await.map_err(refused)?;
+        let registration = options.etcd.as_ref().map(|_| {
+            let id = uuid::Uuid::new_v4().to_string();
+            (ServerRegistration { id, endpoint: own.endpoint() }, watch::Sender::default())
+        });
+        let endpoints = match &registration {
+            None => ApiEndpoints::Fixed(own.endpoint().into_iter().collect()),
+            Some((_, sender)) => ApiEndpoints::Watched(sender.subscribe()),
+        };
+        let is_complete =
+            create_bootstrap_objects(&registry, &own, &endpoints, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
         api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
@@ -326,6 +347,9 @@ impl ApiServer {
             listeners,
             identity: own,
             is_bootstrapped: is_complete,
+            registration,
+            endpoints,
+            runs_singleton_tasks: true,
             pki,
             api,
             loopback_clients: SharedLoopbackState::new(),
@@ -417,6 +441,18 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
+    /// Returns the background tasks that one server at a time must run. After this call the server does not run them, so
+    /// the caller must run each of them while it holds a Lease. Without this call, [`ApiServer::serve`] runs them.
+    pub fn take_singleton_tasks(&mut self) -> Vec<SingletonTask> {
+        self.runs_singleton_tasks = false;
+        self.singleton_tasks()
+    }
+
+    fn singleton_tasks(&self) -> Vec<SingletonTask> {
+        let (registry, lifetime_max) = (&self.api.registry, self.certificate_lifetime_max);
+        singleton_tasks::all(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
+    }
+
     /// Serves until `stop` is cancelled. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes
     /// the store. Returns an error if the store or a background task fails.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
@@ -424,37 +460,30 @@ impl ApiServer {
             .into_iter()
             .flatten()
             .collect();
+        let singleton_tasks = if self.runs_singleton_tasks { self.singleton_tasks() } else { Vec::new() };
         let serving = Arc::new(ServingCertificate::new(self.pki.clone(), addresses, Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.server_config()?));
         let (api, mut failure) = (self.api, self.failure);
         let (stop_requested, stop) = (stop, api.stop.clone());
         let registry = api.registry.clone();
         let mut background = BackgroundTasks::default();
-        background.spawn_task("history", run_housekeeping(registry.storage.clone(), stop.clone()));
-        if !self.is_bootstrapped {
-            let completing = retry_bootstrap(registry.clone(), self.identity.clone(), stop.clone());
-            background.spawn_task("bootstrap objects that are still missing", completing);
+        for task in singleton_tasks {
+            background.spawn_task(task.name, task.run(stop.clone()));
         }
-        background
-            .spawn_task("bootstrap objects", bootstrap::run(registry.clone(), self.identity, stop.clone()));
-        background
-            .spawn_task("deletion of namespaces", namespace_deletion::run(registry.clone(), stop.clone()));
-        background.spawn_task("cluster roles", cluster_roles::run(registry.clone(), stop.clone()));
-        let signing = certificate_signing::run(
-            registry.clone(),
-            self.pki.clone(),
-            self.certificate_lifetime_max,
-            stop.clone(),
-        );
-        background.spawn_task("certificate signing requests", signing);
+        if !self.is_bootstrapped {
+            let completing = retry_bootstrap(registry.clone(), self.identity, self.endpoints, stop.clone());
+            background.spawn_task("missing-bootstrap-objects", completing);
+        }
+        if let Some((registration, endpoints)) = self.registration {
+            let renewing = server_leases::run(registry.clone(), registration, endpoints, stop.clone());
+            background.spawn_task("server-lease", renewing);
+        }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
-        background.spawn_task("certificate records", records);
-        background.spawn_task("server's certificate", renew_certificate(serving, stop.clone()));
+        background.spawn_task("certificate-records", records);
+        background.spawn_task("certificate-renewal", renew_certificate(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
-        background.spawn_task(
-            "files of the data directory",
-            data_dir::watch_data_files(self.guard, gone, stop.clone()),
-        );
+        background
+            .spawn_task("data-directory-files", data_dir::watch_data_files(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -565,10 +594,11 @@ impl BackgroundTasks {
 async fn create_bootstrap_objects(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
+    endpoints: &ApiEndpoints,
     now: Timestamp,
 ) -> Result<bool, ApiError> {
     let make = async {
-        bootstrap::ensure_bootstrap_objects(registry, own, now).await?;
+        bootstrap::ensure_bootstrap_objects(registry, own, endpoints.fixed(), now).await?;
         cluster_roles::ensure_default_roles(registry, now).await
     };
     match make.await {
@@ -586,13 +616,18 @@ async fn create_bootstrap_objects(
 
 /// Retries [`create_bootstrap_objects`] until it succeeds, and then waits until the server stops, because a background
 /// task must not end earlier.
-async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity, stop: CancellationToken) {
+async fn retry_bootstrap(
+    registry: Arc<Registry>,
+    own: bootstrap::ServerIdentity,
+    endpoints: ApiEndpoints,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(BOOTSTRAP_RETRY_INTERVAL) => {}
         }
-        match create_bootstrap_objects(&registry, &own, Timestamp::now()).await {
+        match create_bootstrap_objects(&registry, &own, &endpoints, Timestamp::now()).await {
             Ok(true) => return stop.cancelled().await,
             Ok(false) => {}
             Err(refusal) => {

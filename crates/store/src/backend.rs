@@ -58,7 +58,7 @@ pub type OnBatchPublished = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
 /// Callback that is called once with the error that stopped the backend.
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
-/// A write to one key, with its preconditions.
+/// A write to one key with its preconditions, and the updates of other keys that belong to it.
 #[derive(Debug)]
 pub struct Commit {
     pub key: String,
@@ -73,6 +73,19 @@ pub struct Commit {
     pub class: WriteClass,
     /// What the commit does to the key.
     pub write: CommitWrite,
+    /// Updates of other objects. Either all of them and `write` are made, or nothing.
+    pub linked: Vec<LinkedUpdate>,
+}
+
+/// An update of another object that is made together with a [`Commit`], such as the usage of a ResourceQuota. No size
+/// limit applies to it.
+#[derive(Debug)]
+pub struct LinkedUpdate {
+    pub key: String,
+    /// The revision that the object must have.
+    pub at: Revision,
+    pub index: SelectorIndex,
+    pub draft: ObjectDraft,
 }
 
 /// A value that an object allocates from a pool, such as a cluster IP, which no other object may have.

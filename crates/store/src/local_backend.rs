@@ -311,7 +311,7 @@ impl LogWriter {
             self.shared.published.publish(&events, |trimmed| self.shared.record_trimmed_commits(trimmed));
         }
         for (done, outcome) in dones.into_iter().zip(outcomes) {
-            done(outcome);
+            done(outcome.map(|it| it.event));
         }
         match self.log.run_maintenance() {
             Err(error) if !error.is_transient() => Err(error),
@@ -327,7 +327,7 @@ impl LogWriter {
         commits: &mut [Commit],
         may: impl Fn(&Commit) -> bool,
         has_write_space: bool,
-    ) -> Vec<Result<Arc<CommitEvent>, CommitError>> {
+    ) -> Vec<Result<CheckedCommit, CommitError>> {
         let store = self.shared.published.read();
         let mut pending = PendingBatch {
             store: &store,
@@ -347,7 +347,7 @@ impl LogWriter {
     /// Appends the commits that passed [`LogWriter::check_batch`] to the log.
     fn append_passed_commits(
         &mut self,
-        outcomes: &[Result<Arc<CommitEvent>, CommitError>],
+        outcomes: &[Result<CheckedCommit, CommitError>],
     ) -> Result<(), LogError> {
         let events = passed_events(outcomes);
         if events.is_empty() { Ok(()) } else { self.append_events(&events) }
@@ -375,10 +375,7 @@ impl LogWriter {
     /// Rule: on a full disk the log contains only the current objects and no history, so that a delete frees pages and
     /// writes no value. The history in memory stays, and watches continue. After a restart, a watch from an earlier
     /// revision gets 410 Expired.
-    fn append_compacted(
-        &mut self,
-        outcomes: &[Result<Arc<CommitEvent>, CommitError>],
-    ) -> Result<(), LogError> {
+    fn append_compacted(&mut self, outcomes: &[Result<CheckedCommit, CommitError>]) -> Result<(), LogError> {
         let events = passed_events(outcomes);
         let Some(compaction) =
             Compaction::from_commits(events.iter().map(|it| TrimmedCommit::from_event(it)))
@@ -470,13 +467,14 @@ impl Drop for EndNotifier {
 }
 
 /// Returns the events of the commits that passed [`LogWriter::check_batch`].
-fn passed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
-    outcomes.iter().flatten().cloned().collect()
+fn passed_events(outcomes: &[Result<CheckedCommit, CommitError>]) -> Vec<Arc<CommitEvent>> {
+    let events = outcomes.iter().flatten().flat_map(|it| std::iter::once(&it.event).chain(&it.linked));
+    events.cloned().collect()
 }
 
 /// Restores the selector indexes that [`LogWriter::check_batch`] moved out of the commits, so that the commits can be
 /// checked again.
-fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, CommitError>]) {
+fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<CheckedCommit, CommitError>]) {
     for (commit, outcome) in commits.iter_mut().zip(outcomes) {
         commit.restore_index(outcome);
     }
@@ -488,14 +486,27 @@ impl Commit {
         self.class == WriteClass::Deletion || matches!(self.write, CommitWrite::Delete)
     }
 
-    /// Restores the selector index that [`PendingBatch::check_and_add`] moved out of the commit.
-    fn restore_index(&mut self, outcome: &Result<Arc<CommitEvent>, CommitError>) {
-        if let (CommitWrite::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
-            && let KeyChange::Put { now, .. } = &event.change
-        {
-            *index = now.index.clone();
+    /// Restores the selector indexes that [`PendingBatch::check_and_add`] moved out of the commit.
+    fn restore_index(&mut self, outcome: &Result<CheckedCommit, CommitError>) {
+        let Ok(checked) = outcome else { return };
+        let own = match &mut self.write {
+            CommitWrite::Put { index, .. } => Some((index, &checked.event)),
+            CommitWrite::Delete => None,
+        };
+        let linked = self.linked.iter_mut().map(|it| &mut it.index).zip(&checked.linked);
+        for (index, event) in own.into_iter().chain(linked) {
+            if let KeyChange::Put { now, .. } = &event.change {
+                *index = now.index.clone();
+            }
         }
     }
+}
+
+/// The events of a commit that passed [`LogWriter::check_batch`].
+struct CheckedCommit {
+    event: Arc<CommitEvent>,
+    /// Events of the updates in [`Commit::linked`].
+    linked: Vec<Arc<CommitEvent>>,
 }
 
 /// Checks the commits of a batch one after the other. Represents the state after the commits that are already checked,
@@ -517,11 +528,14 @@ struct PendingBatch<'a> {
 }
 
 impl PendingBatch<'_> {
-    /// Checks a commit against its preconditions and the limits, assigns its revision and returns its event. Moves the
-    /// selector index out of the commit, see [`Commit::restore_index`].
-    fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
+    /// Checks a commit against its preconditions and the limits, assigns its revisions and returns its events. Moves the
+    /// selector indexes out of the commit, see [`Commit::restore_index`].
+    fn check_and_add(&mut self, commit: &mut Commit) -> Result<CheckedCommit, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check(self.get(key).as_ref())?;
+        }
+        for it in &commit.linked {
+            Precondition::At(it.at).check(self.get(&it.key).as_ref())?;
         }
         let before = self.get(&commit.key);
         commit.expect.check(before.as_ref())?;
@@ -535,14 +549,27 @@ impl PendingBatch<'_> {
             }
             CommitWrite::Delete => CommitEvent::delete(revision, before.ok_or(CommitConflict::Missing)?),
         };
-        self.revision = revision;
+        self.add(&event);
+        let linked = commit.linked.iter_mut().map(|it| {
+            let (revision, before) = (self.revision + 1, self.get(&it.key));
+            let expires_s = before.as_ref().and_then(|it| it.expires_s);
+            let (value, index) = (it.draft.with_revision(revision), std::mem::take(&mut it.index));
+            let event = CommitEvent::put(revision, &it.key, before, value, index, expires_s);
+            self.add(&event);
+            event
+        });
+        Ok(CheckedCommit { linked: linked.collect(), event })
+    }
+
+    /// Adds an event to the state after the checked commits.
+    fn add(&mut self, event: &CommitEvent) {
+        self.revision = event.revision;
         let now = match &event.change {
             KeyChange::Put { now, .. } => Some(now.clone()),
             KeyChange::Delete { .. } => None,
         };
         self.update_usage(&event.key, now.as_deref(), event.previous_object());
         self.changed.insert(event.key.clone(), now);
-        Ok(event)
     }
 
     /// Checks the growth of an object against the free disk space and the size limits. On a full disk, only deletions

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service};
 use tempfile::TempDir;
 
 use super::*;
@@ -194,10 +194,15 @@ async fn servers_allocate_no_address_twice() {
 /// Each controller runs on the server that holds its Lease. When that server is killed, another one takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controllers_move_to_another_server_when_theirs_is_killed() {
-    const CONTROLLERS: [&str; 6] = [
+    const CONTROLLERS: [&str; 11] = [
+        "muster-bootstrap-objects",
+        "muster-certificate-signing",
+        "muster-cluster-roles",
         "muster-disruption",
         "muster-endpoints",
         "muster-garbage-collector",
+        "muster-history",
+        "muster-namespace-deletion",
         "muster-node-lifecycle",
         "muster-rollout-policy",
         "muster-scheduler",
@@ -211,7 +216,8 @@ async fn controllers_move_to_another_server_when_theirs_is_killed() {
         let leases: Api<Lease> = Api::namespaced(server.client().await, "kube-system");
         let leases = leases.list(&ListParams::default()).await.unwrap();
         let holder = |it: &Lease| Some((it.name_any(), it.spec.as_ref()?.holder_identity.clone()?));
-        leases.iter().filter_map(holder).filter(|(_, it)| !it.is_empty()).collect()
+        let held = leases.iter().filter_map(holder).filter(|(_, it)| !it.is_empty());
+        held.filter(|(name, _)| name.starts_with("muster-")).collect()
     };
     // Waits until one server, other than `not`, holds all Leases.
     let wait_for_holder = async |server: &Server, not: &str| -> String {
@@ -309,5 +315,99 @@ fn a_server_on_etcd_says_what_is_wrong() {
     let flags = [&empty_etcd.flags()[..], &["--new-cluster"]].concat();
     Server::start_with(&dir.join("first"), &flags).stop();
     assert_eq!(fs::read(dir.join("first/ca.crt")).unwrap(), authority);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Clients of three servers create and delete Secrets in a namespace with a quota.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_is_never_exceeded_through_three_servers_and_is_exact_at_rest() {
+    const HARD: usize = 50;
+    const SECRETS_PER_CLIENT: usize = 34;
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-quota");
+    let token = write_token(&dir);
+    let flags = etcd.flags_with_token(&token);
+    let servers: Vec<Server> =
+        (0..3).map(|it| Server::start_with(&dir.join(it.to_string()), &flags)).collect();
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(server.client().await);
+    }
+    let quotas: Api<ResourceQuota> = Api::namespaced(clients[0].clone(), "default");
+    let quota =
+        serde_json::json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": HARD.to_string()}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let used = async || -> usize {
+        let quota = quotas.get("q").await.unwrap();
+        let used = quota.status.and_then(|it| it.used?.get("count/secrets").cloned());
+        used.map_or(usize::MAX, |it| it.0.parse().unwrap())
+    };
+    let began = std::time::Instant::now();
+    while used().await != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "the usage is not calculated");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Every event after a create has at most HARD Secrets.
+    let secrets: Api<Secret> = Api::namespaced(clients[1].clone(), "default");
+    let begin = secrets.list(&ListParams::default()).await.unwrap();
+    let from = begin.metadata.resource_version.unwrap();
+    let is_done = tokio_util::sync::CancellationToken::new();
+    let watching = {
+        let (secrets, is_done) = (secrets.clone(), is_done.clone());
+        async move {
+            let events = secrets.watch(&WatchParams::default(), &from).await.unwrap();
+            let mut events = std::pin::pin!(events);
+            let (mut count, mut highest) = (begin.items.len(), 0);
+            while let Some(Some(event)) = is_done.run_until_cancelled(events.next()).await {
+                match event.unwrap() {
+                    WatchEvent::Added(_) => count += 1,
+                    WatchEvent::Deleted(_) => count -= 1,
+                    _ => {}
+                }
+                highest = highest.max(count);
+                assert!(count <= HARD, "{count} Secrets");
+            }
+            highest
+        }
+    };
+    let writing = async {
+        let writes = clients
+            .iter()
+            .enumerate()
+            .flat_map(|(server, client)| (0..2).map(move |it| (server, it, client)));
+        let writes = writes.map(|(server, client_number, client)| async move {
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+            let (mut created, mut refused) = (0, 0);
+            for it in 0..SECRETS_PER_CLIENT {
+                let name = format!("s-{server}-{client_number}-{it}");
+                let secret = serde_json::json!({"metadata": {"name": name}});
+                match secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await {
+                    Ok(_) => created += 1,
+                    Err(kube::Error::Api(error)) if error.code == 403 => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+                // Every third Secret is deleted again.
+                if it % 3 == 2 && secrets.delete(&name, &DeleteParams::default()).await.is_ok() {
+                    created -= 1;
+                }
+            }
+            (created, refused)
+        });
+        let outcomes = future::join_all(writes).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        is_done.cancel();
+        outcomes
+    };
+    let (highest, outcomes) = tokio::join!(watching, writing);
+    let (left, refused) = outcomes.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    println!("{left} Secrets are left, {refused} creates were refused, at most {highest} existed");
+    assert!(0 < refused && HARD - 5 < highest, "the quota limits the test: {outcomes:?}");
+    let began = std::time::Instant::now();
+    while used().await != left {
+        assert!(began.elapsed() < Duration::from_secs(30), "used {} with {left} Secrets", used().await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), left);
+    drop(servers);
     fs::remove_dir_all(&dir).unwrap();
 }

@@ -64,7 +64,7 @@ use crate::unstructured::str_at;
 
 pub(crate) use pod_cidr::PodCidrAllocator;
 pub use pod_security::{LevelVersion, PodSecurity, PodSecurityLevel, PolicyVersion};
-pub(crate) use resource_quota::{QuotaAccessor, QuotaCharge, QuotaCharges, has_quotas, recalculate_quotas};
+pub(crate) use resource_quota::{QuotaAccessor, QuotaCharge, has_quotas, recalculate_quotas};
 pub(crate) use service_address::{API_SERVER_IP, DNS_IP};
 
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
@@ -95,8 +95,7 @@ pub(crate) struct AdmissionChain {
     service_addresses: service_address::ServiceAllocator,
     /// Allocates pod CIDRs to Nodes.
     pub(crate) pod_cidrs: PodCidrAllocator,
-    /// Usage that writes have added to ResourceQuotas before their commit.
-    pub(crate) quota_charges: QuotaCharges,
+    quota_locks: resource_quota::QuotaLocks,
     /// The ranges of external IPs that Services may use.
     pub(crate) external_ips: external_ips::AllowedExternalIps,
     pub(crate) pod_security: pod_security::PodSecurityCell,
@@ -132,7 +131,7 @@ impl AdmissionChain {
             metrics,
             service_addresses: service_address::ServiceAllocator::default(),
             pod_cidrs: PodCidrAllocator::default(),
-            quota_charges: QuotaCharges::default(),
+            quota_locks: resource_quota::QuotaLocks::default(),
             external_ips: external_ips::AllowedExternalIps::default(),
             pod_security: pod_security::PodSecurityCell::default(),
         }
@@ -206,12 +205,10 @@ impl AdmissionChain {
     /// Runs the validating plugins on the object as it would be stored, as the last check before the commit. `object`
     /// is null for a delete.
     ///
-    /// Also adds the usage of the write to the ResourceQuotas of the namespace and returns this charge. Returns `None`
-    /// if the namespace has no ResourceQuota, or if the write cannot increase usage. While the charge exists, the quota
-    /// usage of the namespace is not recalculated.
+    /// Returns the usage that the write adds to the ResourceQuotas of the namespace. It must be committed together with
+    /// the write. Returns `None` if the write does not increase the usage of a ResourceQuota.
     pub(crate) async fn validate(
         &self,
-        quotas: &dyn QuotaAccessor,
         context: &RequestContext,
         attributes: AdmissionAttributes<'_>,
         object: &Value,
@@ -238,7 +235,7 @@ impl AdmissionChain {
         if !is_whole {
             return Ok(None);
         }
-        resource_quota::charge_quotas(self, quotas, context, attributes, object).await
+        resource_quota::charge_quotas(self, context, attributes, object).await
     }
 
     /// Refuses a write that would escalate the user's privileges. Checks writes to RBAC objects,

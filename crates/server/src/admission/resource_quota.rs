@@ -1,19 +1,19 @@
 //! Enforces ResourceQuotas and updates their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
 //! quota controller.
 //!
-//! Before a write is committed, its usage is added to `status.used` of the matching quotas. This is called a charge. A
-//! charge is written with compare-and-swap, so that two concurrent writes cannot both use the remaining quota.
-//! Deletions free quota only when usage is recalculated. The usage of a namespace is not recalculated while a charged
-//! write in it is in flight.
+//! A write that increases usage is committed together with the new `status.used` of the matching quotas. This is called
+//! a charge. The commit requires that the quotas are unchanged, so two concurrent writes, even on two servers, cannot
+//! both use the remaining quota, and no crash leaves a charge without its write. Deletions free quota only when usage is
+//! recalculated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use super::AdmissionChain;
 use super::resources::{is_best_effort, pod_resources};
@@ -22,92 +22,42 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
+use crate::storage::QuotaUpdate;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
-/// The charges of writes that are not committed yet, in all namespaces. A charge is the usage that a write has added to
-/// `status.used` of quotas before its commit.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct QuotaCharges(Arc<SharedCharges>);
-
-/// The charges of all namespaces, and the notification of failed writes. All clones of [`QuotaCharges`] share them.
+/// Serializes the writes that change the usage of ResourceQuotas in a namespace. Concurrent writes of this server would
+/// otherwise conflict with each other, because each updates the quota. Correctness does not depend on it.
 #[derive(Debug, Default)]
-struct SharedCharges {
-    state: Mutex<QuotaChargeState>,
-    /// Notified when a charged write fails.
-    failure_notify: Notify,
+pub(crate) struct QuotaLocks(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
+
+impl QuotaLocks {
+    /// Waits until no other write of this server changes the usage of quotas in the namespace.
+    async fn lock(&self, namespace: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match locks.get(namespace).and_then(Weak::upgrade) {
+                Some(lock) => lock,
+                None => {
+                    locks.retain(|_, it| 0 < it.strong_count());
+                    let lock = Arc::new(AsyncMutex::default());
+                    locks.insert(namespace.to_owned(), Arc::downgrade(&lock));
+                    lock
+                }
+            }
+        };
+        lock.lock_owned().await
+    }
 }
 
-/// Number of charges in flight, by namespace, and the namespaces with failed charges.
-#[derive(Debug, Default)]
-struct QuotaChargeState {
-    /// Number of charges whose write is not committed yet, by namespace.
-    in_flight: HashMap<String, usize>,
-    /// Namespaces with a charge whose write failed. The usage of these namespaces must be recalculated.
-    failed_namespaces: BTreeSet<String>,
-}
-
-/// The usage that one write has added to `status.used` of quotas before its commit. While this value exists, the usage
-/// of the namespace is not recalculated. If this value is dropped without [`QuotaCharge::commit`], the write counts as
-/// failed, and the usage of the namespace must be recalculated. A charge that changed no quota counts as committed.
+/// The usage that a write adds to the quotas of its namespace. The updates must be committed together with the write,
+/// and this value must exist until then.
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
-    charges: QuotaCharges,
-    namespace: String,
-    is_committed: bool,
-}
-
-impl QuotaCharges {
-    /// Waits until a write fails whose usage was already added to quotas.
-    pub(crate) async fn wait_for_failure(&self) {
-        self.0.failure_notify.notified().await;
-    }
-
-    /// Returns and clears the namespaces in which a write failed after its usage was added to quotas. Their usage must
-    /// be recalculated.
-    pub(crate) fn take_failed_namespaces(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.lock().failed_namespaces)
-    }
-
-    /// Registers the charge of a write in the namespace. The charge is in flight until the returned value is dropped.
-    fn begin_charge(&self, namespace: &str) -> QuotaCharge {
-        *self.lock().in_flight.entry(namespace.to_owned()).or_default() += 1;
-        QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
-    }
-
-    /// Whether the namespace has no charge in flight: all its charged writes have been committed or have failed.
-    fn has_no_charges(&self, namespace: &str) -> bool {
-        !self.lock().in_flight.contains_key(namespace)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QuotaChargeState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl QuotaCharge {
-    /// Marks the write as committed, so that its usage stays in the quotas.
-    pub(crate) fn commit(mut self) {
-        self.is_committed = true;
-    }
-}
-
-impl Drop for QuotaCharge {
-    fn drop(&mut self) {
-        let mut state = self.charges.lock();
-        if let Some(count) = state.in_flight.get_mut(&self.namespace) {
-            *count -= 1;
-            if *count == 0 {
-                state.in_flight.remove(&self.namespace);
-            }
-        }
-        if !self.is_committed {
-            state.failed_namespaces.insert(std::mem::take(&mut self.namespace));
-            self.charges.0.failure_notify.notify_one();
-        }
-    }
+    pub(crate) updates: Vec<QuotaUpdate>,
+    _lock: OwnedMutexGuard<()>,
 }
 
 /// Updates the status of quotas. The registry implements this trait, so that admission does not depend on the registry.
@@ -124,53 +74,39 @@ pub(crate) trait QuotaAccessor: Sync {
 }
 
 /// Charges a write to all matching quotas of its namespace. Fails if the write would exceed a quota. Returns `None` if
-/// the namespace has no quota or the write cannot increase the usage of a quota.
+/// the namespace has no quota or the write does not increase the usage of a quota.
 pub(super) async fn charge_quotas(
     admission: &AdmissionChain,
-    accessor: &dyn QuotaAccessor,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     object: &Value,
 ) -> Result<Option<QuotaCharge>, ApiError> {
     let (kind, namespace) = (attributes.target.kind.storage_kind(), attributes.namespace());
-    if namespace.is_empty() || !can_increase_usage(kind, attributes.operation, object) {
+    if namespace.is_empty()
+        || !can_increase_usage(kind, attributes.operation, object)
+        || !has_quotas(admission, namespace)
+    {
         return Ok(None);
     }
-    let quotas = list_quotas(admission, namespace);
-    if quotas.is_empty() {
-        return Ok(None);
+    let lock = admission.quota_locks.lock(namespace).await;
+    let mut updates = Vec::new();
+    for mut quota in list_quotas(admission, namespace) {
+        let Some(used) = usage_after_write(&quota, kind, attributes, object, context.now)? else { continue };
+        quota["status"]["used"] = quantities_to_json(&used);
+        let at = str_at(&quota, "metadata.resourceVersion").parse().expect("the store wrote the version");
+        updates.push(QuotaUpdate { target: quota_status_target(&quota), at, quota });
     }
-    let mut charge = admission.quota_charges.begin_charge(namespace);
-    let mut is_charged = false;
-    for quota in quotas {
-        let target = RequestTarget {
-            kind: resource_quota_kind(),
-            namespace: Some(namespace.to_owned()),
-            name: str_at(&quota, "metadata.name").to_owned(),
-            subresource: Subresource::Status,
-        };
-        let server =
-            RequestContext { dry_run: context.dry_run, ..RequestContext::for_server("update", context.now) };
-        // Each attempt reads the quota again and computes the charge from it.
-        let update = |quota: &Value| {
-            let mut quota = quota.clone();
-            if let Some(used) = usage_after_write(&quota, kind, attributes, object, context.now)? {
-                quota["status"]["used"] = quantities_to_json(&used);
-            }
-            Ok(quota)
-        };
-        match accessor.update_status(&server, &target, &update).await {
-            Err(gone) if gone.code == hyper::StatusCode::NOT_FOUND => {}
-            done => {
-                is_charged |= unstructured::parse_stored(&done?)["metadata"]["resourceVersion"]
-                    != quota["metadata"]["resourceVersion"]
-            }
-        }
+    Ok((!updates.is_empty()).then_some(QuotaCharge { updates, _lock: lock }))
+}
+
+/// Returns the target of a write to the status of a quota.
+fn quota_status_target(quota: &Value) -> RequestTarget {
+    RequestTarget {
+        kind: resource_quota_kind(),
+        namespace: Some(str_at(quota, "metadata.namespace").to_owned()),
+        name: str_at(quota, "metadata.name").to_owned(),
+        subresource: Subresource::Status,
     }
-    if !is_charged {
-        charge.is_committed = true;
-    }
-    Ok(Some(charge))
 }
 
 /// Returns the usage of a quota after a write. Returns `None` if the quota does not apply to the object, or if the
@@ -433,39 +369,31 @@ pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
     !admission.storage.list(resource_quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
-/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if a
-/// charge is in flight or the usage of a quota could not be written. The caller must then retry later.
+/// Recalculates the usage of a namespace and writes it to the status of the namespace's quotas. Returns false if the
+/// usage of a quota could not be written. The caller must then retry later.
 pub(crate) async fn recalculate_quotas(
     admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
     namespace: &str,
     now: Timestamp,
 ) -> bool {
+    let _lock = admission.quota_locks.lock(namespace).await;
     let mut all_written = true;
     for quota in list_quotas(admission, namespace) {
-        // A charge that begins from here on changes the quota, so the update below fails with a conflict.
-        let is_written = admission.quota_charges.has_no_charges(namespace) && {
-            let status = recalculated_status(admission, namespace, &quota, now);
-            status == quota["status"] || {
-                let target = RequestTarget {
-                    kind: resource_quota_kind(),
-                    namespace: Some(namespace.to_owned()),
-                    name: str_at(&quota, "metadata.name").to_owned(),
-                    subresource: Subresource::Status,
-                };
-                // The status carries the resourceVersion, so only the quota that was read is updated.
-                let update = |_: &Value| {
-                    let mut quota = quota.clone();
-                    quota["status"] = status.clone();
-                    Ok(quota)
-                };
-                let done = accessor
-                    .update_status(&RequestContext::for_server("update", now), &target, &update)
-                    .await;
-                done.is_ok()
-            }
+        // A write that increases the usage from here on also updates the quota, so the update below fails with a
+        // conflict.
+        let status = recalculated_status(admission, namespace, &quota, now);
+        if status == quota["status"] {
+            continue;
+        }
+        // The status carries the resourceVersion, so only the quota that was read is updated.
+        let update = |_: &Value| {
+            let mut quota = quota.clone();
+            quota["status"] = status.clone();
+            Ok(quota)
         };
-        all_written &= is_written;
+        let context = RequestContext::for_server("update", now);
+        all_written &= accessor.update_status(&context, &quota_status_target(&quota), &update).await.is_ok();
     }
     all_written
 }

@@ -13,21 +13,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_SKIP_MIRROR, NAMESPACE_NODE_LEASE};
+use muster_api::well_known::{LABEL_SERVICE_NAME, NAMESPACE_NODE_LEASE};
 use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, API_SERVER_IP, DNS_IP};
+use crate::admission::{self, DNS_IP};
 use crate::error::ApiError;
 use crate::kinds::{Kind, WRITABLE_KINDS};
 use crate::machine_address::machine_address;
-use crate::registry::Registry;
+use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, str_at};
 
+/// The Service `kubernetes` and its endpoints.
+mod kubernetes_service;
+/// The Leases of the API servers that share a store.
+pub(crate) mod server_leases;
 /// Reconciles the Secrets that contain service account tokens.
 mod token_secrets;
 
@@ -55,6 +60,20 @@ pub(crate) struct ServerIdentity {
     pub(crate) ca_pem: String,
 }
 
+impl ServerIdentity {
+    /// Returns the address at which nodes and other machines reach the server. Returns `None` for a loopback address,
+    /// and for an unspecified address if this machine has no route to other machines.
+    pub(crate) fn endpoint(&self) -> Option<SocketAddr> {
+        let listens_on = self.listen_address.ip();
+        let reachable = match listens_on.is_unspecified() {
+            true => machine_address(),
+            false => Some(listens_on).filter(|it| !it.is_loopback()),
+        };
+        let address = self.node_facing_address.or(reachable)?;
+        Some(SocketAddr::new(address, self.listen_address.port()))
+    }
+}
+
 #[cfg(test)]
 impl ServerIdentity {
     /// Returns the identity of a test server.
@@ -72,9 +91,12 @@ impl ServerIdentity {
 ///
 /// Rule: the bootstrap objects are created if they are missing. If none is missing and no server-owned field was
 /// changed, nothing is written.
+///
+/// `endpoints` has the API servers that are the endpoints of the Service `kubernetes`. `None` leaves them as they are.
 pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
     server: &ServerIdentity,
+    endpoints: Option<&BTreeSet<SocketAddr>>,
     now: Timestamp,
 ) -> Result<(), ApiError> {
     let bootstrap = BootstrapWriter { registry, server, now };
@@ -91,22 +113,66 @@ pub(crate) async fn ensure_bootstrap_objects(
         .collect();
     let namespace_objects =
         futures::future::try_join_all(names.iter().map(|it| bootstrap.ensure_namespace_objects(it)));
-    let own_services =
-        futures::future::try_join_all(kubernetes_service(server).map(|it| bootstrap.ensure_object(it)));
+    let port = server.listen_address.port();
+    let endpoints = endpoints.into_iter().flat_map(|it| kubernetes_service::endpoints(it, port));
+    let own_services = [kubernetes_service::service(port)].into_iter().chain(endpoints);
+    let own_services = futures::future::try_join_all(own_services.map(|it| bootstrap.ensure_object(it)));
     futures::future::try_join(namespace_objects, own_services).await?;
     bootstrap.ensure_dns_service().await;
     Ok(())
 }
 
-/// Creates the Services `kubernetes` and `kube-dns` if they are missing, and resets the endpoints of `kubernetes`. Logs
-/// a warning if this fails.
-async fn ensure_cluster_services(bootstrap: &BootstrapWriter<'_>) {
-    for object in kubernetes_service(bootstrap.server) {
+/// Creates the Services `kubernetes` and `kube-dns` if they are missing. Resets the endpoints of `kubernetes` to the API
+/// servers in `endpoints`. If this fails, logs a warning and returns `false`.
+async fn ensure_cluster_services(bootstrap: &BootstrapWriter<'_>, endpoints: &BTreeSet<SocketAddr>) -> bool {
+    let port = bootstrap.server.listen_address.port();
+    let endpoints = kubernetes_service::endpoints(endpoints, port);
+    let mut is_done = bootstrap.delete_other_slices(&endpoints).await;
+    for object in [kubernetes_service::service(port)].into_iter().chain(endpoints) {
         if let Err(error) = bootstrap.ensure_object(object).await {
-            tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
+            tracing::warn!(status = %error.status(), "cannot write the Service of the API server or its endpoints");
+            is_done = false;
         }
     }
     bootstrap.ensure_dns_service().await;
+    is_done
+}
+
+/// The API servers that are the endpoints of the Service `kubernetes`. They change while several servers share the
+/// store.
+#[derive(Debug, Clone)]
+pub(crate) enum ApiEndpoints {
+    /// The address of the only server, if other machines reach it.
+    Fixed(BTreeSet<SocketAddr>),
+    /// The addresses of all live servers.
+    Watched(watch::Receiver<BTreeSet<SocketAddr>>),
+}
+
+impl ApiEndpoints {
+    fn current(&mut self) -> BTreeSet<SocketAddr> {
+        match self {
+            Self::Fixed(endpoints) => endpoints.clone(),
+            Self::Watched(endpoints) => endpoints.borrow_and_update().clone(),
+        }
+    }
+
+    /// Returns the endpoints if they cannot change.
+    pub(crate) fn fixed(&self) -> Option<&BTreeSet<SocketAddr>> {
+        match self {
+            Self::Fixed(endpoints) => Some(endpoints),
+            Self::Watched(_) => None,
+        }
+    }
+
+    /// Waits until the endpoints change. Never returns if they are fixed, or if nobody can change them any more.
+    async fn changed(&mut self) {
+        if let Self::Watched(endpoints) = self
+            && endpoints.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Creates the bootstrap objects that most tests need: three namespaces and one service account, in four commits.
@@ -122,7 +188,12 @@ pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> 
 
 /// Recreates deleted bootstrap objects, recalculates quota usage and reconciles token Secrets, until `stop` is
 /// cancelled.
-pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: CancellationToken) {
+pub(crate) async fn run(
+    registry: Arc<Registry>,
+    server: ServerIdentity,
+    mut endpoints: ApiEndpoints,
+    stop: CancellationToken,
+) {
     let mut commits = registry.storage.watch_revision();
     let mut synced = registry.storage.revision();
     // Changes before the start are unknown, so everything is checked first.
@@ -130,16 +201,20 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
     let mut unchecked = to_count.clone();
     let mut tokens: BTreeSet<token_secrets::SecretName> =
         token_secrets::list_token_secrets(&registry, None).collect();
-    let own_keys: Vec<String> = kubernetes_service(&server)
-        .chain([dns_service()])
-        .map(|(kind, namespace, it)| kind.store_key(namespace, str_at(&it, "metadata.name")))
-        .collect();
+    let port = server.listen_address.port();
+    let mut current_endpoints = endpoints.current();
+    let mut are_endpoints_written = false;
     loop {
+        let own_keys: Vec<String> = [kubernetes_service::service(port), dns_service()]
+            .into_iter()
+            .chain(kubernetes_service::endpoints(&current_endpoints, port))
+            .map(|(kind, namespace, it)| kind.store_key(namespace, str_at(&it, "metadata.name")))
+            .collect();
         if to_count.is_empty() {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = commits.changed() => if changed.is_err() { return },
-                () = registry.admission.quota_charges.wait_for_failure() => {}
+                () = endpoints.changed() => {}
             }
         } else {
             tokio::select! {
@@ -149,6 +224,9 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
         }
         commits.mark_unchanged();
         let mut is_service_deleted = true;
+        let latest = endpoints.current();
+        are_endpoints_written &= current_endpoints == latest;
+        current_endpoints = latest;
         let (mut to_ensure, revision) = match registry.storage.events_since("", synced) {
             Ok((events, revision)) => {
                 for event in &events {
@@ -169,15 +247,10 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
         };
         synced = revision;
         to_ensure.append(&mut unchecked);
-        if is_service_deleted {
-            ensure_cluster_services(&BootstrapWriter {
-                registry: &registry,
-                server: &server,
-                now: Timestamp::now(),
-            })
-            .await;
+        if is_service_deleted || !are_endpoints_written {
+            let bootstrap = BootstrapWriter { registry: &registry, server: &server, now: Timestamp::now() };
+            are_endpoints_written = ensure_cluster_services(&bootstrap, &current_endpoints).await;
         }
-        to_count.extend(registry.admission.quota_charges.take_failed_namespaces());
         let bootstrap = BootstrapWriter { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_ensure {
             if let Err(error) = bootstrap.ensure_namespace_objects(&namespace).await {
@@ -244,6 +317,40 @@ impl BootstrapWriter<'_> {
         if let Err(error) = self.ensure_object(dns_service()).await {
             tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
         }
+    }
+
+    /// Deletes the EndpointSlices of the Service `kubernetes` that are not in `expected`, or have another address type,
+    /// which cannot be updated. They are left behind when the addresses of the API servers change. If this fails, logs
+    /// a warning and returns `false`.
+    async fn delete_other_slices(&self, expected: &[BootstrapObject]) -> bool {
+        let kind = builtin_kind("discovery.k8s.io", "endpointslices");
+        let namespace = Some(kubernetes_service::SERVICE_NAMESPACE);
+        let (slices, _) = self.registry.storage.list(kind, namespace, &ObjectSelector::default());
+        let mut is_done = true;
+        for slice in slices.iter().map(|it| unstructured::parse_stored(it)) {
+            let (name, labels) = (str_at(&slice, "metadata.name"), &slice["metadata"]["labels"]);
+            let is_same = |it: &Value| {
+                it["metadata"]["name"] == slice["metadata"]["name"]
+                    && it["addressType"] == slice["addressType"]
+            };
+            if labels[LABEL_SERVICE_NAME] != kubernetes_service::SERVICE_NAME
+                || expected.iter().any(|(_, _, it)| is_same(it))
+            {
+                continue;
+            }
+            let target = RequestTarget {
+                kind,
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+                subresource: Subresource::Whole,
+            };
+            let context = RequestContext::for_server("delete", self.now);
+            if let Err(error) = self.registry.delete(&context, &target, &DeleteOptions::default()).await {
+                tracing::warn!(name, status = %error.status(), "cannot delete an EndpointSlice of the API server");
+                is_done = false;
+            }
+        }
+        is_done
     }
 
     /// Creates the object if it is missing. Resets the endpoints of an existing Endpoints or EndpointSlice object.
@@ -400,50 +507,6 @@ fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
     .into_iter()
 }
 
-/// Returns the Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
-/// There are no endpoints if other machines cannot reach the server.
-fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
-    let port = server.listen_address.port();
-    let service = json!({
-        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": API_SERVER_IP.to_string(),
-            "clusterIPs": [API_SERVER_IP.to_string()],
-            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
-            "sessionAffinity": "None",
-        },
-    });
-    let mut endpoints = json!({
-        "metadata": {"name": "kubernetes", "labels": {(LABEL_SKIP_MIRROR): "true"}},
-    });
-    let mut slice = json!({
-        "metadata": {"name": "kubernetes", "labels": {(LABEL_SERVICE_NAME): "kubernetes"}},
-        "addressType": "IPv4",
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-        "endpoints": [],
-    });
-    if let Some(address) =
-        server.node_facing_address.or_else(|| reachable_address(server.listen_address.ip()))
-    {
-        endpoints["subsets"] = json!([{
-            "addresses": [{"ip": address.to_string()}],
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-        }]);
-        slice["endpoints"] = json!([{"addresses": [address.to_string()], "conditions": {"ready": true}}]);
-        if address.is_ipv6() {
-            slice["addressType"] = json!("IPv6");
-        }
-    }
-    let default = Some("default");
-    [
-        (builtin_kind("", "services"), default, service),
-        (builtin_kind("", "endpoints"), default, endpoints),
-        (builtin_kind("discovery.k8s.io", "endpointslices"), default, slice),
-    ]
-    .into_iter()
-}
-
 /// Returns the Service `kube-dns`. It has no endpoints, because each node answers the DNS queries of its pods. Users
 /// can add a selector to run DNS servers in pods.
 fn dns_service() -> BootstrapObject {
@@ -462,15 +525,6 @@ fn dns_service() -> BootstrapObject {
         },
     });
     (builtin_kind("", "services"), Some("kube-system"), service)
-}
-
-/// Returns the address at which other machines reach a server that listens on `listens_on`. Returns `None` for a
-/// loopback address, and for an unspecified address if this machine has no route to other machines.
-fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
-    match listens_on.is_unspecified() {
-        true => machine_address(),
-        false => Some(listens_on).filter(|it| !it.is_loopback()),
-    }
 }
 
 /// Returns the built-in kind of this group and plural name. Panics if there is no such kind.

@@ -15,7 +15,12 @@ impl World {
     fn new() -> Self {
         let registry = Arc::new(Registry::new(10_000));
         let stop = CancellationToken::new();
-        tokio::spawn(run(registry.clone(), ServerIdentity::for_test(), stop.clone()));
+        tokio::spawn(run(
+            registry.clone(),
+            ServerIdentity::for_test(),
+            ApiEndpoints::Fixed(BTreeSet::new()),
+            stop.clone(),
+        ));
         Self { registry, stop }
     }
 
@@ -160,9 +165,9 @@ async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
 async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted() {
     let registry = Arc::new(Registry::new(10_000));
     let server = ServerIdentity::for_test();
-    ensure_bootstrap_objects(&registry, &server, Timestamp::now()).await.unwrap();
+    ensure_bootstrap_objects(&registry, &server, Some(&BTreeSet::new()), Timestamp::now()).await.unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(run(registry.clone(), server, stop.clone()));
+    tokio::spawn(run(registry.clone(), server, ApiEndpoints::Fixed(BTreeSet::new()), stop.clone()));
     let world = World { registry, stop };
     // It looks from the moment on at which it first runs.
     tokio::task::yield_now().await;
@@ -174,4 +179,48 @@ async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted()
         let after = world.until("services", namespace, name, is_another).await.unwrap();
         assert_eq!(after["spec"]["clusterIP"], before["spec"]["clusterIP"]);
     }
+}
+
+#[tokio::test]
+async fn the_endpoints_follow_the_servers() {
+    let registry = Arc::new(Registry::new(10_000));
+    let server = ServerIdentity::for_test();
+    ensure_bootstrap_objects(&registry, &server, None, Timestamp::now()).await.unwrap();
+    let world = World { registry: registry.clone(), stop: CancellationToken::new() };
+    assert_eq!(world.get("endpoints", "default", "kubernetes"), None, "another server may have written them");
+    let servers = |them: &[&str]| them.iter().map(|it| it.parse().unwrap()).collect::<BTreeSet<SocketAddr>>();
+    let (sender, endpoints) = watch::channel(servers(&["10.0.0.1:6443", "10.0.0.2:6444"]));
+    tokio::spawn(run(registry.clone(), server, ApiEndpoints::Watched(endpoints), world.stop.clone()));
+    let slices = || {
+        let kind = builtin_kind("discovery.k8s.io", "endpointslices");
+        let (slices, _) = registry.storage.list(kind, Some("default"), &ObjectSelector::default());
+        let slices = slices.iter().map(|it| unstructured::parse_stored(it));
+        let describe = |it: Value| {
+            let (name, family) = (str_at(&it, "metadata.name"), str_at(&it, "addressType"));
+            format!(
+                "{name} {family} {} {}",
+                it["ports"][0]["port"],
+                it["endpoints"].as_array().unwrap().len()
+            )
+        };
+        slices.map(describe).collect::<Vec<_>>()
+    };
+    let until = async |expected: &[&str]| {
+        for _ in 0..12_000 {
+            if slices() == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{:?} instead of {expected:?}", slices());
+    };
+    until(&["kubernetes IPv4 6443 1", "kubernetes-ipv4-6444 IPv4 6444 1"]).await;
+    sender.send(servers(&["10.0.0.1:6443", "10.0.0.3:6443"])).unwrap();
+    until(&["kubernetes IPv4 6443 2"]).await;
+    // The address type of an EndpointSlice cannot be updated.
+    sender.send(servers(&["[fd00::1]:6443"])).unwrap();
+    until(&["kubernetes IPv6 6443 1"]).await;
+    let has_one =
+        |it: Option<&Value>| it.is_some_and(|it| it["subsets"][0]["addresses"][0]["ip"] == "fd00::1");
+    world.until("endpoints", "default", "kubernetes", has_one).await;
 }

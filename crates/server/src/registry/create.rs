@@ -5,7 +5,7 @@ use muster_store::{Precondition, Revision};
 use serde_json::{Value, json};
 
 use super::{Registry, WRITE_ATTEMPTS_MAX, dedup_owner_references, validate_object};
-use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
+use crate::admission::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
 use crate::request::{RequestContext, RequestTarget};
@@ -15,7 +15,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Maximum number of attempts of a create. An attempt fails if the generated name is in use, or if the Namespace has
-/// changed in the meantime. With `generateName`, each attempt has a new name.
+/// changed in the meantime. With `generateName`, each attempt has a new name. Attempts that fail because the usage of a
+/// quota has changed are not counted.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {
@@ -79,7 +80,9 @@ impl Registry {
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
         kind.prepare_for_create(&mut object, context.now);
-        for _ in 0..GENERATED_NAMES_MAX {
+        let (mut names_left, mut quota_attempts_left) = (GENERATED_NAMES_MAX, WRITE_ATTEMPTS_MAX);
+        while 0 < names_left {
+            names_left -= 1;
             if !is_named && !prefix.is_empty() {
                 object["metadata"]["name"] = json!(format!("{prefix}{}", generate_name_suffix()));
             }
@@ -90,17 +93,17 @@ impl Registry {
             target.name = str_at(&object, "metadata.name").to_owned();
             let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Create };
             validate_object(context, target, &object, None)?;
-            // A refused create must not be charged to a quota.
             if is_named && self.storage.read_store().get(&target.key()).is_some() {
                 self.admission.check_privilege_escalation(&context.user, attributes, &object)?;
                 return Err(self.already_exists_error(target));
             }
-            let charge = self.admission.validate(self, context, attributes, &object).await?;
+            let charge = self.admission.validate(context, attributes, &object).await?;
             if context.dry_run && self.storage.read_store().get(&target.key()).is_none() {
                 return Ok(Some(unstructured::to_bytes(&object)));
             }
             let allocation = pool.and_then(|it| it.allocation(&object, &Value::Null));
             let allocates = allocation.is_some();
+            let quotas = charge.as_ref().map_or(&[][..], |it| &it.updates);
             if !context.dry_run
                 && let Some(created) = self
                     .storage
@@ -108,11 +111,10 @@ impl Registry {
                         context,
                         target,
                         Precondition::Absent,
-                        ObjectCommit::Create(&object, within.clone(), allocation),
+                        ObjectCommit::Create { object: &object, within: within.clone(), allocation, quotas },
                     )
                     .await?
             {
-                charge.into_iter().for_each(QuotaCharge::commit);
                 return Ok(Some(created));
             }
             let changed = self.namespace_revision(target);
@@ -121,8 +123,15 @@ impl Registry {
                 self.admission.check_namespace(attributes, &object)?;
                 continue;
             }
-            if allocates && self.storage.read_store().get(&target.key()).is_none() {
+            let is_absent = || self.storage.read_store().get(&target.key()).is_none();
+            if allocates && is_absent() {
                 return Ok(None);
+            }
+            // The usage of a quota has changed: charge the new usage.
+            if charge.is_some() && is_absent() && 0 < quota_attempts_left {
+                quota_attempts_left -= 1;
+                names_left += 1;
+                continue;
             }
             // Another name is tried only if the server generated it.
             if is_named {

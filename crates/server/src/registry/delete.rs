@@ -86,7 +86,7 @@ impl Registry {
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
         self.admission.mutate(context, attributes, &mut Value::Null).await?;
-        self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
+        self.admission.validate(context, attributes, &Value::Null).await.map(drop)
     }
 
     /// Attempts a delete once. Returns `None` if a concurrent write has changed the object in the meantime, so that the
@@ -102,7 +102,7 @@ impl Registry {
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
         self.admission.mutate(context, attributes, &mut Value::Null).await?;
-        self.admission.validate(self, context, attributes, &Value::Null).await?;
+        self.admission.validate(context, attributes, &Value::Null).await?;
 
         let mut object = old.clone();
         let (is_final, is_stored) = match mark_for_deletion(target.kind, &mut object, options, context.now) {

@@ -8,7 +8,7 @@ use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
 use super::{Registry, WRITE_ATTEMPTS_MAX, create, dedup_owner_references, validate_object};
-use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
+use crate::admission::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, RequestContext, RequestTarget, ResourceAttributes};
 use crate::storage::ObjectCommit;
@@ -213,7 +213,7 @@ impl Registry {
         check_resource_version(target, &new, &old)?;
         target.kind.prepare_for_update(target.subresource, &mut new, &old);
         validate_object(context, target, &new, Some(&old))?;
-        let charge = self.admission.validate(self, context, attributes, &new).await?;
+        let charge = self.admission.validate(context, attributes, &new).await?;
         if is_unchanged(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
@@ -223,11 +223,12 @@ impl Registry {
         let is_gone = should_delete_during_update(target, &new, &old);
         // Watches get the last stored object; the writer gets the object that it sent.
         let allocation = pool.and_then(|it| it.allocation(&new, &old));
-        let commit = if is_gone { ObjectCommit::Delete } else { ObjectCommit::Update(&new, allocation) };
+        let quotas = charge.as_ref().map_or(&[][..], |it| &it.updates);
+        let commit = match is_gone {
+            true => ObjectCommit::Delete,
+            false => ObjectCommit::Update { object: &new, allocation, quotas },
+        };
         let written = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
-        if written.is_some() {
-            charge.into_iter().for_each(QuotaCharge::commit);
-        }
         Ok(if is_gone { written.map(|_| unstructured::to_bytes(&new)) } else { written })
     }
 }

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
-use muster_store::{Allocation, CommitError, CommitWrite, ObjectDraft, Precondition, Revision, WriteClass};
+use muster_store::{
+    Allocation, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision, WriteClass,
+};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -25,16 +27,44 @@ const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
-    /// Creates the object. The second value is the store key of the Namespace of the object, and the revision that the
-    /// Namespace must still have. It is `None` if no Namespace is checked. The third value is the precondition on a pool
-    /// from which the object allocates a value.
-    Create(&'a Value, Option<(String, Revision)>, Option<Allocation>),
+    /// Creates the object.
+    Create {
+        object: &'a Value,
+        /// The store key of the Namespace of the object, and the revision that the Namespace must still have. `None` if
+        /// no Namespace is checked.
+        within: Option<(String, Revision)>,
+        /// The precondition on a pool from which the object allocates a value.
+        allocation: Option<Allocation>,
+        /// The usage of ResourceQuotas with this object.
+        quotas: &'a [QuotaUpdate],
+    },
     /// Replaces the stored object.
-    Update(&'a Value, Option<Allocation>),
+    Update { object: &'a Value, allocation: Option<Allocation>, quotas: &'a [QuotaUpdate] },
     /// Replaces the stored object with one that has a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
     /// Removes the object.
     Delete,
+}
+
+/// An update of a ResourceQuota that is committed together with the object that changes its usage.
+#[derive(Debug)]
+pub(crate) struct QuotaUpdate {
+    pub(crate) target: RequestTarget,
+    /// The revision that the ResourceQuota must have.
+    pub(crate) at: Revision,
+    /// The ResourceQuota with its new usage.
+    pub(crate) quota: Value,
+}
+
+impl QuotaUpdate {
+    fn to_linked_update(&self) -> LinkedUpdate {
+        LinkedUpdate {
+            key: self.target.key(),
+            at: self.at,
+            index: self.target.kind.build_selector_index(&self.quota),
+            draft: serialize_draft(&self.quota),
+        }
+    }
 }
 
 impl ObjectStorage {
@@ -59,21 +89,23 @@ impl ObjectStorage {
             }
         };
         let class = write_class(context, target);
-        let (write, within, allocation, class) = match commit {
-            ObjectCommit::Create(object, within, allocation) => {
-                (put(object, self.draft_within_limit(target, object)?), within, allocation, class)
+        let (write, within, allocation, quotas, class) = match commit {
+            ObjectCommit::Create { object, within, allocation, quotas } => {
+                (put(object, self.draft_within_limit(target, object)?), within, allocation, quotas, class)
             }
-            ObjectCommit::Update(object, allocation) => {
-                (put(object, self.draft_within_limit(target, object)?), None, allocation, class)
+            ObjectCommit::Update { object, allocation, quotas } => {
+                (put(object, self.draft_within_limit(target, object)?), None, allocation, quotas, class)
             }
             ObjectCommit::MarkDeleted(object) => {
-                (put(object, serialize_draft(object)), None, None, WriteClass::Deletion)
+                (put(object, serialize_draft(object)), None, None, &[][..], WriteClass::Deletion)
             }
-            ObjectCommit::Delete => (CommitWrite::Delete, None, None, WriteClass::Deletion),
+            ObjectCommit::Delete => (CommitWrite::Delete, None, None, &[][..], WriteClass::Deletion),
         };
+        let linked = quotas.iter().map(QuotaUpdate::to_linked_update).collect();
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
-        let commit = muster_store::Commit { key: target.key(), expect, within, allocation, class, write };
+        let commit =
+            muster_store::Commit { key: target.key(), expect, within, allocation, class, write, linked };
         // The write completes even if the client disconnects.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
@@ -299,6 +331,7 @@ mod tests {
             expect: Precondition::Absent,
             within: None,
             allocation: None,
+            linked: Vec::new(),
             class: WriteClass::System,
             write,
         };

@@ -30,7 +30,7 @@ use crate::metrics::ServerMetrics;
 use crate::request::RequestTarget;
 use crate::selector::ObjectSelector;
 
-pub(crate) use self::commit::ObjectCommit;
+pub(crate) use self::commit::{ObjectCommit, QuotaUpdate};
 pub(crate) use self::housekeeping::{HISTORY_WINDOW, run_housekeeping};
 pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, ListStart};
 pub(crate) use self::watch_notifier::Subscription;

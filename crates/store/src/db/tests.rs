@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    CommitConflict, CommitWrite, Compaction, HistoryWindow, KeyChange, LogRow, MemoryLog, ObjectDraft, OnRow,
-    Precondition, SelectorIndex, StoreLimits, StoredObject, WriteClass,
+    CommitConflict, CommitWrite, Compaction, HistoryWindow, KeyChange, LinkedUpdate, LogRow, MemoryLog,
+    ObjectDraft, OnRow, Precondition, SelectorIndex, StoreLimits, StoredObject, WriteClass,
 };
 
 type Outcome = Result<Arc<CommitEvent>, CommitError>;
@@ -33,6 +33,7 @@ fn put(key: &str, expect: Precondition) -> Commit {
         expect,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::default(),
         write: CommitWrite::Put { index, expires_s: None, draft: object(key) },
     }
@@ -44,6 +45,7 @@ fn delete(key: &str, expect: Precondition) -> Commit {
         expect,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::default(),
         write: CommitWrite::Delete,
     }
@@ -353,6 +355,7 @@ fn records_expire_in_order_and_an_update_renews_them() {
                 expect: Precondition::Any,
                 within: None,
                 allocation: None,
+                linked: Vec::new(),
                 class: WriteClass::default(),
                 write,
             },
@@ -526,7 +529,15 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     let of = |key: &str, bytes: usize, class: WriteClass| {
         let write =
             CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-        Commit { key: key.into(), expect: Precondition::Any, within: None, allocation: None, class, write }
+        Commit {
+            key: key.into(),
+            expect: Precondition::Any,
+            within: None,
+            allocation: None,
+            linked: Vec::new(),
+            class,
+            write,
+        }
     };
     let limits = StoreLimits::with_total(1000);
     let db = Db::open(MemoryLog, DbOptions { limits, ..options(WIDE) }).unwrap();
@@ -570,7 +581,7 @@ proptest! {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
                 let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-                Commit { key, expect: Precondition::Any, within: None, allocation: None, class: WriteClass::Ordinary, write }
+                Commit { key, expect: Precondition::Any, within: None, allocation: None, linked: Vec::new(), class: WriteClass::Ordinary, write }
             } else {
                 delete(&key, Precondition::Any)
             });
@@ -583,4 +594,41 @@ proptest! {
         prop_assert_eq!(store.usage(), &recounted);
         prop_assert!(store.usage().total_bytes() <= 540);
     }
+}
+
+#[test]
+fn linked_updates_are_made_with_their_commit_or_not_at_all() {
+    let db = Db::open(MemoryLog, options(WIDE)).unwrap();
+    let update = |key: &str, at: Revision, value: &str| LinkedUpdate {
+        key: key.into(),
+        at,
+        index: SelectorIndex::new([("key", value)], []),
+        draft: object(value),
+    };
+    let quotas: Vec<_> =
+        ["q1", "q2"].iter().map(|it| commit(&db, put(it, Precondition::Absent)).unwrap().revision).collect();
+    let both = |value: &str, at: [Revision; 2]| vec![update("q1", at[0], value), update("q2", at[1], value)];
+    let create = |key: &str, linked: Vec<LinkedUpdate>| Commit { linked, ..put(key, Precondition::Absent) };
+    let modified = || ["a", "b", "q1", "q2"].map(|it| db.read().get(it).map(|it| it.modified));
+
+    let done = commit(&db, create("a", both("1", [quotas[0], quotas[1]]))).unwrap();
+    assert_eq!(&*done.key, "a", "the caller gets the event of its own write");
+    let at = done.revision;
+    let expected = [Some(at), None, Some(at + 1), Some(at + 2)];
+    assert_eq!(modified(), expected);
+    assert_eq!(db.read().get("q2").unwrap().index.label("key"), Some("1"));
+    // One of the quotas, the object itself, or an object of the same batch refuses all.
+    let refused = [
+        commit(&db, create("b", both("2", [at + 1, quotas[1]]))),
+        commit(&db, create("a", both("2", [at + 1, at + 2]))),
+    ];
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    assert_eq!(modified(), expected, "nothing is changed");
+    let outcomes = commit_all(
+        &db,
+        vec![create("b", both("2", [at + 1, at + 2])), create("c", both("3", [at + 1, at + 2]))],
+    );
+    assert!(outcomes.recv().unwrap().is_ok() && outcomes.recv().unwrap().is_err());
+    assert_eq!(modified(), [Some(at), Some(at + 3), Some(at + 4), Some(at + 5)]);
+    assert_eq!(db.read().get("c"), None);
 }

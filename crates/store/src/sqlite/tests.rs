@@ -50,6 +50,7 @@ fn put(key: &str, value: String) -> Commit {
         expect: Precondition::Any,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::default(),
         write,
     }
@@ -65,6 +66,7 @@ fn delete(key: &str) -> Commit {
         expect: Precondition::Any,
         within: None,
         allocation: None,
+        linked: Vec::new(),
         class: WriteClass::default(),
         write: CommitWrite::Delete,
     }

@@ -30,6 +30,7 @@ impl World {
         crate::bootstrap::ensure_bootstrap_objects(
             &world.registry,
             &crate::bootstrap::ServerIdentity::for_test(),
+            None,
             world.now,
         )
         .await

@@ -1,0 +1,256 @@
+//! The Leases of the API servers that share a store. Every server renews a Lease of its own in `kube-system`, which has
+//! its address as an annotation, so that the servers know each other. Upstream: API server identity Leases
+//! (`apiserver-…`), and `LeaseEndpointReconciler` for the endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_api::well_known::{ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_VERSION, LABEL_SERVER_IDENTITY};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::builtin_kind;
+use crate::error::ApiError;
+use crate::registry::{DeleteOptions, Registry};
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, str_at};
+
+/// Namespace of the Leases.
+const LEASE_NAMESPACE: &str = "kube-system";
+/// Prefix of the names of the Leases. The rest is the id of the server.
+const LEASE_NAME_PREFIX: &str = "apiserver-";
+
+/// Interval at which a server renews its Lease and reads the Leases of the others.
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+/// Time without a renewal after which a server counts as dead.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Time without a renewal after which the Lease of a server is deleted.
+const LEASE_RETENTION: Duration = Duration::from_secs(120);
+
+/// What a server writes into its Lease.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerRegistration {
+    /// Unique for each process.
+    pub(crate) id: String,
+    /// Address at which other machines reach the server. `None` if they cannot.
+    pub(crate) endpoint: Option<SocketAddr>,
+}
+
+/// Renews the Lease of this server and publishes the addresses of all live servers, until `stop` is cancelled. Then
+/// deletes the Lease.
+pub(crate) async fn run(
+    registry: Arc<Registry>,
+    own: ServerRegistration,
+    endpoints: watch::Sender<BTreeSet<SocketAddr>>,
+    stop: CancellationToken,
+) {
+    let mut servers = ObservedServers::default();
+    let mut rounds = tokio::time::interval(RENEW_INTERVAL);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        if let Err(error) = renew(&registry, &own, Timestamp::now()).await {
+            tracing::warn!(status = %error.status(), "cannot renew the Lease of this server");
+        }
+        let expired = servers.observe(list_leases(&registry), Instant::now());
+        let mut live = servers.endpoints();
+        live.extend(own.endpoint);
+        endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
+        for (name, version) in expired {
+            delete_lease(&registry, &name, Some(version)).await;
+        }
+    }
+    delete_lease(&registry, &lease_name(&own.id), None).await;
+}
+
+fn lease_name(id: &str) -> String {
+    format!("{LEASE_NAME_PREFIX}{id}")
+}
+
+fn lease_target(name: &str) -> RequestTarget {
+    RequestTarget {
+        kind: builtin_kind("coordination.k8s.io", "leases"),
+        namespace: Some(LEASE_NAMESPACE.to_owned()),
+        name: name.to_owned(),
+        subresource: Subresource::Whole,
+    }
+}
+
+/// Sets the renewal time of the own Lease. Creates the Lease if it does not exist.
+async fn renew(registry: &Registry, own: &ServerRegistration, now: Timestamp) -> Result<(), ApiError> {
+    let target = lease_target(&lease_name(&own.id));
+    let renewed_at = format!("{now:.6}");
+    let update = |stored: &Value| {
+        let mut new = stored.clone();
+        new["spec"]["renewTime"] = json!(renewed_at);
+        Ok(new)
+    };
+    match registry.update(&RequestContext::for_server("update", now), &target, update).await {
+        Err(error) if error.is_not_found() => {}
+        done => return done.map(drop),
+    }
+    let mut annotations = json!({(ANNOTATION_SERVER_VERSION): env!("CARGO_PKG_VERSION")});
+    if let Some(endpoint) = own.endpoint {
+        annotations[ANNOTATION_SERVER_ENDPOINT] = json!(endpoint.to_string());
+    }
+    let lease = json!({
+        "metadata": {
+            "name": target.name,
+            "labels": {(LABEL_SERVER_IDENTITY): "muster-server"},
+            "annotations": annotations,
+        },
+        "spec": {
+            "holderIdentity": own.id,
+            "leaseDurationSeconds": LEASE_DURATION.as_secs(),
+            "acquireTime": renewed_at,
+            "renewTime": renewed_at,
+        },
+    });
+    let context = RequestContext::for_server("create", now);
+    registry.create(&context, target.kind, Some(LEASE_NAMESPACE), lease).await.map(drop)
+}
+
+/// Deletes the Lease with this name and resourceVersion. A failure is only logged: the Lease expires.
+async fn delete_lease(registry: &Registry, name: &str, version: Option<String>) {
+    let context = RequestContext::for_server("delete", Timestamp::now());
+    let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
+    match registry.delete(&context, &lease_target(name), &options).await {
+        Err(error) if !error.is_not_found_or_conflict() => {
+            tracing::warn!(name, status = %error.status(), "cannot delete the Lease of a server");
+        }
+        _ => {}
+    }
+}
+
+/// A Lease of a server as it is stored.
+struct ServerLease {
+    name: String,
+    resource_version: String,
+    endpoint: Option<SocketAddr>,
+}
+
+fn list_leases(registry: &Registry) -> Vec<ServerLease> {
+    let kind = builtin_kind("coordination.k8s.io", "leases");
+    let (leases, _) = registry.storage.list(kind, Some(LEASE_NAMESPACE), &ObjectSelector::default());
+    let leases = leases.iter().map(|it| unstructured::parse_stored(it));
+    let of_servers = leases.filter(|it| str_at(it, "metadata.name").starts_with(LEASE_NAME_PREFIX));
+    of_servers
+        .map(|it| ServerLease {
+            name: str_at(&it, "metadata.name").to_owned(),
+            resource_version: str_at(&it, "metadata.resourceVersion").to_owned(),
+            endpoint: it["metadata"]["annotations"][ANNOTATION_SERVER_ENDPOINT]
+                .as_str()
+                .and_then(|it| it.parse().ok()),
+        })
+        .collect()
+}
+
+/// The Leases of all servers, with the times at which this server saw them renewed.
+///
+/// Rule: a server counts as dead when its Lease was not renewed for 15 seconds by the clock of the server that watches
+/// it. The clocks of two servers are never compared.
+#[derive(Debug, Default)]
+struct ObservedServers(BTreeMap<String, ObservedServer>);
+
+#[derive(Debug)]
+struct ObservedServer {
+    resource_version: String,
+    endpoint: Option<SocketAddr>,
+    /// When this server first saw this resourceVersion.
+    renewed: Instant,
+    is_live: bool,
+}
+
+impl ObservedServers {
+    /// Records the stored Leases. Returns name and resourceVersion of those that should be deleted.
+    fn observe(&mut self, leases: Vec<ServerLease>, now: Instant) -> Vec<(String, String)> {
+        let names: BTreeSet<String> = leases.iter().map(|it| it.name.clone()).collect();
+        self.0.retain(|name, _| names.contains(name));
+        for ServerLease { name, resource_version, endpoint } in leases {
+            let is_same = |it: &ObservedServer| it.resource_version == resource_version;
+            let renewed = self.0.get(&name).filter(|it| is_same(it)).map_or(now, |it| it.renewed);
+            let is_live = now - renewed < LEASE_DURATION;
+            self.0.insert(name, ObservedServer { resource_version, endpoint, renewed, is_live });
+        }
+        let expired = self.0.iter().filter(|(_, it)| LEASE_RETENTION <= now - it.renewed);
+        expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
+    }
+
+    /// Returns the addresses of the live servers that other machines reach.
+    fn endpoints(&self) -> BTreeSet<SocketAddr> {
+        self.0.values().filter(|it| it.is_live).filter_map(|it| it.endpoint).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(name: &str, version: &str) -> ServerLease {
+        let endpoint = format!("10.0.0.{}:6443", name.len()).parse().ok();
+        ServerLease { name: name.to_owned(), resource_version: version.to_owned(), endpoint }
+    }
+
+    #[test]
+    fn a_server_is_live_while_its_lease_is_renewed() {
+        let start = Instant::now();
+        let mut servers = ObservedServers::default();
+        let mut observe = |seconds: u64, leases: Vec<ServerLease>| {
+            let expired = servers.observe(leases, start + Duration::from_secs(seconds));
+            let live: Vec<_> = servers.endpoints().iter().map(ToString::to_string).collect();
+            let expired: Vec<_> =
+                expired.into_iter().map(|(name, version)| format!("{name}@{version}")).collect();
+            (live, expired)
+        };
+        let none: Vec<String> = Vec::new();
+        // A Lease whose renewals this server has not seen may be that of a live server.
+        assert_eq!(
+            observe(0, vec![lease("a", "1"), lease("bb", "2")]),
+            (vec!["10.0.0.1:6443".to_owned(), "10.0.0.2:6443".to_owned()], none.clone())
+        );
+        assert_eq!(
+            observe(14, vec![lease("a", "3"), lease("bb", "2")]).0,
+            ["10.0.0.1:6443", "10.0.0.2:6443"]
+        );
+        assert_eq!(observe(15, vec![lease("a", "3"), lease("bb", "2")]).0, ["10.0.0.1:6443"]);
+        // It was stopped, and goes on.
+        assert_eq!(
+            observe(20, vec![lease("a", "4"), lease("bb", "5")]).0,
+            ["10.0.0.1:6443", "10.0.0.2:6443"]
+        );
+        // It stops in order, and deletes its Lease.
+        assert_eq!(observe(21, vec![lease("bb", "5")]), (vec!["10.0.0.2:6443".to_owned()], none.clone()));
+        assert_eq!(observe(139, vec![lease("bb", "5")]), (none.clone(), none.clone()));
+        assert_eq!(observe(140, vec![lease("bb", "5")]), (none, vec!["bb@5".to_owned()]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_on_one_store_know_each_other_until_one_stops() {
+        let registry = Arc::new(Registry::new(1_000));
+        super::super::ensure_test_objects(&registry, Timestamp::now()).await.unwrap();
+        let start = |id: &str, address: &str| {
+            let own = ServerRegistration { id: id.to_owned(), endpoint: address.parse().ok() };
+            let (sender, endpoints) = watch::channel(BTreeSet::new());
+            let stop = CancellationToken::new();
+            let task = tokio::spawn(run(registry.clone(), own, sender, stop.clone()));
+            (endpoints, stop, task)
+        };
+        let both: BTreeSet<SocketAddr> =
+            ["10.0.0.1:6443", "10.0.0.2:6444"].map(|it| it.parse().unwrap()).into();
+        let (mut first, _stop, _task) = start("a", "10.0.0.1:6443");
+        let (mut second, stop_second, second_task) = start("b", "10.0.0.2:6444");
+        first.wait_for(|it| *it == both).await.unwrap();
+        second.wait_for(|it| *it == both).await.unwrap();
+        stop_second.cancel();
+        second_task.await.unwrap();
+        first.wait_for(|it| it.len() == 1).await.unwrap();
+        let leases = list_leases(&registry);
+        assert_eq!(leases.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["apiserver-a"]);
+    }
+}
