@@ -40,7 +40,7 @@ pub struct ClusterMembership {
     state: Mutex<cluster_identity::Membership>,
     /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,
-    /// When it was last logged that the cluster is not confirmed.
+    /// When it was last logged that the cluster is not confirmed. `None` if it was never logged.
     last_logged: Mutex<Option<Instant>>,
 }
 
@@ -118,15 +118,15 @@ impl ClusterMembership {
         self.lock_state().may_remove_orphans()
     }
 
-    /// Confirms the cluster after a complete list of pods was received, and, if the cluster is confirmed, records that
-    /// a list was received. Returns whether the list may be applied.
+    /// Called after a complete list of pods was received. Confirms the cluster, and if this succeeds, records that a
+    /// list was received. Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
         self.confirm_cluster().await;
         self.lock_state().record_pod_list()
     }
 
-    /// Returns why the node is NotReady, if its cluster could not be confirmed. Returns `None` if it is confirmed, or
-    /// if the API server did not respond.
+    /// Returns why the cluster could not be confirmed, which makes the node NotReady. Returns `None` if the cluster is
+    /// confirmed, or if the API server did not respond.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         self.lock_state().not_ready_reason(&self.record.display().to_string())
     }

@@ -219,8 +219,8 @@ impl AgentMetrics {
         self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
 
-    /// Records the time from when the agent first saw a pod until the pod's first container runs (`total`), and the
-    /// part of it that was spent in the agent (`in_agent`).
+    /// Records the start of a pod. `total` is the time from when the agent first saw the pod until its first container
+    /// runs. `in_agent` is the part of this time that was spent in the agent.
     pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
         self.start_duration.observe(total.as_secs_f64());
         self.agent_start_duration.observe(in_agent.as_secs_f64());

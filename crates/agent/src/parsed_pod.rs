@@ -37,7 +37,8 @@ pub struct ParsedPod {
 pub struct PodContainer {
     pub container: Container,
     pub is_sidecar: bool,
-    /// `targetContainerName` of an ephemeral container: the container whose process namespace it shares.
+    /// `targetContainerName` of an ephemeral container: the container whose process namespace it shares. `None` if not
+    /// set.
     pub target: Option<String>,
 }
 

@@ -8,8 +8,9 @@ use crate::labels::Labels;
 use crate::taints::{Taint, Toleration};
 use crate::text::Text;
 
-/// Stores equal strings and equal lists of many objects only once. Entries that nothing else references are removed
-/// when a string is added and the number of entries has doubled since the last removal, if there are enough entries.
+/// Stores equal strings and equal lists of many objects only once. Adding a string first removes the entries that
+/// nothing else references, if the number of entries has doubled since the last removal and is at least
+/// `SWEEP_ENTRIES_MIN`.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: BTreeSet<Text>,

@@ -57,7 +57,8 @@ impl Selector {
         self.matches_lookup(|key| labels.get(key).map(|it| &**it))
     }
 
-    /// Whether the selector matches an object. `lookup` returns the value of a label of the object by key.
+    /// Whether the selector matches an object. `lookup` returns the value of the object's label with a key, or `None`
+    /// if the object does not have the label.
     pub fn matches_lookup<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Nothing => false,

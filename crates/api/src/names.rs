@@ -262,8 +262,8 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     errors
 }
 
-/// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`, so that
-/// the prefix passes the check of a complete name. The dash is allowed, because a suffix follows it. Returns any other
+/// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`. The
+/// result passes the check of a complete name. The dash is allowed, because a suffix follows it. Returns any other
 /// name, and the prefix `-`, unchanged. Upstream: `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {

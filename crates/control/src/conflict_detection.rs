@@ -28,7 +28,7 @@ const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 pub(crate) struct ConflictDetector {
     /// Time at which this replica became leader.
     began: Instant,
-    /// Time of the last warning.
+    /// Time of the last warning. `None` if there was no warning.
     warned_at: Option<Instant>,
     /// For each DaemonSet that was seen, the last field manager other than this controller that wrote its status. The
     /// value is `None` if no other field manager wrote it.
@@ -79,8 +79,8 @@ impl ConflictDetector {
     }
 }
 
-/// Returns the last field manager other than this controller that wrote status counts. `metadata` is the JSON of a
-/// DaemonSet's metadata.
+/// Returns the last field manager other than this controller that wrote status counts. `None` if there is none.
+/// `metadata` is the JSON of a DaemonSet's metadata.
 fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
     status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
 }

@@ -90,8 +90,8 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// Answers a query from the state of the work queue and its controller. By default the query is dropped.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// Called when the list or watch of a kind has delivered data, even if only a bookmark, or when it was refused.
-    /// `_kind` is an index in [`Controller::watches`].
+    /// Called when the list or watch of a kind has delivered data, even if only a bookmark, or when the list was
+    /// refused. `_kind` is the index of the kind in [`Controller::watches`].
     fn on_delivery(&mut self, _kind: usize) {}
 
     /// Called before a list or watch event is applied. Returns Kubernetes Events to record.
@@ -268,8 +268,8 @@ where
         (runner, recording)
     }
 
-    /// Runs until `stop` is cancelled and the plans that are being executed are finished, or until the reflectors have
-    /// ended.
+    /// Runs until `stop` is cancelled or the reflectors have ended. After `stop` is cancelled, finishes the plans that
+    /// are being executed, for at most `drain_timeout`.
     async fn run(
         &mut self,
         mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,

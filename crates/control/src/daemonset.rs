@@ -296,7 +296,8 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     }
 }
 
-/// Logs the outcome of a call. Reads and status writes that succeed are logged at debug level.
+/// Logs the outcome of a call. Successful reads, and successful writes of a DaemonSet's status, are logged at debug
+/// level.
 fn log_call(call: &SetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {

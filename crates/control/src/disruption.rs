@@ -11,7 +11,7 @@ use crate::controller_runner::{RunnerConfig, run};
 /// flight.
 const CALLS_IN_FLIGHT_MAX: usize = 10;
 
-/// Runs the disruption controller until `stop`.
+/// Runs the disruption controller until `stop` is cancelled.
 pub async fn run_disruption_controller(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("disruption-controller", CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { DisruptionController::default() }.boxed(), stop).await;

@@ -11,7 +11,7 @@ use crate::controller_runner::{RunnerConfig, run};
 /// EndpointSlices of a Service with thousands of pods within a second.
 const CALLS_IN_FLIGHT_MAX: usize = 20;
 
-/// Runs the controllers of Endpoints and EndpointSlices until `stop`.
+/// Runs the controllers of Endpoints and EndpointSlices until `stop` is cancelled.
 pub async fn run_endpoints_controller(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("endpoint-controller", CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { EndpointsController::default() }.boxed(), stop).await;

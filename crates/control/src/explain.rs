@@ -36,8 +36,8 @@ pub enum ExplainError {
     ReadError(#[from] ReadError),
 }
 
-/// Returns the end of the error message for a DaemonSet that was not found: the names of other DaemonSets in the
-/// namespace.
+/// Returns the end of the error message for a DaemonSet that was not found: names of other DaemonSets in the namespace.
+/// Empty if `others` is empty.
 fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
@@ -206,7 +206,8 @@ pub(crate) async fn read_pods_on_nodes(
     Ok(())
 }
 
-/// Asks the DaemonSet's controller for its state: at the address `at`, or through the API server if `at` is `None`.
+/// Asks the controller for its in-memory state about the DaemonSet: at the address `at`, or through the API server if
+/// `at` is `None`.
 async fn query_controller(
     client: &Client,
     namespace: &str,

@@ -18,7 +18,7 @@ const CALLS_IN_FLIGHT_MAX: usize = 20;
 /// Delay before a failed API discovery is retried.
 const DISCOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Runs the garbage collector until `stop`.
+/// Runs the garbage collector until `stop` is cancelled.
 pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("garbage-collector", CALLS_IN_FLIGHT_MAX);
     let discovery_client = client.clone();

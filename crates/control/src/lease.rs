@@ -164,7 +164,7 @@ pub(crate) struct Elector {
     /// The lease term, which each successful write of the Lease extends. Before this replica becomes the leader, the
     /// term counts as ended, so that the replica writes nothing.
     term: Term,
-    /// The Lease object that was last read or written.
+    /// The Lease object that was last read or written. `None` if the Lease did not exist at the last read.
     object: Option<Value>,
     /// The lease holder that was last logged, so that each holder is logged once.
     logged_holder: Text,
@@ -195,9 +195,9 @@ impl Elector {
         Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
-    /// Waits until this replica is the leader, runs `run` with the lease term until it ends, and releases the lease.
-    /// Calls `on_follow` whenever another replica is found to be the leader. Returns `None` if `stop` is cancelled
-    /// before this replica becomes the leader, and an error if the lease is lost, which drops the future of `run`.
+    /// Waits until this replica is the leader, runs the future of `run` until it ends, and releases the lease. Calls
+    /// `on_follow` whenever another replica is found to be the leader. Returns `None` if `stop` is cancelled before
+    /// this replica becomes the leader. If the lease is lost, drops the future of `run` and returns an error.
     pub(crate) async fn run_while_leading<F: Future>(
         mut self,
         stop: &CancellationToken,
@@ -245,8 +245,8 @@ impl Elector {
         }
     }
 
-    /// Renews the lease until `done`, then releases it and returns `None`. If the lease is lost earlier, returns the
-    /// reason.
+    /// Renews the lease until `done` is cancelled, then releases the lease and returns `None`. If the lease is lost
+    /// earlier, returns the reason.
     async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);

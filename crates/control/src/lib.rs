@@ -106,12 +106,12 @@ pub const ASSIST_NAME: &str = muster_engine::daemonset::manifest::ASSIST_FIELD_M
 /// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Limits and features of the controller, such as creates and deletes per plan.
+    /// Limits and features of the controller, such as the maximum number of creates in one plan.
     pub settings: Settings,
     /// Namespaces whose DaemonSets are reconciled. Empty means all namespaces.
     pub namespaces: Vec<String>,
-    /// Maximum number of DaemonSets that are reconciled concurrently, in each of `namespaces` or in all namespaces
-    /// together.
+    /// Maximum number of DaemonSets that are reconciled concurrently. It applies to each of `namespaces`, or to all
+    /// namespaces together if `namespaces` is empty.
     pub workers: usize,
     /// Limits on the requests to the API server.
     pub limits: RateLimits,
@@ -155,8 +155,8 @@ pub enum ControllerExit {
     StoreReplaced,
 }
 
-/// Creates a client with the controllers' user agent and without automatic retries, because only the engine decides
-/// what to do after a write without a response.
+/// Creates a client with the controllers' user agent. It does not retry requests, because only the engine decides what
+/// to do after a write without a response.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     let agent = format!("{CONTROLLER_NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;

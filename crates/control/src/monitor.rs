@@ -27,7 +27,7 @@ const DURATION_BUCKETS_S: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 /// Maximum number of check names that the metric `muster_rollout_check_results_total` has as values of its label
-/// `check`. With the three results these are at most 303 series, however many policies come and go.
+/// `check`. It limits the metric to 303 series: three results for each name and for [`OTHER_CHECKS`].
 const CHECK_NAMES_MAX: usize = 100;
 
 /// Value of the label `check` for all check names beyond [`CHECK_NAMES_MAX`]. It cannot be the name of a check.
@@ -44,9 +44,9 @@ pub(crate) enum Stage {
     Starting,
     /// Another replica is the leader, and this replica is on standby.
     Following,
-    /// This replica is the leader, and its caches are not synced.
+    /// This replica is the leader, and not all of its caches are synced.
     Listing,
-    /// This replica is the leader, and its caches are synced.
+    /// This replica is the leader, and all of its caches are synced.
     Working,
     /// The replica finishes its plans and stops.
     Stopping,
@@ -74,7 +74,7 @@ pub struct Monitor {
     unsynced: AtomicUsize,
     /// Milliseconds from `began` to the last heartbeat of any runner.
     last_heartbeat_ms: AtomicU64,
-    /// Computes the metrics of each DaemonSet.
+    /// Computes the metrics of each DaemonSet, and the time since each watch delivered data.
     collector: Arc<DaemonSetCollector>,
     /// Metric `muster_looks_total`: reconciles by result.
     reconciles: Family<ReconcileLabels, Counter>,
@@ -331,7 +331,7 @@ impl Monitor {
 
     /// Records that the watch of a kind has delivered data, even if only a bookmark.
     pub(crate) fn record_watch_data(&self, kind: Kind) {
-        self.collector.lock().received.insert(resource_label(kind), Instant::now());
+        self.collector.lock().last_watch_data.insert(resource_label(kind), Instant::now());
     }
 
     /// Records in `muster_watch_lag_seconds` the time from the end of a plan until the watches delivered its writes.
@@ -439,7 +439,7 @@ struct CollectedValues {
     /// Values of the gauges of each progressive rollout, by DaemonSet.
     rollouts: BTreeMap<ObjectKey, RolloutValues>,
     /// The time at which the watch of each resource last delivered data.
-    received: BTreeMap<&'static str, Instant>,
+    last_watch_data: BTreeMap<&'static str, Instant>,
 }
 
 impl DaemonSetCollector {
@@ -505,7 +505,7 @@ impl Collector for DaemonSetCollector {
         let help = "Time since a watch brought anything, if only a bookmark";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, kind)?;
-        for (resource, at) in &values.received {
+        for (resource, at) in &values.last_watch_data {
             ConstGauge::new(at.elapsed().as_secs_f64())
                 .encode(family.encode_family(&ResourceLabels { resource })?)?;
         }

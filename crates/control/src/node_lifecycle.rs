@@ -11,7 +11,7 @@ use crate::controller_runner::{RunnerConfig, run};
 /// which must not delay the calls about other nodes for long.
 const CALLS_IN_FLIGHT_MAX: usize = 32;
 
-/// Runs the node lifecycle controller until `stop`.
+/// Runs the node lifecycle controller until `stop` is cancelled.
 pub async fn run_node_lifecycle(client: Client, config: Config, stop: CancellationToken) {
     let new_controller = move || std::future::ready(NodeLifecycle::new(config.clone())).boxed();
     run(client, RunnerConfig::new("node-lifecycle", CALLS_IN_FLIGHT_MAX), new_controller, stop).await;

@@ -61,7 +61,7 @@ struct LimiterState {
     next_at: Instant,
 }
 
-/// Permit for one call. When it is dropped, the next waiting call gets a permit.
+/// Permit for one call. When it is dropped, the next waiting call, if any, gets a permit.
 #[derive(Debug)]
 pub(crate) struct Permit(Option<RateLimiter>);
 

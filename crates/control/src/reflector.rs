@@ -262,8 +262,8 @@ where
     }
 
     /// Lists the kind by a watch with `sendInitialEvents`, sends the list to the controller, and returns the open
-    /// watch. Returns `None` if the server does not support streaming lists, or if the stream ended before the list was
-    /// complete or took too long. Unless the stream just ended, streaming lists are not tried again.
+    /// watch. Returns `None` if the server does not support streaming lists, if the list takes too long, or if the
+    /// stream ends before the list is complete. In the first two cases, streaming lists are not tried again.
     async fn stream_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         /// Query parameters that request a streaming list.
         const STREAMING_LIST_OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";

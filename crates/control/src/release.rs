@@ -35,7 +35,7 @@ const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 pub struct ReleaseSummary {
     /// Number of DaemonSets that were read.
     pub sets: usize,
-    /// Number of DaemonSets from whose status conditions were removed.
+    /// Number of DaemonSets whose status had conditions of the controller, which were removed.
     pub changed: usize,
     /// Number of DaemonRollouts that were deleted.
     pub rollouts: usize,
@@ -205,7 +205,7 @@ async fn write(
 }
 
 /// Checks that no leader holds a Lease with one of these names. A Lease that the user may not read is skipped if
-/// another one can be read, because the user's role may cover the Lease of only one mode of the controller.
+/// another one can be read. The user's role may cover the Lease of only one mode of the controller.
 async fn check_no_leaders(
     client: &Client,
     namespace: Option<&str>,

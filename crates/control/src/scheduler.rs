@@ -11,7 +11,7 @@ use crate::controller_runner::{RunnerConfig, run};
 /// can be bound at the same time.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
-/// Runs the scheduler until `stop`.
+/// Runs the scheduler until `stop` is cancelled.
 pub async fn run_scheduler(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new(SCHEDULER_NAME, CALLS_IN_FLIGHT_MAX);
     run(client, config, || async { Scheduler::default() }.boxed(), stop).await;

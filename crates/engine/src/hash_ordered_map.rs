@@ -3,8 +3,8 @@
 //!
 //! Node names are long, have common prefixes, and are scattered in memory. In a `BTreeMap` ordered by name, most
 //! comparisons of a lookup would miss the processor's cache. So this map is a `BTreeMap` ordered by a hash of the name,
-//! and its nodes store the hashes. Names with equal hashes are ordered by name. The order has no meaning, but is the
-//! same in every run.
+//! and stores each hash beside the pointer to its name. Names with equal hashes are ordered by name. The order has no
+//! meaning, but is the same in every run.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
@@ -47,8 +47,8 @@ pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Updates an FxHash with the bytes of a text, eight bytes at a time. The multiplication mixes each byte into the
-/// highest bits.
+/// Continues an FxHash with the bytes of a text, eight bytes at a time, and returns it. The multiplication mixes each
+/// byte into the highest bits.
 fn fx_hash(hash: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(hash, |hash, bytes| {
         let mut word = [0; 8];
@@ -105,9 +105,9 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Joins two maps (full outer join). `make` gets each key of either map with its values in `self` and `other`, of
-    /// which one may be `None`, and returns the value in the joined map. The join takes linear time, because it
-    /// iterates over both maps in order and looks up no key.
+    /// Joins two maps (full outer join). `make` gets each key of either map with its values in `self` and in `other`.
+    /// One of the two values may be `None`. `make` returns the value in the joined map. The join takes linear time,
+    /// because it iterates over both maps in order and looks up no key.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,

@@ -301,7 +301,7 @@ impl<'a> TaintText<'a> {
         (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
-    /// Creates a value from the JSON object of a taint.
+    /// Creates the notation of a taint from its JSON object.
     fn of_taint(taint: &'a Value) -> TaintText<'a> {
         TaintText {
             key: text_at(taint, "/key"),
@@ -311,7 +311,7 @@ impl<'a> TaintText<'a> {
         }
     }
 
-    /// Creates a value from the JSON object of a toleration.
+    /// Creates the notation of a toleration from its JSON object.
     fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
         TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
@@ -399,7 +399,7 @@ fn template_number(set: &Value) -> i64 {
     image_of(set).map_or(1, |it| it.1)
 }
 
-/// Returns the pod template of a DaemonSet with the image `NAME:number`.
+/// Returns the pod template of a DaemonSet, with its image replaced by `NAME:number`.
 ///
 /// Rule: template N is the template of the DaemonSet with image number N. A template whose image has no number stays as
 /// it is.
@@ -426,7 +426,8 @@ fn containers_json(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
-/// Returns the hash label of a pod with template `number` of the DaemonSet if its line has no keyword `hash=`.
+/// Returns the default hash label of a pod that has template `number` of the DaemonSet (image `NAME:number`). The
+/// default is used if the line of the pod has no keyword `hash=`.
 ///
 /// Rule: the hash label of a pod is the hash label of the DaemonSet's revision with the same template number. If there
 /// is no such revision, or if it has no hash label, the hash is computed.
@@ -442,7 +443,8 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     }
 }
 
-/// Returns the hash that the DaemonSet controller computes for a pod template. The `collisionCount` is that of `set`.
+/// Returns the hash that the DaemonSet controller computes for a pod template. The `collisionCount` is that of `set`,
+/// if there is one.
 fn computed_hash(set: Option<&Value>, template: &Value) -> String {
     let collisions = set.and_then(|it| it["status"]["collisionCount"].as_i64());
     manifest::revision_hash(template, collisions.and_then(|it| it.try_into().ok()))

@@ -1,9 +1,9 @@
 //! Allocation pools: values such as cluster IPs, of which every object must have its own.
 //!
-//! A server chooses a free value from its published state. Another server may choose the same value at the same time, so
-//! every transaction that allocates from a pool writes the key of the pool, and requires that no other server has written
-//! it since the state from which the value was chosen. The server itself knows its own allocations, published or not, so
-//! its own writes do not count.
+//! A server chooses a free value from its published state. Another server may choose the same value at the same time.
+//! So every transaction that allocates from a pool writes the key of the pool. The transaction also requires that no
+//! other server has written this key since the state from which the value was chosen. A server knows its own
+//! allocations, even those that are not published yet, so its own writes of the key do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use muster_store::{Allocation, CommitConflict};
 
 use crate::keyspace::Keyspace;
 
-/// What this server knows about all pools.
+/// This server's own writes of each pool, and the pools that its transactions in progress write.
 #[derive(Debug, Default)]
 pub(crate) struct AllocationPools {
     pools: BTreeMap<&'static str, OwnWrites>,
@@ -22,21 +22,26 @@ pub(crate) struct AllocationPools {
 /// The latest writes of a pool by this server, with no write of another server between them.
 #[derive(Debug, Clone, Copy, Default)]
 struct OwnWrites {
-    /// No other server has written the pool after this etcd revision, up to `last`.
+    /// The etcd revision after which only this server has written the pool, up to `last`.
     since: i64,
-    /// The etcd revision of the last write.
+    /// The etcd revision of this server's last write of the pool.
     last: i64,
 }
 
 impl AllocationPools {
-    /// Whether a transaction in progress writes the pool. A further transaction would be refused because of it.
+    /// Whether a transaction of this server that is in progress writes the pool. etcd would refuse a second one.
     pub(crate) fn is_in_progress(&self, allocation: &Allocation) -> bool {
         self.in_progress.contains(allocation.pool)
     }
 
-    /// Returns the etcd revision after which the pool must not have been written. Fails if another server may have
-    /// written it after the state from which the value was chosen.
-    pub(crate) fn bound(&self, keys: &Keyspace, allocation: &Allocation) -> Result<i64, CommitConflict> {
+    /// Returns the bound of a transaction that allocates from the pool. The transaction is applied only if nobody has
+    /// written the pool after this etcd revision. Fails if another server may have written the pool after the state
+    /// from which the value was chosen.
+    pub(crate) fn revision_bound(
+        &self,
+        keys: &Keyspace,
+        allocation: &Allocation,
+    ) -> Result<i64, CommitConflict> {
         let known = keys.etcd_revision(allocation.known);
         match self.pools.get(allocation.pool) {
             Some(own) if known < own.since => Err(CommitConflict::Allocated),
@@ -50,8 +55,8 @@ impl AllocationPools {
         self.in_progress.extend(pools.keys());
     }
 
-    /// Records that a transaction has ended. `pools` has the pools with their bounds. `applied` is the etcd revision of
-    /// the transaction. `None` if it was not applied, or if that is not known.
+    /// Records that a transaction has ended. `pools` has the pools that it writes, with their bounds. `applied` is the
+    /// etcd revision at which it was applied, or `None` if it was not applied or if that is not known.
     pub(crate) fn end(&mut self, pools: &BTreeMap<&'static str, i64>, applied: Option<i64>) {
         for (pool, bound) in pools {
             self.in_progress.remove(pool);
@@ -78,24 +83,24 @@ mod tests {
     fn own_writes_do_not_count_and_others_do() {
         let keys = Keyspace::new("/m", 0);
         let mut pools = AllocationPools::default();
-        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(5));
+        assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(5));
         let batch: BTreeMap<&'static str, i64> = [("services", 5)].into();
         pools.begin(&batch);
         assert!(pools.is_in_progress(&at(5, &keys)));
         pools.end(&batch, Some(9));
         assert!(!pools.is_in_progress(&at(5, &keys)));
         // The state at 5 lacks only the own write at 9.
-        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(9));
-        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(12));
+        assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(9));
+        assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(12));
         // The state at 4 may lack a write of another server at 5.
-        assert_eq!(pools.bound(&keys, &at(4, &keys)), Err(CommitConflict::Allocated));
+        assert_eq!(pools.revision_bound(&keys, &at(4, &keys)), Err(CommitConflict::Allocated));
         pools.end(&[("services", 9)].into(), Some(10));
-        assert_eq!(pools.bound(&keys, &at(5, &keys)), Ok(10));
+        assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(10));
         pools.end(&[("services", 12)].into(), Some(13));
-        assert_eq!(pools.bound(&keys, &at(11, &keys)), Err(CommitConflict::Allocated));
-        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(13));
+        assert_eq!(pools.revision_bound(&keys, &at(11, &keys)), Err(CommitConflict::Allocated));
+        assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(13));
         // The outcome of a transaction is not known: nothing changes.
         pools.end(&[("services", 13)].into(), None);
-        assert_eq!(pools.bound(&keys, &at(12, &keys)), Ok(13));
+        assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(13));
     }
 }

@@ -10,8 +10,8 @@ use crate::proto::{
     WatchResponse,
 };
 
-/// The calls that the backend makes. A write is one attempt: the backend decides whether to repeat it. A read may be
-/// repeated at other members.
+/// The calls that the backend makes. A write is tried only once, and the backend decides whether to repeat it. A read
+/// may be repeated at other members.
 pub trait EtcdApi: Send + Sync + 'static {
     /// Checks that the cluster can be used. It is called once, before all other calls.
     fn check(&self) -> impl Future<Output = Result<(), EtcdError>> + Send;

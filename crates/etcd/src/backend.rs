@@ -19,11 +19,11 @@ use crate::keyspace::Keyspace;
 use crate::load::{self, LoadError};
 use crate::object_value::ObjectCodec;
 
-/// The storage backend on etcd. Dropping it closes it, but does not wait for its thread, which first completes the
-/// queued commits.
+/// The storage backend on etcd. Dropping the backend closes it, without waiting for its thread. The thread first
+/// completes the queued commits.
 pub struct EtcdBackend {
     commands: mpsc::UnboundedSender<Command>,
-    /// Number of commits that were submitted and not answered.
+    /// Number of commits that were submitted and are not answered yet.
     queued: Arc<AtomicUsize>,
     queue_max: usize,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -42,8 +42,9 @@ pub enum OpenError {
     Barrier(#[from] ReadBarrierError),
 }
 
-/// Checks the etcd cluster, lists all objects and starts the backend. Returns the backend, and the store that it
-/// publishes to. `encryption` has the keys for Secrets. `None` if Secrets are not encrypted.
+/// Checks the etcd cluster, lists all objects and starts the backend. Waits until the store has caught up with etcd.
+/// Returns the store, and the backend that publishes to it. `encryption` has the keys for Secrets, or is `None` if
+/// Secrets are not encrypted.
 pub fn open(
     api: impl EtcdApi,
     keys: Keyspace,

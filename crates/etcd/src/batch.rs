@@ -173,7 +173,7 @@ impl BatchBuilder {
     fn compare(&mut self, key: Bytes, revision: i64) {
         if self.compared.insert(key.clone(), revision).is_none() {
             self.request.compare.push(lane::revision_is(key.clone(), revision));
-            self.request.failure.push(lane::range_keys(key, Bytes::new()));
+            self.request.failure.push(lane::keys_only_range_op(key, Bytes::new()));
         }
     }
 
@@ -182,7 +182,7 @@ impl BatchBuilder {
             let key = keys.allocation_pool(pool);
             self.request.compare.push(lane::revision_is_at_most(key.clone(), *bound));
             self.request.success.push(lane::put(key.clone(), Bytes::new()));
-            self.request.failure.push(lane::range_keys(key, Bytes::new()));
+            self.request.failure.push(lane::keys_only_range_op(key, Bytes::new()));
         }
         let Self { commits, pools, request, .. } = self;
         (!commits.is_empty()).then_some(Batch { commits, pools, request })

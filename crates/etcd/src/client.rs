@@ -27,28 +27,29 @@ use crate::proto::{
     WatchCreateRequest, WatchRequest,
 };
 
-/// Time to connect to a member.
+/// Maximum time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of one call. Two attempts take less than the time after which the backend gives up.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Interval of HTTP/2 pings, and the time for their response. They end connections to members that hang.
+/// Interval of HTTP/2 pings, and maximum time for the response to a ping. Without a response the connection is closed,
+/// so that calls do not wait for a member that hangs.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum size of a message that a range or a watch receives.
+/// Maximum size in bytes of a message that a range or a watch receives.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// Certificates for connections to etcd.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
-/// The client of an etcd cluster. Calls go to one member until it does not respond, and then to the next one. Each
-/// watch is opened at the next member.
+/// The client of an etcd cluster. Calls go to one member until it does not respond, and then to the next one. Each new
+/// watch is opened at the member after that of the previous watch.
 #[derive(Clone)]
 pub struct EtcdClient {
     members: Arc<[Member]>,
     /// Index of the member that gets the next call.
-    current: Arc<AtomicUsize>,
+    current_member: Arc<AtomicUsize>,
     /// Index of the member that gets the next watch.
-    watched: Arc<AtomicUsize>,
+    next_watch_member: Arc<AtomicUsize>,
     accepts_any_version: bool,
 }
 
@@ -60,10 +61,10 @@ struct Member {
     address: (String, u16),
     name: ServerName<'static>,
     tls: Option<ClientTls>,
-    /// The connection of calls. It is opened by the first call, because it belongs to the runtime of the caller.
-    calls: OnceLock<Channel>,
-    /// The watch has a connection of its own, so that events that are not read yet do not block calls.
-    watches: OnceLock<Channel>,
+    /// The connection for calls. It is opened by the first call, because it belongs to the runtime of the caller.
+    call_channel: OnceLock<Channel>,
+    /// The connection for watches. It is separate, so that events that are not read yet do not block calls.
+    watch_channel: OnceLock<Channel>,
 }
 
 /// Error of a client that cannot be created from its options.
@@ -120,13 +121,13 @@ impl EtcdClient {
         let members: Vec<Member> = urls.iter().map(|it| Member::new(it, tls)).collect::<Result<_, _>>()?;
         Ok(Self {
             members: members.into(),
-            current: Arc::new(AtomicUsize::new(0)),
-            watched: Arc::new(AtomicUsize::new(0)),
+            current_member: Arc::new(AtomicUsize::new(0)),
+            next_watch_member: Arc::new(AtomicUsize::new(0)),
             accepts_any_version: false,
         })
     }
 
-    /// Returns the client, which then also accepts members of unsupported versions.
+    /// Returns a client that also accepts members of unsupported versions.
     #[must_use]
     pub fn accept_any_version(self) -> Self {
         Self { accepts_any_version: true, ..self }
@@ -135,7 +136,7 @@ impl EtcdClient {
     /// Returns the URL of each member with its version, or why the version is not known.
     async fn versions(&self) -> Vec<(String, Result<EtcdVersion, EtcdError>)> {
         let ask = |member: &Member| {
-            let (url, channel) = (member.url.clone(), member.calls());
+            let (url, channel) = (member.url.clone(), member.call_channel());
             async move {
                 let mut client = MaintenanceClient::new(channel);
                 let call = client.status(StatusRequest {});
@@ -155,23 +156,24 @@ impl EtcdClient {
         &self,
         call: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, EtcdError> {
-        let at = self.current.load(Ordering::Relaxed);
-        let result = with_timeout(call(self.members[at].calls())).await;
+        let at = self.current_member.load(Ordering::Relaxed);
+        let result = with_timeout(call(self.members[at].call_channel())).await;
         if let Err(EtcdError::NoResponse { .. }) = result {
-            self.move_on(&self.current, at);
+            self.advance_member(&self.current_member, at);
         }
         result
     }
 
-    /// Makes the next member the current one, unless another call has done so.
-    fn move_on(&self, current: &AtomicUsize, failed: usize) {
-        let next = (failed + 1) % self.members.len();
-        let _ = current.compare_exchange(failed, next, Ordering::Relaxed, Ordering::Relaxed);
+    /// Advances `index` from the member `from` to the next one, unless another call has already advanced it.
+    fn advance_member(&self, index: &AtomicUsize, from: usize) {
+        let next = (from + 1) % self.members.len();
+        let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 impl EtcdApi for EtcdClient {
-    /// Checks the versions of the members that respond. At least one must.
+    /// Fails if no member responds, or if a member that responds has an unsupported version.
+    /// [`EtcdClient::accept_any_version`] allows unsupported versions.
     async fn check(&self) -> Result<(), EtcdError> {
         let versions = self.versions().await;
         if versions.iter().all(|(_, version)| version.is_err())
@@ -223,11 +225,11 @@ impl EtcdApi for EtcdClient {
     }
 
     async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
-        let at = self.watched.load(Ordering::Relaxed);
+        let at = self.next_watch_member.load(Ordering::Relaxed);
         // The next watch is opened at another member: this one has ended by then.
-        self.move_on(&self.watched, at);
+        self.advance_member(&self.next_watch_member, at);
         let mut client =
-            WatchClient::new(self.members[at].watches()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+            WatchClient::new(self.members[at].watch_channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
         // etcd ends the watch when the stream of requests ends, so it stays open.
         let requests = futures::stream::iter([create]).chain(futures::stream::pending());
@@ -279,17 +281,17 @@ impl Member {
             address: (host, port),
             name,
             tls,
-            calls: OnceLock::new(),
-            watches: OnceLock::new(),
+            call_channel: OnceLock::new(),
+            watch_channel: OnceLock::new(),
         })
     }
 
-    fn calls(&self) -> Channel {
-        self.calls.get_or_init(|| self.channel()).clone()
+    fn call_channel(&self) -> Channel {
+        self.call_channel.get_or_init(|| self.channel()).clone()
     }
 
-    fn watches(&self) -> Channel {
-        self.watches.get_or_init(|| self.channel()).clone()
+    fn watch_channel(&self) -> Channel {
+        self.watch_channel.get_or_init(|| self.channel()).clone()
     }
 
     /// Returns a channel that connects with its first call, and again after the connection has failed.
@@ -330,7 +332,7 @@ impl EtcdVersion {
         Some(Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? })
     }
 
-    /// Whether this version is supported: 3.5.28, 3.6.9 or a later one of their series, or 3.7 and later. Older
+    /// Whether this version is supported: 3.5.28 or a later 3.5, 3.6.9 or a later 3.6, or any version from 3.7. Older
     /// versions lose watch events or answer reads with stale data.
     pub fn is_supported(self) -> bool {
         match (self.major, self.minor) {

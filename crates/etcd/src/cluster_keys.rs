@@ -8,7 +8,7 @@ use crate::keyspace::Keyspace;
 use crate::lane::{found_keys, get, put, revision_is};
 use crate::proto::{RangeRequest, TxnRequest};
 
-/// Returns the stored value, or `None` if the cluster has no keys yet.
+/// Returns the encrypted keys of the cluster, or `None` if it has no keys yet.
 pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Option<Bytes>, EtcdError> {
     let request = RangeRequest { key: keys.cluster_keys(), ..RangeRequest::default() };
     Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
@@ -31,7 +31,7 @@ pub async fn create_cluster_keys(
     Ok(found_keys(&response, 0).first().map_or(value, |it| it.value.clone()))
 }
 
-/// Whether the cluster has an object in etcd.
+/// Whether the cluster has any object in etcd.
 pub async fn has_objects(api: &impl EtcdApi, keys: &Keyspace) -> Result<bool, EtcdError> {
     let range = keys.objects();
     let request = RangeRequest {

@@ -372,7 +372,10 @@ impl<A: EtcdApi> Driver<A> {
             let checked =
                 check_preconditions(commit, before, |key| store.get(key)).map_err(CommitError::from);
             let checked = checked.and_then(|()| usage.check(&self.limits, &store, commit, before));
-            let bound = commit.allocation.as_ref().map(|it| Ok((it.pool, self.pools.bound(&self.keys, it)?)));
+            let bound = commit
+                .allocation
+                .as_ref()
+                .map(|it| Ok((it.pool, self.pools.revision_bound(&self.keys, it)?)));
             let checked = checked.and_then(|()| bound.transpose().map_err(|it: CommitConflict| it.into()));
             let bound = match checked {
                 Ok(bound) => bound,
@@ -466,7 +469,7 @@ impl<A: EtcdApi> Driver<A> {
                 .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
             let is_allocated = it.commit.allocation.as_ref().is_some_and(|allocation| {
                 let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
-                self.pools.bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
+                self.pools.revision_bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
             });
             match conflict {
                 None if is_allocated => {
@@ -641,7 +644,7 @@ impl<A: EtcdApi> Driver<A> {
             };
             let committed = match event.r#type() {
                 EventType::Put => {
-                    let (_, object) = load::stored_object(&self.keys, &self.codec, kv)
+                    let (_, object) = load::decode_stored_object(&self.keys, &self.codec, kv)
                         .map_err(|it| LogError::Remote { why: it.to_string() })?;
                     position = object_value::position_of(&kv.value);
                     let StoredObject { value, index, expires_s, modified, .. } = object;

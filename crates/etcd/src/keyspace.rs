@@ -18,8 +18,8 @@
 use bytes::Bytes;
 use muster_store::Revision;
 
-/// Number of resourceVersions of one etcd revision.
-pub(crate) const POSITIONS: u64 = 128;
+/// Number of resourceVersions of one etcd revision: one for each position.
+pub(crate) const POSITIONS_PER_REVISION: u64 = 128;
 
 /// The keys of one cluster, and the mapping between etcd revisions and resourceVersions.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Keyspace {
     base: Revision,
 }
 
-/// A range of keys, as requests have it: `start` is included, `end` is not.
+/// A range of keys in an etcd request: `start` is included, `end` is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRange {
     pub(crate) start: Bytes,
@@ -39,8 +39,8 @@ pub(crate) struct KeyRange {
 }
 
 impl Keyspace {
-    /// Creates the key space below `prefix`. `base` is the offset of resourceVersions. When the objects are loaded, the
-    /// value of `m/base` replaces it.
+    /// Creates the key space below `prefix`. `base` is the offset of resourceVersions. Loading the objects replaces it
+    /// with the value of `m/base`, or with 0 if this key does not exist.
     pub fn new(prefix: &str, base: Revision) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base }
     }
@@ -99,27 +99,27 @@ impl Keyspace {
 
     /// Returns the resourceVersion of the object at `position` among those that were written at an etcd revision.
     pub(crate) fn resource_version(&self, etcd_revision: i64, position: u8) -> Revision {
-        self.base + u64::try_from(etcd_revision).unwrap_or(0) * POSITIONS + u64::from(position)
+        self.base + u64::try_from(etcd_revision).unwrap_or(0) * POSITIONS_PER_REVISION + u64::from(position)
     }
 
     /// Returns the highest resourceVersion that an object written at an etcd revision can have.
     pub(crate) fn last_resource_version(&self, etcd_revision: i64) -> Revision {
-        self.resource_version(etcd_revision, (POSITIONS - 1) as u8)
+        self.resource_version(etcd_revision, (POSITIONS_PER_REVISION - 1) as u8)
     }
 
-    /// Returns the etcd revision in a resourceVersion, or 0 if the resourceVersion is below the offset.
+    /// Returns the etcd revision part of a resourceVersion, or 0 if the resourceVersion is below the offset.
     pub(crate) fn etcd_revision(&self, resource_version: Revision) -> i64 {
-        i64::try_from(resource_version.saturating_sub(self.base) / POSITIONS).unwrap_or(i64::MAX)
+        i64::try_from(resource_version.saturating_sub(self.base) / POSITIONS_PER_REVISION).unwrap_or(i64::MAX)
     }
 
-    /// Returns the position in a resourceVersion.
+    /// Returns the position part of a resourceVersion.
     pub(crate) fn position(&self, resource_version: Revision) -> u8 {
-        (resource_version.saturating_sub(self.base) % POSITIONS) as u8
+        (resource_version.saturating_sub(self.base) % POSITIONS_PER_REVISION) as u8
     }
 }
 
 impl KeyRange {
-    /// Returns the range of all keys with a prefix that is not empty.
+    /// Returns the range of all keys that start with `prefix`, which must not be empty.
     pub(crate) fn with_prefix(prefix: &str) -> Self {
         let mut end = prefix.as_bytes().to_vec();
         *end.last_mut().expect("a prefix is not empty") += 1;

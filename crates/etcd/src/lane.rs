@@ -3,8 +3,9 @@
 //! A transaction without a response may have been applied, or may be applied later. Repeating it is wrong even with
 //! compares: a create that was applied, and whose object was deleted since, would create the object again. So every
 //! transaction also compares and writes the key of its lane, and a lane has one transaction at a time. Of all requests
-//! with the same lane revision at most one is applied, and the lane's value says which: the number of a transaction, or
-//! nothing if the lane was only moved on so that no earlier request can be applied any more.
+//! that compare the lane with the same revision, at most one is applied. The lane's value says which: the number of a
+//! transaction, or nothing if the request only moved the lane on. Once a lane has moved on, no earlier request in it
+//! can be applied any more.
 
 use std::time::Duration;
 
@@ -19,12 +20,13 @@ use crate::proto::{
     request_op, response_op,
 };
 
-/// Delay before a transaction without a response is sent again. It doubles with each attempt, up to
-/// [`RESEND_DELAY_MAX`].
+/// Delay before a transaction without a response is sent again for the first time. The delay doubles with each further
+/// attempt, up to [`RESEND_DELAY_MAX`].
 const RESEND_DELAY_MIN: Duration = Duration::from_millis(20);
 const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 
-/// Maximum number of lanes that [`delete_stale_lanes`] deletes at once. etcd allows 128 operations in a transaction.
+/// Maximum number of lanes that one call of [`delete_stale_lanes`] deletes. etcd allows 128 operations in a
+/// transaction.
 const DELETED_LANES_MAX: usize = 100;
 
 /// A lane: a key of this server that every transaction in the lane compares and writes. At most one transaction is in
@@ -38,7 +40,7 @@ pub(crate) struct Lane {
     pub(crate) transactions: u64,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Debug)]
 pub(crate) enum LaneOutcome {
     /// The transaction was applied at this etcd revision.
@@ -53,11 +55,12 @@ pub(crate) enum LaneOutcome {
 }
 
 impl Lane {
-    /// Executes a transaction in this lane, and repeats it until its outcome or the deadline. The operations `failure`
-    /// are executed if a compare fails. Adds the compare and the write of the lane, so `compare` and `success` may have
-    /// at most 127 elements each, and `failure` 126.
+    /// Executes a transaction in this lane, and repeats it until its outcome is known or the deadline is reached. If a
+    /// compare fails, etcd executes the operations in `failure`. This function adds the operations on the lanes, so
+    /// `compare` and `success` may have at most 127 elements each, and `failure` at most 126.
     ///
-    /// `lanes` is the range of the lanes of all servers. Its keys are in the last response of a refused transaction.
+    /// `lanes` is the range of the lanes of all servers. If the transaction is refused, its last response operation
+    /// lists the keys in this range, see [`last_write_revision`].
     pub(crate) async fn execute(
         &self,
         api: &impl EtcdApi,
@@ -69,7 +72,7 @@ impl Lane {
         let number: Bytes = self.transactions.to_string().into();
         request.success.push(put(self.key.clone(), number.clone()));
         request.failure.push(get(self.key.clone()));
-        request.failure.push(range_keys(lanes.start.clone(), lanes.end.clone()));
+        request.failure.push(keys_only_range_op(lanes.start.clone(), lanes.end.clone()));
         let mut delay = RESEND_DELAY_MIN;
         let mut is_unanswered = false;
         loop {
@@ -126,13 +129,13 @@ impl Lane {
         }
     }
 
-    /// Returns the lane for the next transaction, after the last one ended at this revision of the lane.
+    /// Returns the lane for the next transaction. `revision` is the revision of the lane after the last transaction.
     pub(crate) fn moved_to(self, revision: i64) -> Self {
         Self { key: self.key, revision, transactions: self.transactions + 1 }
     }
 
-    /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats until etcd accepts it.
-    /// Returns the new revision of the lane.
+    /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats the request until it
+    /// succeeds. Returns the new revision of the lane.
     pub(crate) async fn advance(&self, api: &impl EtcdApi) -> i64 {
         let mut delay = RESEND_DELAY_MIN;
         loop {
@@ -145,7 +148,8 @@ impl Lane {
         }
     }
 
-    /// Moves the lane on unless it has moved already. Returns its revision and value.
+    /// Moves the lane on unless it has moved already. Returns its current revision and value, or 0 and an empty value
+    /// if its key was deleted.
     async fn advance_once(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
         let request = TxnRequest {
             compare: vec![revision_is(self.key.clone(), self.revision)],
@@ -162,8 +166,9 @@ impl Lane {
     }
 }
 
-/// Deletes the lanes that were last written before an etcd revision: those of servers that have ended, or that have
-/// written nothing since. A server whose lane is deleted goes on with a new one.
+/// Deletes lanes that were last written before the etcd revision `before`, at most [`DELETED_LANES_MAX`] of them. Their
+/// servers have ended or have written nothing since. Deletes none if one of them is written at the same time. A server
+/// whose lane is deleted goes on with a new one.
 ///
 /// The transaction writes `marker`, a key among the lanes, so that the highest revision of all lanes does not decrease.
 pub(crate) async fn delete_stale_lanes(
@@ -230,12 +235,13 @@ pub(crate) fn get(key: Bytes) -> RequestOp {
 }
 
 /// Returns the operation that reads the revisions of a range of keys, or of one key if `end` is empty.
-pub(crate) fn range_keys(start: Bytes, end: Bytes) -> RequestOp {
+pub(crate) fn keys_only_range_op(start: Bytes, end: Bytes) -> RequestOp {
     let range = RangeRequest { key: start, range_end: end, keys_only: true, ..RangeRequest::default() };
     RequestOp { request: Some(request_op::Request::RequestRange(range)) }
 }
 
-/// Returns the keys that the range operation with this index found.
+/// Returns the keys and values that the range operation with this index found. Returns nothing if it is not a range
+/// operation.
 pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue] {
     match response.responses.get(operation).and_then(|it| it.response.as_ref()) {
         Some(response_op::Response::ResponseRange(range)) => &range.kvs,
@@ -243,7 +249,8 @@ pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue
     }
 }
 
-/// Returns the revision and value of the lane in the response of a transaction whose compares failed.
+/// Returns the revision and value of the lane from the response of a transaction of which a compare failed. Returns 0
+/// and an empty value if the key of the lane does not exist.
 fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
     let operation = response.responses.len().saturating_sub(2);
     found_keys(response, operation)
@@ -251,8 +258,9 @@ fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
         .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
 }
 
-/// Returns the highest etcd revision of all lanes, from the response of a transaction whose compares failed. Every
-/// write of an object also writes its lane, so this is at least the revision of the last such write of any server.
+/// Returns the highest etcd revision of all lanes, from the response of a transaction of which a compare failed. Every
+/// transaction that writes an object also writes a lane, so this is at least the revision of the last write of any
+/// server.
 pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     let operation = response.responses.len().saturating_sub(1);
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)

@@ -25,7 +25,7 @@ mod driver;
 mod keyspace;
 /// Lanes, with which the outcome of a transaction becomes known after its response was lost.
 mod lane;
-/// The first list of all objects.
+/// Lists all objects when the backend is opened.
 mod load;
 /// Encoding of an object as a value in etcd.
 mod object_value;

@@ -1,4 +1,4 @@
-//! The first list of all objects, at one revision.
+//! Lists all objects at one revision when the backend is opened.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 
 /// Maximum number of objects that one request reads. 500 objects of etcd's largest size (1.5 MiB) fit into the largest
 /// message of the client.
-const PAGE_OBJECTS: i64 = 500;
+const PAGE_OBJECTS_MAX: i64 = 500;
 
 /// All objects at one etcd revision.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ pub enum LoadError {
     Value { key: String, why: String },
 }
 
-/// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers the
-/// history since, so that watches and lists of clients continue on this server. Lists them at the current revision if
-/// etcd no longer has the older one.
+/// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers all
+/// later changes, so that clients can continue their watches and paged lists on this server. If etcd no longer has that
+/// revision, lists the objects at the current revision.
 pub(crate) async fn load(
     api: &impl EtcdApi,
     keys: Keyspace,
@@ -80,13 +80,13 @@ async fn list(
         let request = RangeRequest {
             key: start.clone(),
             range_end: range.end.clone(),
-            limit: PAGE_OBJECTS,
+            limit: PAGE_OBJECTS_MAX,
             revision,
             ..RangeRequest::default()
         };
         let page = api.range(request).await.map_err(|source| LoadError::Etcd { source })?;
         for kv in &page.kvs {
-            let (key, stored) = stored_object(keys, codec, kv)?;
+            let (key, stored) = decode_stored_object(keys, codec, kv)?;
             debug_assert_eq!(key, &*stored.key);
             store.restore_object(stored);
         }
@@ -106,7 +106,7 @@ fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadErro
 }
 
 /// Decodes the key-value pair of an object. Returns its store key and the object.
-pub(crate) fn stored_object<'a>(
+pub(crate) fn decode_stored_object<'a>(
     keys: &Keyspace,
     codec: &ObjectCodec,
     kv: &'a KeyValue,

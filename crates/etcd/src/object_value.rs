@@ -21,7 +21,7 @@ const FORMAT: u8 = 1;
 const FORMAT_ENCRYPTED: u8 = 2;
 const HEADER_BYTES: usize = 19;
 
-/// A value of an object, decoded.
+/// The decoded value of an object in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectValue {
     /// Position of the object in the transaction that wrote it.
@@ -53,9 +53,9 @@ pub(crate) struct ObjectCodec {
     pub(crate) encryption: Option<EncryptionKeys>,
 }
 
-/// The revision for which every value is encrypted. The real revision is not known before the transaction, so a value is
-/// bound to its store key only.
-const REVISION_OF_ENCRYPTED: u64 = 0;
+/// The revision with which every value is encrypted, instead of its real revision, which is not known before the
+/// transaction. An encrypted value is therefore bound to its store key only.
+const ENCRYPTION_REVISION: u64 = 0;
 
 impl ObjectCodec {
     /// Encodes the value of the object with the store key `key`. `created_position` is `None` if the transaction creates
@@ -70,7 +70,7 @@ impl ObjectCodec {
         draft: &ObjectDraft,
     ) -> Result<Bytes, String> {
         let encrypted = match &self.encryption {
-            Some(keys) => keys.encrypt(key, REVISION_OF_ENCRYPTED, &[&*draft.head, &*draft.tail].concat())?,
+            Some(keys) => keys.encrypt(key, ENCRYPTION_REVISION, &[&*draft.head, &*draft.tail].concat())?,
             None => None,
         };
         let index = index.as_bytes();
@@ -110,7 +110,7 @@ impl ObjectCodec {
         let (index, body) = rest.split_at_checked(number(11)?).ok_or(ValueError::Truncated)?;
         let decrypted = match &self.encryption {
             _ if !is_encrypted => None,
-            Some(keys) => Some(keys.decrypt(key, REVISION_OF_ENCRYPTED, body)?.ok_or(ValueError::Truncated)?),
+            Some(keys) => Some(keys.decrypt(key, ENCRYPTION_REVISION, body)?.ok_or(ValueError::Truncated)?),
             None => return Err(ValueError::NoKeys),
         };
         let json = decrypted.as_deref().unwrap_or(body);

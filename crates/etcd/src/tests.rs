@@ -214,7 +214,8 @@ fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record
             let kv = event.kv.as_ref().unwrap();
             let key = keys.store_key(&kv.key).unwrap().to_owned();
             let value = (event.r#type() == EventType::Put).then(|| {
-                value_of(&load::stored_object(&keys, &ObjectCodec::default(), kv).unwrap().1).to_owned()
+                value_of(&load::decode_stored_object(&keys, &ObjectCodec::default(), kv).unwrap().1)
+                    .to_owned()
             });
             history.push((keys.resource_version(revision, u8::try_from(position).unwrap()), key, value));
         }

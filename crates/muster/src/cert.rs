@@ -152,9 +152,9 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
 }
 
 /// Returns the time at which a recorded certificate was revoked, or `None` if it is not revoked. `revoked` is the
-/// revocation list. It revokes a certificate by an entry for the serial number, or by an entry for all certificates
-/// that were issued to the user until a certain time. The latter exempts the certificate whose serial number is in the
-/// field `kept`.
+/// revocation list. An entry of the list revokes either the certificate with a serial number, or all certificates that
+/// were issued to a user until a certain time. An entry for a user exempts the certificate whose serial number is in
+/// its field `kept`.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(json_string_field(entry, "revokedAt"));

@@ -87,7 +87,7 @@ struct RunControllerArgs {
     /// Maximum average rate of requests to the API server, per second; 0: unlimited
     #[arg(long, value_name = "N", default_value_t = RateLimits::DEFAULT_QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     kube_api_qps: u32,
-    /// Maximum burst of requests to the API server above --kube-api-qps
+    /// Maximum number of requests that are sent to the API server at once after an idle period
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     kube_api_burst: u32,
     /// Maximum number of concurrent requests to the API server, over all DaemonSets
@@ -148,9 +148,8 @@ struct LeaseFlags {
 ///
 /// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale conditions in the
 /// status. This command removes the conditions, the DaemonRollouts, and the verdicts about revisions; no pod changes.
-/// It refuses to while a progressive rollout is not complete, because kube-controller-manager would update all nodes.
-/// Run this after all replicas of `muster controller` have stopped, and before kube-controller-manager's controller is
-/// started.
+/// It fails if a progressive rollout is not complete, because kube-controller-manager would update all nodes. Run this
+/// after all replicas of `muster controller` have stopped, and before kube-controller-manager's controller is started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster controller release
@@ -321,8 +320,8 @@ impl LeaseFlags {
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    /// Returns the namespace of the Lease if it is known, otherwise `kube-system`. It is also the namespace of the
-    /// controller.
+    /// Returns the namespace of the Lease, or `kube-system` if it is unknown. The result also counts as the namespace
+    /// of the controller.
     fn namespace_or_default(&self, config: &Config) -> String {
         self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned())
     }
@@ -349,8 +348,8 @@ impl LeaseFlags {
     }
 }
 
-/// Returns the hostname, which in a pod is the pod's name, or `unknown`. The holder identity of the Lease begins with
-/// it, so that users recognize the holder. The caller adds a UUID, so that the identity is unique.
+/// Returns the hostname (in a pod, the pod's name), or `unknown` if it cannot be read. The holder identity of the Lease
+/// begins with it, so that users recognize the holder. The caller adds a UUID, so that the identity is unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());

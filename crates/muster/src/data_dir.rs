@@ -12,8 +12,8 @@ use muster_files::DirPrivacy;
 
 use crate::logging::{print_to_stderr, print_to_stdout};
 
-/// Files and directories in a data directory. A non-empty directory is accepted as a data directory only if it contains
-/// one of them.
+/// Names of files and directories by which a data directory is recognized. A directory that is not empty is accepted as
+/// a data directory only if it contains one of them.
 const DATA_DIR_FILES: [&str; 10] = [
     "lock",
     "cluster",
@@ -53,7 +53,7 @@ impl DataDirLock {
         )
     }
 
-    /// Whether the path of the lock file still refers to the locked file.
+    /// Whether the path of the lock file still refers to the locked file. Also `true` if this cannot be determined.
     fn is_held(&self) -> bool {
         let identity = |it: fs::Metadata| (it.dev(), it.ino());
         match (self.file.metadata(), fs::metadata(&self.path)) {

@@ -88,7 +88,8 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets `report` as the panic hook. The default hook writes directly to standard error and can block.
+/// Sets a panic hook that calls `report` and then flushes the log. The default hook writes directly to standard error
+/// and can block.
 fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);

@@ -157,9 +157,9 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Builds the Tokio runtime. It is single-threaded for the controller, because moving responses between threads would
-/// cost more than decoding them, and for the agent, because the agent should use few resources of its node. It is
-/// multi-threaded for all other commands, because the server handles many requests concurrently.
+/// Builds the Tokio runtime. The controller and the agent get a single-threaded runtime. In the controller, moving
+/// responses between threads would cost more than decoding them. The agent should use few resources of its node. All
+/// other commands get a multi-threaded runtime, because the server handles many requests concurrently.
 fn build_runtime(command: &MusterCommand) -> io::Result<Runtime> {
     let mut builder = match command {
         MusterCommand::Controller(_) | MusterCommand::Agent(_) => Builder::new_current_thread(),

@@ -35,8 +35,8 @@ const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The real nodes that were started. They run as tasks of the supervisor, so this has only their bootstrap token, which is
-/// revoked after they have joined.
+/// The real nodes that were started. They run as tasks of the supervisor, so this struct has only their bootstrap
+/// token, which is revoked after they have joined.
 pub(crate) struct RealNodes {
     /// The bootstrap token. `None` if all nodes already had a valid certificate.
     token: Option<String>,

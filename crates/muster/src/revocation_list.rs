@@ -14,9 +14,8 @@ pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
 /// Name of the ConfigMap with the revocation list.
 const REVOCATION_LIST: &str = "muster-revoked-credentials";
 
-/// Time for which an entry is kept after its credential has expired. The entry is still needed then, because the server
-/// accepts an expired token for another minute, and because the server's clock may differ from the clock of this
-/// machine.
+/// Time for which an entry is kept after its credential has expired. The server accepts an expired token for another
+/// minute, and the server's clock may differ from the clock of this machine.
 const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Maximum number of attempts to update the revocation list when writes conflict.

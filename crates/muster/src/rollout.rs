@@ -33,12 +33,13 @@ use crate::logging::print_to_stdout;
 
 use self::access::{RolloutApi, WriteError};
 use self::change::{ApprovedSteps, OperatorAction, plan_change};
-use self::progress::RolloutEnd;
+use self::progress::WatchEnd;
 use self::snapshot::{RolloutSnapshot, SetName};
 
 /// Interval at which `status --watch` reads the rollout.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How long `status --watch` retries failed reads since the last successful one, before it exits with the error.
+/// Time after the last successful read during which `status --watch` retries failed reads. Then it exits with the
+/// error.
 const WATCH_RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Exit code of `status --watch --exit-on-wait` if the rollout waits for an approval.
 const EXIT_WAITING: u8 = 2;
@@ -118,7 +119,7 @@ struct WriteFlags {
     dry_run: bool,
 }
 
-/// Arguments of the requests that need nothing but the DaemonSet.
+/// Arguments of `pause`, `resume`, `abort` and `retry`, which need only the DaemonSet.
 #[derive(Debug, clap::Args)]
 struct RequestArgs {
     #[command(flatten)]
@@ -251,7 +252,7 @@ pub(crate) async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name of the ClusterRole that `status` and `history` need, beside the ClusterRole view.
+/// Name of the ClusterRole that `status` and `history` need, in addition to the ClusterRole view.
 const VIEWER_ROLE: &str = "muster-rollout-viewer";
 /// Name of the ClusterRole that all other commands of `muster rollout` need.
 const OPERATOR_ROLE: &str = "muster-rollout-operator";
@@ -317,13 +318,13 @@ async fn watch(api: &RolloutApi, args: &StatusArgs) -> anyhow::Result<ExitCode> 
                     print_to_stdout(&line);
                     last_line = line;
                 }
-                match progress::end_of(&snapshot) {
-                    Some(RolloutEnd::Succeeded) => return Ok(ExitCode::SUCCESS),
-                    Some(RolloutEnd::Failed(problem)) => bail!(problem),
-                    Some(RolloutEnd::WaitsForApproval) if args.exit_on_wait => {
+                match progress::watch_end(&snapshot) {
+                    Some(WatchEnd::Succeeded) => return Ok(ExitCode::SUCCESS),
+                    Some(WatchEnd::Failed(problem)) => bail!(problem),
+                    Some(WatchEnd::WaitsForApproval) if args.exit_on_wait => {
                         return Ok(ExitCode::from(EXIT_WAITING));
                     }
-                    Some(RolloutEnd::WaitsForApproval) | None => {}
+                    Some(WatchEnd::WaitsForApproval) | None => {}
                 }
             }
             Err(error) if WATCH_RETRY_TIMEOUT < answered.elapsed() => return Err(error),

@@ -94,7 +94,7 @@ pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a fleet as a supervised task. If the task ends or panics, the nodes of the fleet are registered again.
+/// Runs a fleet as a supervised task. If the task ends or panics, the nodes of the fleet are registered again and run.
 /// `registered` is the fleet of the first run, if it is already registered.
 pub(crate) fn supervise_fleet(
     supervisor: &mut Supervisor,

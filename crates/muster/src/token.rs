@@ -82,9 +82,10 @@ struct ListTokensArgs {
 
 /// Revoke a token: the next request that uses it is rejected
 ///
-/// Name a bootstrap token by its ID, and the Secret of a service account token by NAMESPACE/NAME: the Secret is
-/// deleted. Tokens bound to the Secret of a service account token are added to the revocation list first. Pass any
-/// other service account token itself, preferably on standard input: it is added to the revocation list.
+/// Name a bootstrap token by its ID: its Secret is deleted. Name a service account token that is stored in a Secret by
+/// the NAMESPACE/NAME of the Secret: all tokens bound to the Secret are added to the revocation list, and then the
+/// Secret is deleted. Pass any other service account token itself, preferably on standard input: it is added to the
+/// revocation list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token revoke bx2k7d              a bootstrap token, by the part before its dot

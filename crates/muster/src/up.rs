@@ -435,8 +435,8 @@ impl ReadyProgress {
     }
 }
 
-/// Formats the first nodes that are not Ready, each with the reason. Empty if `waiting` is empty. `waiting` has the
-/// reason of each node that is not Ready.
+/// Formats the first [`NOT_READY_REASONS_MAX`] nodes that are not Ready, each with the reason, and the number of the
+/// others. `waiting` has the reason of each node that is not Ready. If it is empty, so is the text.
 fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
     let named = waiting.iter().take(NOT_READY_REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");

@@ -1,7 +1,7 @@
 //! HTTPS client with which the server sends requests to node agents. Each agent serves the kubelet API of its node.
 //!
-//! An agent's response is untrusted input: the size of its headers, and of a body that is read as a whole, is limited,
-//! and redirects are not followed.
+//! An agent's response is untrusted input. The size of its headers is limited, and so is the size of a body that is
+//! read as a whole. Redirects are not followed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub(crate) enum AgentError {
     /// The response headers or the response body did not arrive within their timeout.
     #[error("the agent did not answer in time")]
     Timeout,
-    /// The exchange with the agent failed for another reason: the response is not valid HTTP, is too large or switches
-    /// to a protocol that was not requested, or the connection broke.
+    /// The exchange with the agent failed for another reason. For example, the response is not valid HTTP or is too
+    /// large, or the connection broke.
     #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }
@@ -147,8 +147,8 @@ impl AgentClient {
 
     /// Connects to an agent and checks its certificate.
     ///
-    /// Rule: an agent's certificate must be signed by the CA of node serving certificates, name the node and match the
-    /// address, so that no node can answer for another.
+    /// Rule: an agent's certificate must be signed by the CA of node serving certificates. It must name the node and
+    /// match the address, so that no node can answer for another.
     async fn dial(
         &self,
         agent: &AgentAddress,

@@ -23,31 +23,34 @@ use crate::pki::{Pki, PkiError};
 use crate::storage::data_dir;
 use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 
-/// Files of the data directory that all servers share. The key of a certificate comes before the certificate, because
-/// they are written in this order.
-const SHARED_FILES: [&str; 6] =
+/// Names of the files in the data directory that contain the cluster keys. They are written in this order, so the key
+/// of a certificate is written before the certificate.
+const CLUSTER_KEY_FILES: [&str; 6] =
     ["ca.key", "ca.crt", "nodes-ca.key", "nodes-ca.crt", "sa.key", ENCRYPTION_KEY_FILE];
-/// File with the encryption keys for Secrets.
+/// File in the data directory with the encryption keys for Secrets.
 const ENCRYPTION_KEY_FILE: &str = "encryption.key";
-/// File that identifies the cluster: a data directory with another one belongs to another cluster.
+/// File that identifies the cluster. Two data directories belong to the same cluster only if this file has the same
+/// content in both.
 const IDENTITY_FILE: &str = "ca.crt";
-/// File with the copy of the server token.
+/// File in the data directory with the copy of the server token.
 const TOKEN_FILE: &str = "server-token";
 /// Directory in the data directory in which new keys are generated.
 const STAGING_DIR: &str = "new-keys";
 
-/// Prefix of the encrypted keys, which names their format.
-const FORMAT: &[u8] = b"muster:cluster-keys:1:";
-/// Length in bytes of the random salt from which the encryption key is derived.
+/// Prefix of the encrypted cluster keys in etcd, which names their format.
+const FORMAT_PREFIX: &[u8] = b"muster:cluster-keys:1:";
+/// Length in bytes of the random salt. The key that encrypts the cluster keys is derived from the salt and the server
+/// token.
 const SALT_BYTES: usize = 16;
 /// Number of rounds of PBKDF2. OWASP recommends at least 600,000 with SHA-256.
 const PBKDF2_ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
 /// Length of a generated server token in bytes, before it is encoded.
 const TOKEN_BYTES: usize = 32;
-/// Minimum length of a server token in characters. A shorter one could be guessed from a copy of the keys.
+/// Minimum length of a server token in characters. A shorter token could be found by trial from a copy of the encrypted
+/// keys.
 const TOKEN_CHARS_MIN: usize = 32;
 
-/// Why the shared keys cannot be used.
+/// Why the cluster keys cannot be fetched, generated or installed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterKeysError {
     #[error(transparent)]
@@ -59,7 +62,7 @@ pub enum ClusterKeysError {
     #[error("read or write {}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("other users may read {}: set its mode to 0600", path.display())]
-    LooseToken { path: PathBuf },
+    TokenNotPrivate { path: PathBuf },
     #[error("the server token in {} has fewer than {TOKEN_CHARS_MIN} characters", path.display())]
     ShortToken { path: PathBuf },
     #[error(
@@ -89,16 +92,16 @@ pub enum ClusterKeysError {
          --new-cluster",
         path.display()
     )]
-    Lost { path: PathBuf },
+    ClusterLost { path: PathBuf },
     #[error("etcd has objects of a cluster, but not its keys: restore a backup of etcd")]
     KeysLost,
     #[error("the system has no random numbers")]
     Random,
 }
 
-/// Fetches the shared keys from etcd, or generates them if this is the first server, and writes them to the data
-/// directory. Returns the encryption keys for Secrets. `new_cluster` allows to begin a cluster with keys that the data
-/// directory has.
+/// Fetches the cluster keys from etcd, or generates them if this is the first server, and writes them to the data
+/// directory. Returns the encryption keys for Secrets. If etcd has no cluster but the data directory has keys, fails
+/// unless `new_cluster` is set. With `new_cluster`, the new cluster uses these keys.
 pub(crate) async fn install_cluster_keys(
     options: &EtcdOptions,
     data_dir: &Path,
@@ -116,38 +119,39 @@ pub(crate) async fn install_cluster_keys(
     let (token, files) = match (token, stored) {
         (None, Some(_)) => return Err(ClusterKeysError::NoToken),
         (Some(token), Some(stored)) => {
-            let files = open(&stored, &token)?;
+            let files = decrypt_key_files(&stored, &token)?;
             (token, files)
         }
         (token, None) => {
             let token = token.map_or_else(generate_token, Ok)?;
-            let files = first_keys(&client, &keys, data_dir, new_cluster).await?;
+            let files = keys_for_new_cluster(&client, &keys, data_dir, new_cluster).await?;
             // The copy is written first: after a crash the keys in etcd can still be decrypted.
             write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
-            let sealed = seal(&files, &token)?;
+            let sealed = encrypt_key_files(&files, &token)?;
             let created = muster_etcd::create_cluster_keys(&client, &keys, sealed.clone()).await;
             let stored = created.map_err(EtcdStoreError::from)?;
             // Another server may have been first.
-            let files = if stored == sealed { files } else { open(&stored, &token)? };
+            let files = if stored == sealed { files } else { decrypt_key_files(&stored, &token)? };
             (token, files)
         }
     };
-    install(&files, data_dir)?;
+    write_key_files(&files, data_dir)?;
     write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
     Ok(EncryptionKeys::read(&data_dir.join(ENCRYPTION_KEY_FILE))?)
 }
 
-/// The content of the shared files, by name.
-type SharedFiles = BTreeMap<String, String>;
+/// The content of the files in `CLUSTER_KEY_FILES`, by file name.
+type ClusterKeyFiles = BTreeMap<String, String>;
 
-/// Returns the keys for a cluster that does not exist in etcd yet: those of the data directory with `new_cluster`,
-/// otherwise new ones.
-async fn first_keys(
+/// Returns the keys for a cluster that does not exist in etcd yet: those in the data directory if it has any, otherwise
+/// new ones. Fails if etcd has objects of a cluster, if the data directory has a database, or if it has keys and
+/// `new_cluster` is not set.
+async fn keys_for_new_cluster(
     client: &EtcdClient,
     keys: &Keyspace,
     data_dir: &Path,
     new_cluster: bool,
-) -> Result<SharedFiles, ClusterKeysError> {
+) -> Result<ClusterKeyFiles, ClusterKeysError> {
     if muster_etcd::has_objects(client, keys).await.map_err(EtcdStoreError::from)? {
         return Err(ClusterKeysError::KeysLost);
     }
@@ -156,10 +160,10 @@ async fn first_keys(
     }
     let has_keys = exists(&data_dir.join(IDENTITY_FILE))?;
     if has_keys && !new_cluster {
-        return Err(ClusterKeysError::Lost { path: data_dir.to_owned() });
+        return Err(ClusterKeysError::ClusterLost { path: data_dir.to_owned() });
     }
     if has_keys {
-        return generate_in(data_dir);
+        return generate_missing_keys(data_dir);
     }
     let staging = data_dir.join(STAGING_DIR);
     let recreated = std::fs::remove_dir_all(&staging).or_else(|error| match error.kind() {
@@ -167,13 +171,13 @@ async fn first_keys(
         _ => Err(error),
     });
     recreated.and_then(|()| std::fs::create_dir(&staging)).map_err(file_error(&staging))?;
-    let files = generate_in(&staging);
+    let files = generate_missing_keys(&staging);
     std::fs::remove_dir_all(&staging).map_err(file_error(&staging))?;
     files
 }
 
-/// Generates the keys that a directory does not have, and reads all of them.
-fn generate_in(dir: &Path) -> Result<SharedFiles, ClusterKeysError> {
+/// Generates the key files that a directory does not have. Returns the content of all key files.
+fn generate_missing_keys(dir: &Path) -> Result<ClusterKeyFiles, ClusterKeysError> {
     Pki::open(dir)?;
     let encryption = dir.join(ENCRYPTION_KEY_FILE);
     if !exists(&encryption)? {
@@ -183,11 +187,11 @@ fn generate_in(dir: &Path) -> Result<SharedFiles, ClusterKeysError> {
         let path = dir.join(name);
         Ok((name.to_owned(), std::fs::read_to_string(&path).map_err(file_error(&path))?))
     };
-    SHARED_FILES.into_iter().map(read).collect()
+    CLUSTER_KEY_FILES.into_iter().map(read).collect()
 }
 
-/// Writes the shared files to the data directory, unless it has those of another cluster.
-fn install(files: &SharedFiles, data_dir: &Path) -> Result<(), ClusterKeysError> {
+/// Writes the key files to the data directory. Fails if it has the keys of another cluster.
+fn write_key_files(files: &ClusterKeyFiles, data_dir: &Path) -> Result<(), ClusterKeysError> {
     let identity = data_dir.join(IDENTITY_FILE);
     if exists(&identity)? {
         let own = std::fs::read_to_string(&identity).map_err(file_error(&identity))?;
@@ -195,7 +199,7 @@ fn install(files: &SharedFiles, data_dir: &Path) -> Result<(), ClusterKeysError>
             return Err(ClusterKeysError::OtherCluster { path: data_dir.to_owned() });
         }
     }
-    for name in SHARED_FILES {
+    for name in CLUSTER_KEY_FILES {
         let content = files.get(name).ok_or(ClusterKeysError::Damaged)?;
         let path = data_dir.join(name);
         write_private_file(&path, content.as_bytes()).map_err(file_error(&path))?;
@@ -203,27 +207,27 @@ fn install(files: &SharedFiles, data_dir: &Path) -> Result<(), ClusterKeysError>
     Ok(())
 }
 
-/// Encrypts the shared files with a key that is derived from the server token.
-fn seal(files: &SharedFiles, token: &str) -> Result<Bytes, ClusterKeysError> {
+/// Encrypts the key files with a key that is derived from the server token.
+fn encrypt_key_files(files: &ClusterKeyFiles, token: &str) -> Result<Bytes, ClusterKeysError> {
     let mut random = [0; SALT_BYTES + NONCE_LEN];
     SystemRandom::new().fill(&mut random).map_err(|_| ClusterKeysError::Random)?;
     let (salt, nonce) = random.split_at(SALT_BYTES);
     let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| ClusterKeysError::Random)?;
     let mut content = serde_json::to_vec(files).map_err(|_| ClusterKeysError::Damaged)?;
     derive_key(token, salt)
-        .seal_in_place_append_tag(nonce, Aad::from(FORMAT), &mut content)
+        .seal_in_place_append_tag(nonce, Aad::from(FORMAT_PREFIX), &mut content)
         .map_err(|_| ClusterKeysError::Random)?;
-    Ok([FORMAT, &random, &content].concat().into())
+    Ok([FORMAT_PREFIX, &random, &content].concat().into())
 }
 
-/// Decrypts what [`seal`] returned.
-fn open(sealed: &[u8], token: &str) -> Result<SharedFiles, ClusterKeysError> {
-    let rest = sealed.strip_prefix(FORMAT).ok_or(ClusterKeysError::Damaged)?;
+/// Decrypts the output of [`encrypt_key_files`].
+fn decrypt_key_files(sealed: &[u8], token: &str) -> Result<ClusterKeyFiles, ClusterKeysError> {
+    let rest = sealed.strip_prefix(FORMAT_PREFIX).ok_or(ClusterKeysError::Damaged)?;
     let (salt, rest) = rest.split_at_checked(SALT_BYTES).ok_or(ClusterKeysError::Damaged)?;
     let (nonce, content) = rest.split_at_checked(NONCE_LEN).ok_or(ClusterKeysError::Damaged)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| ClusterKeysError::Damaged)?;
     let mut content = content.to_vec();
-    let opened = derive_key(token, salt).open_in_place(nonce, Aad::from(FORMAT), &mut content);
+    let opened = derive_key(token, salt).open_in_place(nonce, Aad::from(FORMAT_PREFIX), &mut content);
     let files = opened.map_err(|_| ClusterKeysError::WrongToken)?;
     serde_json::from_slice(files).map_err(|_| ClusterKeysError::Damaged)
 }
@@ -240,11 +244,12 @@ fn generate_token() -> Result<String, ClusterKeysError> {
     Ok(BASE64_URL_SAFE_NO_PAD.encode(random))
 }
 
-/// Reads a server token. Fails if users other than the owner may read its file.
+/// Reads a server token from a file. Fails if users other than the owner have access to the file, or if the token is
+/// too short.
 fn read_token(path: &Path) -> Result<String, ClusterKeysError> {
     let mode = std::fs::metadata(path).map_err(file_error(path))?.mode();
     if mode & 0o077 != 0 {
-        return Err(ClusterKeysError::LooseToken { path: path.to_owned() });
+        return Err(ClusterKeysError::TokenNotPrivate { path: path.to_owned() });
     }
     let token = std::fs::read_to_string(path).map_err(file_error(path))?.trim().to_owned();
     if token.chars().count() < TOKEN_CHARS_MIN {
@@ -268,35 +273,35 @@ mod tests {
     #[test]
     fn sealed_keys_are_opened_with_the_same_token_only() {
         let dir = tempfile::tempdir().unwrap();
-        let files = generate_in(dir.path()).unwrap();
+        let files = generate_missing_keys(dir.path()).unwrap();
         assert_eq!(files.keys().map(|it| &**it).collect::<Vec<_>>(), {
-            let mut names = SHARED_FILES;
+            let mut names = CLUSTER_KEY_FILES;
             names.sort_unstable();
             names
         });
         let token = generate_token().unwrap();
-        let sealed = seal(&files, &token).unwrap();
+        let sealed = encrypt_key_files(&files, &token).unwrap();
         assert!(!sealed.windows(11).any(|it| it == b"PRIVATE KEY"));
-        assert_ne!(seal(&files, &token).unwrap(), sealed, "no two are alike");
-        assert_eq!(open(&sealed, &token).unwrap(), files);
-        assert!(matches!(open(&sealed, "another"), Err(ClusterKeysError::WrongToken)));
-        for at in [0, FORMAT.len(), FORMAT.len() + SALT_BYTES, sealed.len() - 1] {
+        assert_ne!(encrypt_key_files(&files, &token).unwrap(), sealed, "no two are alike");
+        assert_eq!(decrypt_key_files(&sealed, &token).unwrap(), files);
+        assert!(matches!(decrypt_key_files(&sealed, "another"), Err(ClusterKeysError::WrongToken)));
+        for at in [0, FORMAT_PREFIX.len(), FORMAT_PREFIX.len() + SALT_BYTES, sealed.len() - 1] {
             let mut changed = sealed.to_vec();
             changed[at] ^= 1;
-            assert!(open(&changed, &token).is_err(), "byte {at}");
+            assert!(decrypt_key_files(&changed, &token).is_err(), "byte {at}");
         }
-        assert!(matches!(open(&sealed[..40], &token), Err(ClusterKeysError::Damaged)));
+        assert!(matches!(decrypt_key_files(&sealed[..40], &token), Err(ClusterKeysError::Damaged)));
     }
 
     #[test]
     fn the_keys_of_another_cluster_are_not_overwritten() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let files = generate_in(one.path()).unwrap();
-        let others = generate_in(two.path()).unwrap();
-        install(&files, one.path()).unwrap();
-        let refused = install(&files, two.path()).unwrap_err();
+        let files = generate_missing_keys(one.path()).unwrap();
+        let others = generate_missing_keys(two.path()).unwrap();
+        write_key_files(&files, one.path()).unwrap();
+        let refused = write_key_files(&files, two.path()).unwrap_err();
         assert!(matches!(refused, ClusterKeysError::OtherCluster { .. }), "{refused}");
-        assert_eq!(generate_in(two.path()).unwrap(), others);
+        assert_eq!(generate_missing_keys(two.path()).unwrap(), others);
     }
 
     #[test]
@@ -308,7 +313,7 @@ mod tests {
         write_private_file(&path, format!("{token}\n").as_bytes()).unwrap();
         assert_eq!(read_token(&path).unwrap(), token);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(read_token(&path), Err(ClusterKeysError::LooseToken { .. })));
+        assert!(matches!(read_token(&path), Err(ClusterKeysError::TokenNotPrivate { .. })));
         write_private_file(&path, b"short").unwrap();
         assert!(matches!(read_token(&path), Err(ClusterKeysError::ShortToken { .. })));
     }

@@ -21,8 +21,8 @@ use crate::request::{TrustLevel, User};
 /// is lower if the server allows few connections in total.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
-/// Number of connections that an authenticated user keeps when the server is full: a connection of such a user is
-/// closed to make room only if the user has more connections than this.
+/// Number of connections that an authenticated user keeps when the server is full. A connection of a user with at most
+/// this many connections is never closed to make room.
 const PROTECTED_CONNECTIONS_PER_USER: usize = 16;
 
 /// Maximum number of TLS handshakes in progress. Each needs about 30 kB of memory. The maximum is lower if the server
@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     id: u64,
     address: IpAddr,
     /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`. Before the first request, the
-    /// time at which the connection was admitted or its TLS handshake finished.
+    /// time at which the TLS handshake finished, and before that, the time at which the connection was admitted.
     last_request_ms: AtomicU64,
     /// The first user that was authenticated on the connection.
     user: OnceLock<ConnectionUser>,
@@ -267,7 +267,7 @@ impl ConnectionPermit {
     }
 
     /// Records that the TLS handshake is finished. `user` is the user of the client certificate, or `None` if the
-    /// client sent no certificate.
+    /// client sent no valid certificate.
     pub(crate) fn finish_handshake(&self, user: Option<&User>) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handshakes.remove(&self.connection.id);

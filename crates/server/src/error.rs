@@ -38,8 +38,8 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
-    /// Returns the error for a create with `generateName` when every generated name was in use. `name` is the last
-    /// generated name.
+    /// Returns the error for a create with `generateName` when every generated name was in use (409). `name` is the
+    /// last generated name.
     pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -301,7 +301,7 @@ impl ApiError {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// Returns the error for a request that is rejected because too many requests are in progress (429). The client may
+    /// Returns the error for a request that is rejected because a limit on requests is reached (429). The client may
     /// retry after `retry_after_s` seconds.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";

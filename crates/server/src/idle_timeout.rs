@@ -1,5 +1,5 @@
-//! Closes connections that make no progress, because unsent data occupies memory and a client that stops reading must
-//! not occupy it forever.
+//! Closes connections that make no progress. Unsent data occupies memory, and a client that stops reading must not
+//! occupy memory forever.
 
 use std::io;
 use std::pin::Pin;

@@ -175,7 +175,7 @@ mod tests {
         let server = server(&dir).await;
         let client = server.loopback_client(BuiltinUser::Admin);
         let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();
-        let watches = || server.api.registry.metrics.watches.get();
+        let watches = || server.api.registry.metrics.long_running_requests.get();
         assert_eq!(watches(), 1);
         drop(watched);
         assert_eq!(watches(), 0);

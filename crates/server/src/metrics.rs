@@ -31,8 +31,8 @@ pub(crate) struct ServerMetrics {
     requests: Family<RequestCodeLabels, Counter>,
     /// `apiserver_request_duration_seconds`: request latency; for a watch, until its first byte.
     latency: Family<RequestLabels, Histogram>,
-    /// `apiserver_current_inflight_requests`: read-only and mutating requests that execute, without watches and agent
-    /// streams.
+    /// `apiserver_current_inflight_requests`: read-only and mutating requests that execute, not counting watches and
+    /// agent streams.
     in_flight: Family<InFlightLabels, Gauge>,
     /// `apiserver_flowcontrol_current_executing_seats`: seats in use by priority level. A request occupies a seat while
     /// it executes.
@@ -55,7 +55,7 @@ pub(crate) struct ServerMetrics {
     /// limit.
     refusals: Family<LimitLabels, Counter>,
     /// `apiserver_longrunning_requests`: watches, and streams that agents serve.
-    pub(crate) watches: Gauge,
+    pub(crate) long_running_requests: Gauge,
     /// `muster_connections`: client connections that have completed the TLS handshake.
     pub(crate) connections: Gauge,
     /// `muster_tls_handshakes_failed_total`: connections whose TLS handshake failed.
@@ -203,7 +203,7 @@ impl Default for ServerMetrics {
             flow_rejections: Family::default(),
             flow_waits: Family::new_with_constructor(new_wait),
             refusals: Family::default(),
-            watches: Gauge::default(),
+            long_running_requests: Gauge::default(),
             connections: Gauge::default(),
             handshakes_failed: Counter::default(),
             audit_dropped: Counter::default(),
@@ -276,7 +276,7 @@ impl Default for ServerMetrics {
         registry.register(
             "apiserver_longrunning_requests",
             "Watches, and streams served by agents",
-            metrics.watches.clone(),
+            metrics.long_running_requests.clone(),
         );
         registry.register("muster_connections", "Connections", metrics.connections.clone());
         registry.register(
@@ -357,7 +357,8 @@ impl ServerMetrics {
         self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
-    /// Counts a request that exceeds a limit. `limit` is the value of the label `limit`, such as `watch`.
+    /// Counts a request that was refused because a limit is exceeded. `limit` is the value of the label `limit`, such
+    /// as `watch`.
     pub(crate) fn count_refused_request(&self, limit: &'static str) {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
@@ -471,7 +472,7 @@ impl ServerMetrics {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
-    /// Encodes all metrics in the text exposition format.
+    /// Encodes all metrics in the OpenMetrics text format.
     pub(crate) fn encode(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("writing to a String does not fail");

@@ -217,7 +217,7 @@ impl CaseResult {
 const START_TIME_S: i64 = 1000;
 /// Maximum number of steps of a case, far above that of the longest case.
 const CASE_STEPS_MAX: u64 = 200_000;
-/// Maximum time that a case takes to converge. It is longer than any backoff in the cases, and shorter than the ten
+/// Maximum time that a case may take to converge. It is longer than any backoff in the cases, and shorter than the ten
 /// minutes after which a stalled rollout is reported.
 const CASE_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(550);
 /// The random seed of all cases.

@@ -486,8 +486,8 @@ fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     Some((kind, ObjectKey::new(namespace, words.next()?), words.next()))
 }
 
-/// Binds a pod to a node, as a POST to the subresource `binding` does. A pod that is bound or terminating, or has
-/// another UID, is a conflict.
+/// Binds a pod to a node, as a POST to the subresource `binding` does. Fails with a conflict if the pod is bound or
+/// terminating, or has another UID.
 fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), CallError> {
     let object = server.object(Kind::Pods, key).ok_or(CallError::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];

@@ -415,8 +415,9 @@ impl Kubelet {
         iteration.schedule_at(at);
     }
 
-    /// Returns the time at which the kubelet receives the response to a write. It includes the network latency and the
-    /// start delay of containers, so that the kubelet reports several changes in one write.
+    /// Returns the time at which the kubelet receives the response to a write, and schedules an iteration at this time.
+    /// It includes the network latency and the start delay of containers, so that the kubelet reports several changes
+    /// in one write.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));

@@ -101,7 +101,7 @@ struct PodSimulation {
     trace: Vec<String>,
 }
 
-/// Names of the init containers, and whether each one is a sidecar. A pod has the first ones of them, or none.
+/// Names of the init containers, and whether each one is a sidecar. A pod has the first zero to three of them.
 const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
 /// Names of the main containers.
 const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];

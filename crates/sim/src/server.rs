@@ -179,7 +179,7 @@ impl SimServer {
     }
 
     /// Returns all versions of an object that were current at a revision between `from` and `to`, both included. A
-    /// version is `None` if the object did not exist.
+    /// version is `None` if the object did not exist, or if the DaemonSet controller ignores it.
     pub fn facts_between(
         &self,
         kind: Kind,
@@ -527,8 +527,8 @@ fn set_pod_defaults(pod: &mut Value) {
 
 /// Makes the node conditions agree with the taints that stand for them, such as `MemoryPressure` with
 /// `memory-pressure`. A condition becomes True if the node has the taint. An existing condition becomes False if the
-/// node does not have it. Likewise `spec.unschedulable` follows the taint `unschedulable`. Otherwise the node lifecycle
-/// controller would remove the taints.
+/// node does not have the taint. Likewise `spec.unschedulable` follows the taint `unschedulable`. Otherwise the node
+/// lifecycle controller would remove the taints.
 fn set_conditions_for_taints(node: &mut Value) {
     /// Names of the taints that follow from node conditions, each with the type of its condition.
     const CONDITION_TAINTS: [(&str, &str); 4] = [

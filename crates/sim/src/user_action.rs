@@ -13,7 +13,7 @@ use crate::kubelet::ImageBehaviour;
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserAction {
-    /// Changes the image of the template to the image with this number.
+    /// Changes the image of the template to `NAME:number`, where `NAME` is the name of the set.
     ChangeTemplate { set: String, number: u64 },
     /// Changes the update strategy. `strategy` is `on-delete`, `max-unavailable=N`, `max-surge=N` or
     /// `only-max-unavailable=N`. N is a number or a percentage.
@@ -58,7 +58,7 @@ pub enum UserAction {
     OrphanRevision { set: String },
     /// Changes the labels of the newest revision of a set so that the selector no longer matches it.
     RelabelRevision { set: String },
-    /// Creates a revision with another template, under the name that the revision of template `number` would get.
+    /// Creates a revision with another template, under the name that the revision of the image `SET:number` would get.
     CreateCollidingRevision { set: String, number: u64 },
     /// Sets a label of a node, or removes it if `value` is `None`.
     LabelNode { node: String, key: String, value: Option<String> },
@@ -114,14 +114,14 @@ pub enum UserAction {
     PausePolicy { name: String, paused: bool },
     /// Pauses the rollout of a set, or resumes it if `paused` is false.
     PauseRollout { set: String, paused: bool },
-    /// Approves a step of the rollout of a set. The request names the revision of the template with the number
-    /// `template`, or the current revision if `template` is `None`.
+    /// Approves a step of the rollout of a set. The request names the revision whose image has the number `template` as
+    /// its tag, or the current revision if `template` is `None`.
     ApproveStep { set: String, step: String, template: Option<u64> },
-    /// Aborts the rollout of a set. The request names the revision of the template with the number `template`, or the
-    /// current revision if `template` is `None`.
+    /// Aborts the rollout of a set. The request names the revision whose image has the number `template` as its tag, or
+    /// the current revision if `template` is `None`.
     AbortRollout { set: String, template: Option<u64> },
-    /// Requests a new attempt of the rollout of a set. The request names the revision of the template with the number
-    /// `template`, or the current revision if `template` is `None`.
+    /// Requests a new attempt of the rollout of a set. The request names the revision whose image has the number
+    /// `template` as its tag, or the current revision if `template` is `None`.
     RetryRollout { set: String, template: Option<u64> },
     /// Deletes the DaemonRollout of a set.
     DeleteRollout { set: String },

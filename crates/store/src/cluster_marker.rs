@@ -1,9 +1,9 @@
-//! The cluster marker: a small file beside the database with the UID of the cluster and the revision of its last
+//! The cluster marker: a small file beside the database with the UID of the cluster and the revision of a recent
 //! commit.
 //!
-//! The marker is written after each batch of commits and never synced, so it adds no latency. It survives a crash of
-//! the process. After a power loss the marker may be behind the durable commits, but never ahead of them. A database
-//! whose last revision is below that of the marker has therefore lost commits.
+//! The revision in the marker is updated after each batch of commits and never synced, so it adds no latency. An update
+//! survives a crash of the process. After a power loss the marker may be behind the durable commits, but never ahead of
+//! them. A database whose last revision is below that of the marker has therefore lost commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -18,7 +18,7 @@ const MARKER_HEADER: &str = "muster cluster 1\nuid ";
 const REVISION_LABEL: &str = "\nrevision ";
 /// Length of a UID in bytes.
 const UID_LEN: usize = 36;
-/// Number of decimal digits of the revision in the marker file. It is written with leading zeros.
+/// Number of decimal digits of the revision in the marker file. The revision has leading zeros.
 const REVISION_DIGITS: usize = 20;
 /// Byte offset of the revision in the marker file.
 const REVISION_OFFSET: usize = MARKER_HEADER.len() + UID_LEN + REVISION_LABEL.len();

@@ -53,7 +53,7 @@ pub use crate::sqlite::{
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};
 
-/// The number of a commit, which clients see as `resourceVersion`. An empty store has [`Store::FIRST_REVISION`].
+/// The number of a commit, which clients see as `resourceVersion`. A new store has [`Store::FIRST_REVISION`].
 pub type Revision = u64;
 
 /// A stored object. Its key is a path of kind, namespace and name, such as `daemonsets.apps/kube-system/fluentd`. The
@@ -100,17 +100,17 @@ impl Precondition {
     }
 }
 
-/// Error for a commit whose precondition does not hold. Nothing was changed. `at` is the revision of the last commit to
-/// the key.
+/// Error for a commit that conflicts with the current state. Nothing was changed. `at` is the revision of the last
+/// commit to the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitConflict {
     /// [`Precondition::Absent`] was required, and the key exists.
     Exists { at: Revision },
-    /// The key does not exist, and [`Precondition::At`] was required or the commit is a delete.
+    /// The key does not exist, but the commit deletes it or requires [`Precondition::At`].
     Missing,
     /// [`Precondition::At`] was required, and the key has another revision.
     Modified { at: Revision },
-    /// Another server has allocated from the same pool, see [`Allocation`].
+    /// Another server may have allocated the same value from the pool, see [`Allocation`].
     Allocated,
 }
 

@@ -37,8 +37,8 @@ pub trait Log: Send {
         false
     }
 
-    /// Does maintenance work that is due, such as a checkpoint. The backend calls this after each batch, when the
-    /// callers of its commits have their results.
+    /// Does maintenance work that is due, such as a checkpoint. The backend calls this after each batch, when all
+    /// callers have the results of their commits.
     fn run_maintenance(&mut self) -> Result<(), LogError> {
         Ok(())
     }
@@ -90,7 +90,7 @@ pub enum LogError {
     /// The file is not a database of Muster.
     #[error("{} is not a data file of this program", path.display())]
     Foreign { path: PathBuf },
-    /// The published store can no longer follow a storage that other servers share.
+    /// The published store can no longer follow the storage that it shares with other servers, such as etcd.
     #[error("{why}")]
     Remote { why: String },
     /// The target file of a backup exists.
@@ -130,7 +130,7 @@ pub enum LogError {
     /// The writer thread could not be started or has panicked.
     #[error("the writer thread failed: {why}")]
     Writer { why: String },
-    /// Another error of SQLite or of the file system. Part of a batch may have been written.
+    /// Any other error, such as one of SQLite or of the file system. Part of a batch may have been written.
     #[error("{}: {why}", path.display())]
     Failed { path: PathBuf, why: String },
 }

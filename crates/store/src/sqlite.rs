@@ -108,10 +108,10 @@ pub struct Sqlite {
 /// How values of Secrets are encrypted and decrypted.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are read and written as they are stored: as clear text, or encrypted in a database that is only copied for
-    /// a backup.
+    /// Values are neither encrypted nor decrypted. Used for a database without encryption, and for one that is only
+    /// copied.
     Raw,
-    /// Values are written with the first key, and read with the key that encrypted them.
+    /// Values are encrypted with the first key, and decrypted with the key that encrypted them.
     Keys(EncryptionKeys),
 }
 
@@ -253,7 +253,8 @@ impl Sqlite {
         id.map(Some).map_err(|it| self.to_log_error(&it))
     }
 
-    /// Sets the keys that encrypt and decrypt Secrets, and records the ID of the active key in the database.
+    /// Sets the keys that encrypt and decrypt Secrets, and records the ID of the active key in the database. With
+    /// `None`, only checks that the database has no encrypted Secrets.
     ///
     /// Rule: a database with encrypted Secrets can be opened only with the key that encrypted them. With keys, new
     /// Secrets are encrypted.
@@ -280,7 +281,7 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Performs the compaction and inserts the batch in one transaction, except the rows of the batch that the
+    /// Performs the compaction and inserts the batch in one transaction. Does not insert the rows of the batch that the
     /// compaction removes. With a disk reserve, allocates the blocks of the database file before the commit.
     /// `encrypted` is the result of [`Sqlite::encrypt_batch`].
     fn write_batch(
@@ -399,9 +400,9 @@ impl Log for Sqlite {
         Ok(())
     }
 
-    /// Whether there is disk space for writes other than deletes: there is no reserve, the reserve has its target size,
-    /// or the free pages of the database file are together as large as the target size. First tries to refill a reserve
-    /// that is too small.
+    /// Whether there is disk space for writes other than deletes. First tries to refill a reserve that is too small.
+    /// Returns `true` if there is no reserve, if the reserve has its target size, or if the free pages of the database
+    /// file are together at least as large.
     fn has_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.ensure_full_size() {

@@ -19,13 +19,13 @@ pub struct Store {
     /// All commits after `compacted_revision` and up to `revision`, in order of revision.
     history: VecDeque<Arc<CommitEvent>>,
     /// The commits of `history` by kind, so that a watch of one kind does not iterate over the commits of other kinds.
-    kinds: BTreeMap<Box<str>, KindHistory>,
+    kind_histories: BTreeMap<Box<str>, KindHistory>,
     /// The size of the current objects.
     usage: StoreUsage,
     /// The limits of `history`.
     window: HistoryWindow,
     /// Estimated memory that `history` uses in bytes, see [`event_memory_bytes`].
-    bytes: usize,
+    history_bytes: usize,
     /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
     compacted_revision: Revision,
     /// The value of `compacted_revision` when this store was opened. The commits up to this revision were never in
@@ -56,8 +56,8 @@ struct KindHistory {
 }
 
 impl Store {
-    /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of its
-    /// list. A watch from resourceVersion "0" may start at any revision, so a list must never have the revision 0.
+    /// The revision of an empty store. A client starts its watch at the revision of its list. A watch from
+    /// resourceVersion "0" may start at any revision, so no list may have the revision 0.
     pub const FIRST_REVISION: Revision = 1;
 
     /// Creates an empty store that keeps the last `history_max` commits as history.
@@ -75,10 +75,10 @@ impl Store {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
             history: VecDeque::new(),
-            kinds: BTreeMap::new(),
+            kind_histories: BTreeMap::new(),
             usage: StoreUsage::default(),
             window,
-            bytes: 0,
+            history_bytes: 0,
             compacted_revision,
             initial_compacted_revision: compacted_revision,
             revision: compacted_revision,
@@ -174,7 +174,7 @@ impl Store {
     ) -> Result<impl Iterator<Item = &Arc<CommitEvent>>, CompactedError> {
         let (history, compacted_revision) = match prefix.split_once('/') {
             None => (Some(&self.history), self.compacted_revision),
-            Some((kind, _)) => match self.kinds.get(kind) {
+            Some((kind, _)) => match self.kind_histories.get(kind) {
                 None => (None, self.initial_compacted_revision),
                 Some(kind) => (Some(&kind.history), kind.compacted_revision),
             },
@@ -229,21 +229,21 @@ impl Store {
             }
         }
         self.revision = event.revision;
-        self.bytes += event_memory_bytes(&event);
+        self.history_bytes += event_memory_bytes(&event);
         let kind = kind_of(&event.key);
-        if !self.kinds.contains_key(kind) {
-            self.kinds.insert(
+        if !self.kind_histories.contains_key(kind) {
+            self.kind_histories.insert(
                 kind.into(),
                 KindHistory { history: VecDeque::new(), compacted_revision: self.initial_compacted_revision },
             );
         }
-        self.kinds.get_mut(kind).expect("inserted above").history.push_back(event.clone());
+        self.kind_histories.get_mut(kind).expect("inserted above").history.push_back(event.clone());
         self.history.push_back(event);
     }
 
     /// Drops the oldest commits until the history is within its window. Calls `trimmed` with each dropped commit.
     pub(crate) fn trim_history(&mut self, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
-        while self.window.events_max < self.history.len() || self.window.bytes_max < self.bytes {
+        while self.window.events_max < self.history.len() || self.window.bytes_max < self.history_bytes {
             trimmed(self.drop_oldest_commit());
         }
     }
@@ -273,13 +273,15 @@ impl Store {
     /// Removes the oldest commit from the history and returns it.
     fn drop_oldest_commit(&mut self) -> Arc<CommitEvent> {
         let oldest = self.history.pop_front().expect("the history is not empty");
-        let kind =
-            self.kinds.get_mut(kind_of(&oldest.key)).expect("every commit is in the history of its kind");
+        let kind = self
+            .kind_histories
+            .get_mut(kind_of(&oldest.key))
+            .expect("every commit is in the history of its kind");
         let also = kind.history.pop_front().expect("every commit is in the history of its kind");
         assert_eq!(also.revision, oldest.revision, "both histories are in order");
         kind.compacted_revision = oldest.revision;
         self.compacted_revision = oldest.revision;
-        self.bytes -= event_memory_bytes(&oldest);
+        self.history_bytes -= event_memory_bytes(&oldest);
         oldest
     }
 }

@@ -134,9 +134,10 @@ pub enum WriteClass {
     /// A write that is in none of the other classes. All limits apply.
     #[default]
     Ordinary,
-    /// The write keeps the cluster running. It may use the reserved bytes and exceed the limit of the namespace.
+    /// A write that keeps the cluster running, such as the renewal of a node's Lease. It may use the reserved bytes and
+    /// exceed the limit of the namespace.
     System,
-    /// The write deletes an object, or sets its deletion timestamp. No limit applies.
+    /// A write that deletes an object or sets its deletion timestamp. No limit applies.
     Deletion,
 }
 

@@ -31,7 +31,7 @@ const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct LogOptions {
     pub(super) follow: bool,
     pub(super) timestamps: bool,
-    /// Lines with an earlier or an invalid timestamp are omitted.
+    /// Lines with an earlier or an invalid timestamp are omitted. With `None`, timestamps are not checked.
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
     /// Maximum number of bytes to send. Upstream: `limitBytes`.
@@ -64,8 +64,9 @@ impl LogFile {
     }
 }
 
-/// Sends the lines of a log that the options select to the channel `to`, until the receiver is closed. With `follow`,
-/// also sends new lines until `is_running` reports that the container has ended, or until the byte limit is reached.
+/// Sends the lines of a log that the options select to the channel `to`. With `follow`, also sends new lines until
+/// `is_running` reports that the container has ended, or until the byte limit is reached. Ends early if the receiver is
+/// closed.
 pub(super) async fn send_log<F>(
     file: LogFile,
     options: LogOptions,

@@ -51,7 +51,7 @@ use crate::runtime::{Runtime, RuntimeError, label, v1};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of the headers of a request, and of the response of a proxied target.
+/// Maximum size of the headers of a request, and of the headers of a proxied target's response.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Idle time before the first TCP keep-alive probe, and interval of the probes. The connection is closed after three
 /// unanswered probes.
@@ -64,7 +64,8 @@ const LOG_CHANNEL_CAPACITY: usize = 4;
 type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 type EndpointResponse = hyper::Response<ResponseBody>;
 
-/// Serves the node's side of `kubectl logs`, `exec`, `attach`, `port-forward` and `top`.
+/// The agent's HTTPS endpoint. It serves, for example, the node's side of `kubectl logs`, `exec`, `port-forward` and
+/// `top`.
 #[expect(missing_debug_implementations, reason = "the node has none")]
 pub struct Endpoint<R> {
     node: Arc<Node<R>>,

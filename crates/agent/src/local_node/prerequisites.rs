@@ -141,8 +141,8 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns the PATH for containerd and its plugins, including [`SYSTEM_DIRS`]. The plugins call `iptables`, which may
-/// not be on the PATH of this process.
+/// Returns the PATH for containerd, `ip` and `nft`: the PATH of this process, and [`SYSTEM_DIRS`]. containerd's plugins
+/// call `iptables`, which may not be on the PATH of this process.
 pub(super) fn search_path() -> std::ffi::OsString {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> =

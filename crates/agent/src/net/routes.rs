@@ -22,7 +22,7 @@ const BRIDGE_NF_PATH: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 pub(super) struct PodRoutes {
     /// The node's InternalIP.
     address: IpAddr,
-    /// The network of the interface that has the node's address.
+    /// The network of the interface that has the node's address. `None` if it is unknown.
     node_network: Option<Ipv4Cidr>,
     /// The machine's own IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,

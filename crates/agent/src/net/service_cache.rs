@@ -133,8 +133,8 @@ impl WatchedKind {
     }
 }
 
-/// Watches one kind. Returns when it is not confirmed that the API server belongs to the node's cluster. `was_listed`
-/// is set after the first list.
+/// Lists and watches one kind. Returns when the API server is not confirmed to belong to the node's cluster.
+/// `was_listed` is set after the first list.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,

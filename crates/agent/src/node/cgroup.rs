@@ -318,7 +318,7 @@ fn write_cgroup_file(dir: &Path, file: &str, value: impl ToString) -> io::Result
     std::fs::write(&path, value.to_string()).map_err(error_with_path(&path))
 }
 
-/// Returns a function that adds the path of the cgroup to an error.
+/// Returns a function that adds the path of a cgroup or of one of its files to an error.
 fn error_with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.display().to_string();
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))

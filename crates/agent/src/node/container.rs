@@ -58,7 +58,8 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub mounts: Vec<v1::Mount>,
     /// Allocatable memory of the node in bytes.
     pub node_memory: i64,
-    /// ID of the container whose PID namespace an ephemeral container shares (`targetContainerName`).
+    /// ID of the container whose PID namespace an ephemeral container shares (`targetContainerName`). `None` if it
+    /// shares none.
     pub target_id: Option<String>,
 }
 

@@ -49,9 +49,9 @@ pub enum PodSource {
 pub struct PodManager {
     /// The pods by UID.
     entries: Mutex<BTreeMap<String, Arc<PodEntry>>>,
-    /// IDs of the containers and sandboxes that exited most recently. With them, a worker notices that a state from the
-    /// runtime is out of date, because the runtime reports an exit a moment before it shows the new state. The IDs are
-    /// not stored in the pods, because the runtime may report an exit before the agent knows the pod.
+    /// IDs of the containers and sandboxes that exited most recently. The runtime reports an exit a moment before it
+    /// shows the new state. With these IDs, a worker notices that the state it has read is out of date. The IDs are not
+    /// stored in the pods, because the runtime may report an exit before the agent knows the pod.
     exited_ids: Mutex<VecDeque<String>>,
     /// Notified when a pod is added, removed, or has terminated.
     changed: Notify,
@@ -84,9 +84,9 @@ pub struct PodEntry {
     pub(super) candidate: Option<AdmissionCandidate>,
     /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
-    /// The pod whose worker starts when the worker of this entry has ended. For an orphan, it is the pod with the same
-    /// UID, if that was added during the cleanup: its worker waits, because two workers of one UID would undo each
-    /// other's actions. After a panic of the worker, it is the same pod. `None` if no worker follows.
+    /// The pod whose worker starts when the worker of this entry has ended. `None` if no worker follows. For an orphan,
+    /// it is a pod with the same UID that was added during the cleanup. Its worker waits, because two workers of one
+    /// UID would undo each other's actions. After a panic of the worker, it is the pod of this entry.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
@@ -416,8 +416,7 @@ async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists and watches the node's pods. Returns when it is not confirmed that the API server belongs to the node's
-/// cluster.
+/// Lists and watches the node's pods. Returns when the API server is not confirmed to belong to the node's cluster.
 async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());

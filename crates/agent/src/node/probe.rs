@@ -33,7 +33,7 @@ mod health {
 /// `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
 /// Maximum number of requests of an HTTP probe or hook that follows redirects, including the first request.
-const REDIRECTS_MAX: usize = 10;
+const HTTP_REQUESTS_MAX: usize = 10;
 /// Timeout of an exec hook, and maximum duration of a sleep hook. A hook normally ends when its container ends, so the
 /// timeout only limits a hook that hangs.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
@@ -214,13 +214,13 @@ impl<R: Runtime> ContainerProber<'_, R> {
     }
 
     /// Sends the request of an HTTP probe or hook, and follows redirects within the same host. Returns the final
-    /// response. Fails after [`REDIRECTS_MAX`] requests.
+    /// response. Fails after [`HTTP_REQUESTS_MAX`] requests.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
         let failure_message = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
         let mut url: Uri = first.parse().map_err(|error| failure_message(&first, &error))?;
         let host = url.host().unwrap_or_default().to_owned();
-        for _ in 0..REDIRECTS_MAX {
+        for _ in 0..HTTP_REQUESTS_MAX {
             let fetched =
                 send_get(get, &url).await.map_err(|error| failure_message(&url.to_string(), &error))?;
             let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);

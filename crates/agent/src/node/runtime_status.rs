@@ -9,7 +9,7 @@ use crate::clock::from_runtime_nanos;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// Reads the runtime state of one pod. The status of a container is cached until the container exits, and again after
+/// Reads the runtime state of one pod. The status of a container is read once while the container runs, and once after
 /// its exit. The IP addresses of a sandbox are cached as long as the sandbox exists.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {

@@ -51,7 +51,8 @@ struct ManifestFiles {
 struct ManifestFile {
     /// Hash of the file's content, the file's path and the node name, see [`manifest_hash`].
     hash: String,
-    /// The pod of the last valid content of the file. The pod stays if the file becomes invalid.
+    /// The pod of the last valid content of the file. It stays if the file becomes invalid. `None` if the content was
+    /// never valid.
     pod: Option<Arc<ParsedPod>>,
 }
 

@@ -18,8 +18,8 @@ use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, 
 use crate::metrics::RuntimeCallMetrics;
 
 /// Timeout of a CRI call. Starting or stopping a sandbox has [`SANDBOX_TIMEOUT`] instead, and pulling an image has
-/// [`PULL_TIMEOUT`]. The grace period of a stopping container and the timeout of a command are added to it. Upstream:
-/// `runtimeRequestTimeout`.
+/// [`PULL_TIMEOUT`]. When a container is stopped, its grace period is added. When a command is run, the timeout of the
+/// command is added. Upstream: `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout for starting or stopping a sandbox, including the setup of its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);

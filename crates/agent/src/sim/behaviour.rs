@@ -54,8 +54,8 @@ pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
-/// Time from the start of a container until it exits on its own, if an annotation or its image name makes it exit, but
-/// no annotation sets the time.
+/// Default time from the start of a container until it exits on its own. It applies if an annotation or the image name
+/// makes the container exit, and no annotation sets the time.
 const EXIT_DELAY_DEFAULT: Duration = Duration::from_secs(1);
 /// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`, unless
 /// an annotation sets another delay.

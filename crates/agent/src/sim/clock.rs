@@ -10,18 +10,18 @@ use tokio::time::Instant;
 /// difference is drift.
 const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// Reads the wall clock, and detects that it was set by comparison with the monotonic clock.
+/// Reads the wall clock, and compares it with the monotonic clock to detect that the wall clock was set.
 #[derive(Clone)]
 pub(super) struct FleetClock {
     /// Reads the wall clock.
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Wall-clock time and monotonic time when the clock was last read.
-    read: (Timestamp, Instant),
+    /// Wall-clock time and monotonic time at the last call of [`Self::read_and_detect_step`].
+    last_read: (Timestamp, Instant),
 }
 
 impl FleetClock {
     pub(super) fn new(wall: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self { read: (wall(), Instant::now()), wall: Arc::new(wall) }
+        Self { last_read: (wall(), Instant::now()), wall: Arc::new(wall) }
     }
 
     /// Returns the current wall-clock time, and the change of the wall clock since the last call. The change is
@@ -29,7 +29,7 @@ impl FleetClock {
     /// counts as zero.
     pub(super) fn read_and_detect_step(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
-        let before = std::mem::replace(&mut self.read, now);
+        let before = std::mem::replace(&mut self.last_read, now);
         let passed = SignedDuration::try_from(now.1.duration_since(before.1)).unwrap_or_default();
         let step = now.0.duration_since(before.0).saturating_sub(passed);
         (now.0, if step.abs() < CLOCK_STEP_MIN { SignedDuration::ZERO } else { step })

@@ -84,8 +84,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Creates the nodes of a fleet that do not exist yet, and reports the status of those that exist and have no fault
-    /// that stops their API calls.
+    /// Creates the nodes of a fleet that do not exist yet. Reports the status of the existing nodes, except those with
+    /// a fault that stops their API calls.
     pub async fn register(client: Client, options: FleetOptions) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();

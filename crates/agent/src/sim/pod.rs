@@ -73,11 +73,11 @@ struct ActivePod {
     /// Actions in progress, with the time at which each completes. `None` means that the action does not complete on
     /// its own: the container never stops.
     in_flight: Vec<(Option<Time>, Action)>,
-    /// Probes that have passed, by container ID. A passed probe is not run again.
-    passed: BTreeSet<(Text, ProbeKind)>,
-    /// The action whose API call is in flight: a status report or a deletion.
+    /// Probes that have passed, each with the ID of its container. A passed probe is not run again.
+    passed_probes: BTreeSet<(Text, ProbeKind)>,
+    /// The action whose API call is in flight: a status report or a deletion. `None` if no call is in flight.
     call_in_flight: Option<Action>,
-    /// The last watch event that arrived while a call was in flight.
+    /// The last watch event that arrived while a call was in flight. It is applied when the call has ended.
     deferred_event: Option<wire::Pod>,
     /// Total change of the wall clock since the pod became active. The pod's own time is the wall-clock time without
     /// this change.
@@ -204,7 +204,7 @@ impl SimulatedPod {
                     kubelet: kubelet::Pod::new(object.clone(), host, to_time(now)),
                     object,
                     in_flight: Vec::new(),
-                    passed: BTreeSet::new(),
+                    passed_probes: BTreeSet::new(),
                     call_in_flight: None,
                     deferred_event: None,
                     skew: SignedDuration::ZERO,
@@ -348,7 +348,7 @@ impl ActivePod {
             }
             Action::Probe { container, id, probe, .. } => {
                 let never = *probe == ProbeKind::Readiness && of(container).never_ready;
-                if never || !self.passed.insert((id.clone(), *probe)) {
+                if never || !self.passed_probes.insert((id.clone(), *probe)) {
                     return;
                 }
                 ActionOutcome::Probed { passed: true, message: "".into() }

@@ -16,7 +16,7 @@ use super::mount_table;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
-    /// The pod's fsGroup.
+    /// The pod's fsGroup. `None` if it has none.
     pub(super) group: Option<u32>,
     /// Whether a container mounts the volume with Bidirectional propagation, so that the volume must be a shared mount.
     pub(super) is_shared: bool,
@@ -33,7 +33,7 @@ pub(super) enum EmptyDirMedium {
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume, mounts it if needed, sets its mode and its group, if it has one, and then
+    /// Creates the directory of the volume, and mounts it if needed. Sets its mode, and its group if it has one. Then
     /// creates the marker file `ready`. Does nothing if the volume was already created and a mount that it needs still
     /// exists, because the pod may have changed the directory in the meantime.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! The volumes of a node's pods. A volume is set up before the sandbox is run, mounted at each start of a container,
-//! and removed with the pod, unless it is a hostPath.
+//! The volumes of a node's pods. A volume is set up before the sandbox is run, and mounted at each start of a
+//! container. All volumes except hostPaths are removed with the pod.
 //!
 //! Each volume except a hostPath is in the pod's own directory, in the kubelet's layout. Reading order: payload, files,
 //! empty_dir, host_path, sub_path, mount_table, removal.
@@ -241,9 +241,9 @@ impl VolumeManager {
         Ok(made)
     }
 
-    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. If the mount is a hostPath without a
-    /// subPath, the others mount directories or files of this node over the paths below it that `host_path_mappings`
-    /// maps. `target` is the path at which a subPath is mounted on the machine.
+    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. A hostPath without a subPath has
+    /// further CRI mounts if `host_path_mappings` maps paths below it. Each mounts a directory or file of this node
+    /// over one of these paths. `target` is the path at which a subPath is mounted on the machine.
     async fn resolve_mount(
         &self,
         pod_dir: &Path,

@@ -139,9 +139,10 @@ pub struct DaemonRolloutStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRef>,
     /// Phase of the rollout. Complete: every eligible node has the current revision. Rolling: nodes get the current
-    /// revision. Soaking: the nodes of the step have it and soak. Waiting: an approval or the result of a check is
-    /// missing. PartiallyComplete: the last step has passed, and does not include all nodes. Stopped: the rollout failed
-    /// and nodes stay as they are. RollingBack and RolledBack: nodes return, or have returned, to the stable revision.
+    /// revision. Soaking: the nodes of the step have it, and their soak time is not over. Waiting: an approval or the
+    /// result of a check is missing. PartiallyComplete: the last step has passed but does not include all nodes, or no
+    /// node is eligible. Stopped: nodes keep their revision, for example because the rollout failed or made no
+    /// progress; message says why. RollingBack and RolledBack: nodes return, or have returned, to the stable revision.
     pub phase: RolloutPhase,
     /// Whether the rollout is paused by its spec, by its policy or by a closed window; message says by which.
     pub paused: bool,
@@ -269,7 +270,7 @@ pub struct RolloutNodeCounts {
     pub available: i32,
     /// Nodes whose pod of the current revision has been available for the soak time.
     pub soaked: i32,
-    /// Nodes that are not admitted, but have a pod of a revision that is not good.
+    /// Nodes that are not admitted, but have a pod of a revision that is not known to be good.
     pub unassigned: i32,
     /// Nodes that are not admitted, so that they keep or get the stable revision.
     pub held: i32,
@@ -320,7 +321,7 @@ pub struct NodeFailure {
 pub struct CheckStatus {
     /// Name of the check.
     pub name: String,
-    /// Result of the check. Inconclusive neither passes nor fails the rollout.
+    /// Result of the check. Inconclusive means that the check has neither passed nor failed.
     pub result: CheckOutcome,
     /// Time since which the check has this result.
     #[serde(skip_serializing_if = "Option::is_none")]

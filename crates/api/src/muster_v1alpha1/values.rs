@@ -143,7 +143,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// The outcome of a check. `Inconclusive` neither passes nor fails the rollout.
+    /// The outcome of a check. `Inconclusive` means that the check has neither passed nor failed.
     CheckOutcome { Inconclusive, Pass, Fail, }
 }
 

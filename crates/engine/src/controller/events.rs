@@ -149,11 +149,11 @@ pub struct EventCorrelator {
     /// The remembered events about each object, by UID.
     objects: BTreeMap<Text, ObjectEvents>,
     /// The timestamp in the name of the last Event. Each new Event gets a later timestamp, so that its name is unique.
-    last_name: Time,
+    name_time: Time,
 }
 
-/// Maximum number of objects whose events are remembered. When it is reached, at least half of the objects are
-/// forgotten: those whose last event is the oldest.
+/// Maximum number of objects whose events are remembered. Before a further object is added, at least half of the
+/// objects are forgotten: those whose last event is the oldest.
 const REMEMBERED_OBJECTS_MAX: usize = 4096;
 /// Maximum number of remembered events per object. Above this number, the event whose last occurrence is the oldest is
 /// forgotten.
@@ -227,13 +227,13 @@ impl EventCorrelator {
         };
         let key = (event.warning, event.reason, (!aggregated).then(|| event.message.clone()));
         let before = object.remembered.remove(&key);
-        self.last_name = now.max(Time::from_micros(self.last_name.as_micros() + 1));
+        self.name_time = now.max(Time::from_micros(self.name_time.as_micros() + 1));
         let emitted = match before {
             Some(before) => {
                 EmittedEvent { message, count: before.count.saturating_add(1), last: now, ..before }
             }
             None => EmittedEvent {
-                name: format!("{}.{:x}", name_prefix(&about.key.name), self.last_name.as_micros() * 1000),
+                name: format!("{}.{:x}", name_prefix(&about.key.name), self.name_time.as_micros() * 1000),
                 message,
                 count: 1,
                 first: now,

@@ -115,8 +115,8 @@ impl LeaseRecord {
 pub enum LeaseAction {
     /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
     Write(LeaseRecord),
-    /// Another replica holds the lease, which may not have expired yet. Decide again at this time (since the process
-    /// started), or when the Lease changes.
+    /// Another replica holds the lease, and the lease may not have expired yet. Decide again at this time (since the
+    /// process started), or when the Lease changes.
     Wait { until: Duration },
     /// This replica was the leader and lost the lease. It must exit.
     Exit(LostLease),
@@ -125,8 +125,8 @@ pub enum LeaseAction {
 /// The reason why a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LostLease {
-    /// The Lease has another holder. Holds the `holderIdentity` of the Lease, which is empty if the Lease has no
-    /// holder.
+    /// This replica is no longer the holder of the Lease. The text is the `holderIdentity` of the Lease, which is empty
+    /// if the Lease has no holder.
     HeldBy(Text),
     /// The Lease object was deleted.
     Deleted,

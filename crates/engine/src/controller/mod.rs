@@ -89,8 +89,8 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile of this key are still outstanding. They are made before the key is
-    /// reconciled again.
+    /// Whether the calls of an earlier reconcile of this key are still being made. Until all have an outcome, a
+    /// reconcile of the key returns only further calls of that earlier reconcile.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
     }
@@ -211,7 +211,8 @@ fn encode_path_segment(name: &str) -> String {
     text
 }
 
-/// A kind that a controller lists and watches, whether it needs whole objects, and whether it works without the kind.
+/// A kind that a controller lists and watches, with whole objects or only their metadata, and as a required or an
+/// optional kind.
 /// Upstream: an informer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
@@ -264,7 +265,8 @@ pub struct Reconcile<C> {
     pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
-    /// returned. In the result of [`WorkQueue::take_step`], the earliest such time of all keys.
+    /// returned. In the result of [`WorkQueue::take_step`], the earliest such time of all keys. `None` if there is no
+    /// such time.
     pub wake_at: Option<Time>,
     /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too
     /// long.

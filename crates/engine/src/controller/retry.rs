@@ -12,9 +12,9 @@ use crate::controller::{CallError, Outcome};
 /// may be made a second time.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Backoff after the first failure of a call. It doubles with each further failure.
+/// Backoff after a failed call. Doubles with each further consecutive failure, up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum backoff after a failure of a call.
+/// Maximum backoff after a failed call.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The state of the last call about an object. It determines when the next call about this object may be made.

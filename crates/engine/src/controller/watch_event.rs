@@ -66,7 +66,7 @@ impl<F> WatchEvent<F> {
 
 /// Decodes one line of a watch response, `{"type":…,"object":…}`. `kind` is the plural name of the resource, for
 /// errors. `decode` decodes the object: its arguments are whether the object was deleted, and the JSON of the object.
-/// It may be called twice for one line.
+/// `decode` may be called twice for one line.
 pub(crate) fn decode_watch_line<F>(
     kind: &str,
     line: &[u8],

@@ -14,18 +14,18 @@ use super::{Controller, Event, EventRecord, Measurement, MeasurementResult, Outc
 pub struct WorkQueue<C: Controller> {
     controller: C,
     /// Kinds that have not been listed yet and are not known to be forbidden, as indexes in [`Controller::watches`].
-    missing: BTreeSet<usize>,
+    unlisted_kinds: BTreeSet<usize>,
     /// Keys to reconcile now, each with the time at which it was queued.
     queue: BTreeMap<C::Key, Time>,
-    /// Keys that were due while [`Controller::may_reconcile`] was false, oldest first. They are reconciled as soon as
-    /// it is true.
+    /// Keys that were due while [`Controller::may_reconcile`] was false for them, oldest first. Each key is reconciled
+    /// once that function is true for it.
     deferred: VecDeque<C::Key>,
     /// The time at which each key of `deferred` was queued.
     deferred_since: BTreeMap<C::Key, Time>,
     /// Keys to reconcile later, each with the time at which it is reconciled even if no event enqueues it.
     wakes: BTreeMap<C::Key, Time>,
     /// The entries of `wakes` sorted by time, earliest first.
-    due: BTreeSet<(Time, C::Key)>,
+    wakes_by_time: BTreeSet<(Time, C::Key)>,
     /// The `now` of the last call of [`WorkQueue::enqueue_due`]. It shows whether the clock was set back.
     last_now: Time,
     /// Calls to make as soon as fewer than `calls_max` calls are in flight.
@@ -45,13 +45,13 @@ impl<C: Controller> WorkQueue<C> {
     pub fn new(controller: C, calls_max: usize) -> Self {
         assert!(0 < calls_max, "a controller must be allowed at least one call");
         Self {
-            missing: (0..controller.watches().len()).collect(),
+            unlisted_kinds: (0..controller.watches().len()).collect(),
             controller,
             queue: BTreeMap::new(),
             deferred: VecDeque::new(),
             deferred_since: BTreeMap::new(),
             wakes: BTreeMap::new(),
-            due: BTreeSet::new(),
+            wakes_by_time: BTreeSet::new(),
             last_now: Time::default(),
             ready: VecDeque::new(),
             in_flight: 0,
@@ -68,7 +68,7 @@ impl<C: Controller> WorkQueue<C> {
 
     /// Whether every watched kind was listed, or is optional and forbidden, so that keys may be reconciled.
     pub fn is_synced(&self) -> bool {
-        self.missing.is_empty()
+        self.unlisted_kinds.is_empty()
     }
 
     /// Returns the number of keys to reconcile now, including those that [`Controller::may_reconcile`] does not allow
@@ -100,7 +100,7 @@ impl<C: Controller> WorkQueue<C> {
     /// Passes an event to the controller, and enqueues the keys to reconcile.
     pub fn apply(&mut self, event: Event<C::Fact>, now: Time) {
         if let Event::Listed { kind, .. } = &event {
-            self.missing.remove(kind);
+            self.unlisted_kinds.remove(kind);
         }
         let keys = self.controller.apply(event, now);
         self.enqueue(keys, now);
@@ -116,7 +116,7 @@ impl<C: Controller> WorkQueue<C> {
     /// Tells the controller that the API server forbids it to list an optional kind, and enqueues the keys to
     /// reconcile. `kind` is an index in [`Controller::watches`].
     pub fn on_forbidden(&mut self, kind: usize, now: Time) {
-        self.missing.remove(&kind);
+        self.unlisted_kinds.remove(&kind);
         let keys = self.controller.on_forbidden(kind);
         self.enqueue(keys, now);
     }
@@ -139,10 +139,10 @@ impl<C: Controller> WorkQueue<C> {
         }
         let was_set_back = now < self.last_now;
         self.last_now = now;
-        while let Some((at, _)) = self.due.first()
+        while let Some((at, _)) = self.wakes_by_time.first()
             && (*at <= now || was_set_back)
         {
-            let (_, key) = self.due.pop_first().expect("it is the first");
+            let (_, key) = self.wakes_by_time.pop_first().expect("it is the first");
             self.wakes.remove(&key);
             self.enqueue([key].into(), now);
         }
@@ -181,9 +181,9 @@ impl<C: Controller> WorkQueue<C> {
         self.set_wake_time(key.clone(), reconcile.wake_at);
     }
 
-    /// Returns what the runner does next, and removes it from this work queue: the calls to make within the limit of
-    /// calls in flight, the measurements to start, the events to record, the time at which the next key is due, and
-    /// whether to list every kind again. Reconciles no key.
+    /// Returns what the runner does next: the calls to make within the limit of calls in flight, the measurements to
+    /// start, the events to record, the time at which the next key is due, and whether to list every kind again. All of
+    /// this except the time is removed from the work queue. Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
@@ -191,7 +191,7 @@ impl<C: Controller> WorkQueue<C> {
             calls: self.ready.drain(..allowed).collect(),
             measurements: core::mem::take(&mut self.measurements),
             events: core::mem::take(&mut self.events),
-            wake_at: self.due.first().map(|(at, _)| *at).filter(|_| self.is_synced()),
+            wake_at: self.wakes_by_time.first().map(|(at, _)| *at).filter(|_| self.is_synced()),
             relist: core::mem::take(&mut self.relist),
         }
     }
@@ -231,10 +231,10 @@ impl<C: Controller> WorkQueue<C> {
     /// removes the time.
     fn set_wake_time(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
-            self.due.remove(&(before, key.clone()));
+            self.wakes_by_time.remove(&(before, key.clone()));
         }
         if let Some(at) = at {
-            self.due.insert((at, key.clone()));
+            self.wakes_by_time.insert((at, key.clone()));
             self.wakes.insert(key, at);
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
     plan.stable = None;
     let progress = ConditionInput {
         budget,
-        allowed: budget,
+        unavailable_max: budget,
         stalled_since: input.stalled_since(now),
         refused: None,
         hold: progressive_plan::hold_message_for_conditions(&plan, input, active),

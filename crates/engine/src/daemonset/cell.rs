@@ -2,7 +2,7 @@
 //! adds to the totals of the DaemonSet.
 //!
 //! A cell does not depend on other nodes, nor on pods on other nodes. So an event of a node, or of a pod on it,
-//! recomputes only the cells of that node: the counts of the old cell are subtracted from the totals, and those of the
+//! recomputes only the cells of that node. The counts of each old cell are subtracted from the totals, and those of the
 //! new cell are added.
 
 use alloc::boxed::Box;
@@ -29,12 +29,12 @@ use crate::daemonset::why::Why;
 pub(crate) struct Cell {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub(crate) verdict: Option<Verdict>,
-    /// Why a pod is created on the node, apart from `action`. `None` if no such pod is created.
+    /// Why a pod is created on the node, apart from the pod of `action`. `None` if no such pod is created.
     pub(crate) create: Option<Why>,
     /// Pods to delete on the node, each with the reason, apart from the pod of `action`.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Action of the rolling update on the node. The variant decides when the plan executes it. `None` if the node
-    /// needs no such action.
+    /// Action of the rolling update on the node. The variant of the action decides when the plan executes it. `None` if
+    /// the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
     /// What the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
@@ -68,8 +68,8 @@ pub(crate) struct NodeMemory<'a> {
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// What one cell adds to the [`Totals`] of its DaemonSet: one node for each flag that is true. Where a field refers to
-/// the pod of the node, it means [`Cell::pod`].
+/// What one cell adds to the [`Totals`] of its DaemonSet, apart from the counts by reason: one node for each flag that
+/// is true. Where a field refers to the pod of the node, it means [`Cell::pod`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CellCounts {
     /// Whether the node is eligible.
@@ -147,8 +147,8 @@ impl Totals {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
-    /// Whether every eligible node has an available pod of the revision assigned to the node (the current or the stable
-    /// one), and the rollout has no other pod left to replace or delete.
+    /// Whether every eligible node has an available pod of its assigned revision (current or stable), and the rollout
+    /// has no other pod left to replace or delete.
     pub(crate) fn is_assignment_complete(&self) -> bool {
         self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
     }
@@ -205,9 +205,9 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 /// Computes the cell of one DaemonSet on one node: verdict, roster, rollout state and counts.
 ///
 /// `node` is `None` if the node was deleted and only its pods are left. `current` is the current revision of the
-/// DaemonSet. In a progressive rollout the node may be assigned the stable revision instead. Then the pods of that
-/// revision count as up to date, except in [`CellCounts::updated`], and placement uses its template, except in assist
-/// mode.
+/// DaemonSet. In a progressive rollout the node may be assigned the stable revision instead. Then the pods of the
+/// stable revision count as up to date, except in [`CellCounts::updated`]. Placement then uses the template of the
+/// stable revision, except in assist mode.
 pub(crate) fn compute_cell(
     set: &Set,
     current: &TargetRevision,

@@ -26,7 +26,8 @@ use crate::daemonset::planner::Planner;
 /// a large DaemonSet does not block the others.
 const CALLS_PER_PLAN_MAX: usize = 32;
 
-/// Delay before a DaemonSet is reconciled again after its first panic. The delay doubles with each panic in a row.
+/// Delay before a DaemonSet is reconciled again after a panic. Doubles with each further consecutive panic, up to
+/// [`PANIC_RETRY_DELAY_MAX`].
 const PANIC_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a DaemonSet is reconciled again after a panic.
 const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
@@ -46,7 +47,7 @@ pub struct DaemonSetController {
     reconciles: u64,
     /// The plan of the last reconcile of each DaemonSet. An idle plan during the backoff after a panic.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
-    /// Backoffs of the DaemonSets whose reconcile panicked.
+    /// Backoffs of the DaemonSets whose last reconcile panicked.
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 

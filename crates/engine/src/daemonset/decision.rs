@@ -27,8 +27,8 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The cells of one DaemonSet by node, their totals, and indexes of the cells that need a write. A changed cell updates
-/// the totals and indexes without a pass over all cells.
+/// The state of one DaemonSet on each node (its cells), the totals of the cells, and indexes of the cells that need a
+/// write. A changed cell updates the totals and indexes without a pass over all cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
     /// The current revision of the DaemonSet, and the writes that its revisions need.
@@ -61,8 +61,8 @@ impl SetState {
         Self { history, ..Self::default() }
     }
 
-    /// Sets all cells, and computes the totals and indexes from them. The state must not have any cells before.
-    pub(crate) fn replace_cells(&mut self, current: &TargetRevision, cells: HashOrderedMap<Text, Cell>) {
+    /// Sets the cells of a state that has no cells yet, and computes the totals and indexes from them.
+    pub(crate) fn init_cells(&mut self, current: &TargetRevision, cells: HashOrderedMap<Text, Cell>) {
         let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         let (mut not_ready, mut timers) = (Vec::new(), Vec::new());
         for (node, cell) in cells.iter() {
@@ -122,7 +122,7 @@ impl SetState {
     }
 
     /// Returns the nodes with a rollout action that uses rollout budget, in update order.
-    pub(crate) fn waiting_nodes(&self) -> impl Iterator<Item = &Text> {
+    pub(crate) fn candidate_nodes(&self) -> impl Iterator<Item = &Text> {
         self.candidates.iter().map(|(_, node)| node)
     }
 
@@ -247,8 +247,8 @@ pub(crate) struct DecisionInput<'a> {
 }
 
 impl DecisionInput<'_> {
-    /// Returns the time of the rollout's last progress. `None` unless it is at least [`ROLLOUT_STALLED_AFTER`] ago. Not
-    /// `None` for a rollout that has been complete for that long.
+    /// Returns the time of the rollout's last progress if that is at least [`ROLLOUT_STALLED_AFTER`] ago, otherwise
+    /// `None`. Whether the rollout is complete is not checked.
     pub(crate) fn stalled_since(&self, now: Time) -> Option<Time> {
         self.rollout_progress.map(|it| it.at).filter(|at| *at + ROLLOUT_STALLED_AFTER <= now)
     }
@@ -295,12 +295,12 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     dedup_and_prune_revisions(&mut plan, input);
     add_events(&mut plan, input);
     let stalled_since = input.stalled_since(now);
-    let allowed = if matches!(set.rollout, UpdateStrategy::Drain(_)) { budget } else { 0 };
+    let unavailable_max = if matches!(set.rollout, UpdateStrategy::Drain(_)) { budget } else { 0 };
     let creates = !plan.create.is_empty() || !plan.create_stable.is_empty();
     let refused = status::create_refusal(set, input.creates).filter(|_| creates);
     let rollout = progressive.and_then(|active| progressive_plan::rollout_report(&plan, active));
     let hold = progressive.and_then(|it| progressive_plan::hold_message_for_conditions(&plan, input, it));
-    let progress = ConditionInput { budget, allowed, stalled_since, refused, hold, rollout };
+    let progress = ConditionInput { budget, unavailable_max, stalled_since, refused, hold, rollout };
     plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
     plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
     plan
@@ -395,9 +395,9 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
 }
 
 /// Returns the old pods to delete on nodes that are no longer eligible, with the reasons, at most [`Settings::burst`].
-/// At most so many pods are returned that at least as many nodes with an available pod remain as there are eligible
-/// nodes. Empty without `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these pods within the
-/// rollout budget.
+/// The number of pods is also limited to the surplus, that is, the number of nodes with an available pod minus the
+/// number of eligible nodes. Empty without `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these
+/// pods within the rollout budget.
 pub(crate) fn pods_to_remove<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,

@@ -21,9 +21,10 @@ const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods.
-const PROBES_MAX: usize = 10;
+const INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
+/// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods. Such a
+/// plan only tries whether evictions are accepted again.
+const EVICTIONS_WHILE_REFUSED_MAX: usize = 10;
 
 /// First words of the report about refused evictions in a status message.
 pub(crate) const MESSAGE_START: &str = "evictions refused: ";
@@ -36,7 +37,7 @@ pub(crate) struct RefusedEvictions {
     nodes: BTreeMap<Text, NodeRefusal>,
     /// Time before which no eviction is sent. Set after a plan of which evictions were refused and none was accepted.
     /// `None` again after an accepted eviction.
-    probe_at: Option<Time>,
+    no_eviction_before: Option<Time>,
 }
 
 /// The last refused eviction on one node, and the time of its retry.
@@ -69,33 +70,33 @@ impl RefusedEvictions {
             self.nodes.insert(node.clone(), NodeRefusal { pod, reason, delay, retry_at });
         }
         if 0 < report.evicted {
-            self.probe_at = None;
+            self.no_eviction_before = None;
         } else if !report.eviction_refusals.is_empty() {
-            self.probe_at = Some(now + PROBE_INTERVAL);
+            self.no_eviction_before = Some(now + INTERVAL_WHILE_REFUSED_MIN);
         }
     }
 
     /// Removes all refusals whose pod no longer exists, is being deleted or is terminal. `pods_of` returns all pods of
     /// the DaemonSet on a node.
     pub(crate) fn drop_ended_refusals<'a>(&mut self, pods_of: impl Fn(&Text) -> &'a [Arc<Pod>]) {
-        self.nodes.retain(|node, refusal| is_running(refusal, pods_of(node)));
+        self.nodes.retain(|node, refusal| is_refused_pod_live(refusal, pods_of(node)));
     }
 
     /// Removes the refusal on a node if its pod no longer exists, is being deleted or is terminal. `pods` are all pods
     /// of the DaemonSet on the node.
     pub(crate) fn drop_ended_refusal(&mut self, node: &Text, pods: &[Arc<Pod>]) {
-        if self.nodes.get(node).is_some_and(|it| !is_running(it, pods)) {
+        if self.nodes.get(node).is_some_and(|it| !is_refused_pod_live(it, pods)) {
             self.nodes.remove(node);
         }
     }
 
     /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
-    /// plus [`PROBE_INTERVAL`]. Otherwise retries would come too late after the clock was set back.
+    /// plus [`INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would come too late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
         }
-        self.probe_at = self.probe_at.map(|at| at.min(now + PROBE_INTERVAL));
+        self.no_eviction_before = self.no_eviction_before.map(|at| at.min(now + INTERVAL_WHILE_REFUSED_MIN));
     }
 
     /// Returns the time before which a pod must not be evicted, because its own eviction was refused. `None` if that
@@ -108,13 +109,13 @@ impl RefusedEvictions {
     /// Returns the time before which no pod of the DaemonSet may be evicted, because all evictions were refused. `None`
     /// if there is no such time, or if it has passed.
     pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
-        self.probe_at.filter(|at| now < *at)
+        self.no_eviction_before.filter(|at| now < *at)
     }
 
-    /// Returns the maximum number of evictions in the next plan: [`PROBES_MAX`] while the API server refuses all
-    /// evictions, otherwise unlimited.
+    /// Returns the maximum number of evictions in the next plan: [`EVICTIONS_WHILE_REFUSED_MAX`] while the API server
+    /// refuses all evictions, otherwise unlimited.
     pub(crate) fn max_per_plan(&self) -> usize {
-        if self.probe_at.is_some() { PROBES_MAX } else { usize::MAX }
+        if self.no_eviction_before.is_some() { EVICTIONS_WHILE_REFUSED_MAX } else { usize::MAX }
     }
 
     /// Returns the part of the status message about refused evictions. It counts only nodes with a refused eviction for
@@ -147,7 +148,7 @@ impl RefusedEvictions {
 }
 
 /// Whether the pod whose eviction was refused is in `pods`, and is neither being deleted nor terminal.
-fn is_running(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
+fn is_refused_pod_live(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
     pods.iter().any(|it| it.uid == refusal.pod && it.is_live())
 }
 

@@ -181,8 +181,8 @@ impl CreateResult {
 /// short.
 const REFUSAL_REASON_BYTES_MAX: usize = 512;
 
-/// Returns the message of an error, shortened, and without the part up to `is forbidden:` or `is invalid:`, because the
-/// name of the pod in it differs for each call.
+/// Returns the shortened message of an error. The part up to `is forbidden:` or `is invalid:` is left out, because it
+/// contains the name of the pod, which differs for each call.
 fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
@@ -219,7 +219,7 @@ pub struct Execution {
     /// Size of the next batch of creates.
     batch: usize,
     /// Number of pod creates of the plan that were enqueued so far.
-    at: usize,
+    creates_enqueued: usize,
     /// Whether a create of the current batch failed.
     batch_failed: bool,
     /// Whether a call failed. Some errors, such as a refused eviction, do not count.
@@ -406,7 +406,7 @@ impl Execution {
             ready: VecDeque::new(),
             in_flight: 0,
             batch: 1,
-            at: 0,
+            creates_enqueued: 0,
             batch_failed: false,
             failed: false,
             stopped: false,
@@ -477,7 +477,7 @@ impl Execution {
     /// Enqueues the next batch of creates if the current stage is `Create`, creates are left and no create of the last
     /// batch failed. Otherwise enters the next stage and enqueues its calls.
     fn advance_stage(&mut self) {
-        let more = self.at < self.create_count() && !self.batch_failed && !self.stopped;
+        let more = self.creates_enqueued < self.create_count() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
             return self.enqueue_stage();
         }
@@ -558,15 +558,15 @@ impl Execution {
     /// template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn enqueue_batch(&mut self) {
         let plan = &self.plan;
-        let left = self.create_count() - self.at;
+        let left = self.create_count() - self.creates_enqueued;
         let batch = self.batch.min(left);
         let current = plan.create.iter().map(|it| (it, None));
         let stable = plan.create_stable.iter().map(|it| (it, plan.stable.clone()));
-        for ((node, why), source) in current.chain(stable).skip(self.at).take(batch) {
+        for ((node, why), source) in current.chain(stable).skip(self.creates_enqueued).take(batch) {
             let hash = source.as_ref().map_or(&plan.hash, |it| &it.hash).clone();
             self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone(), source });
         }
-        self.at += batch;
+        self.creates_enqueued += batch;
         self.batch = batch.max(1) * 2;
         self.batch_failed = false;
     }

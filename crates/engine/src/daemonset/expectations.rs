@@ -42,7 +42,8 @@ pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
     /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of kinds with
-    /// a resource version that the watch has not delivered yet, plus the number of such deletes.
+    /// a resource version that the watch has not delivered yet, plus the number of deletes that the index does not show
+    /// yet.
     Wait { writes: usize, recheck_at: Time },
     /// The plan lists the pods of the DaemonSet and, if `relist` is true, requests a new list of every kind. The
     /// expectations are checked again at `recheck_at`.
@@ -71,7 +72,8 @@ impl Expectations {
         self.uncertain = true;
     }
 
-    /// Records that the delete of this pod may have been applied although its response was lost or was a server error.
+    /// Records that the delete or eviction of this pod may have been applied although its response was lost or was a
+    /// server error.
     pub(crate) fn expect_uncertain_delete(&mut self, pod: &Pod) {
         self.expect_pod_delete(pod);
         self.uncertain = true;
@@ -79,7 +81,7 @@ impl Expectations {
 
     /// Applies a list of the DaemonSet's pods from the API server, which shows whether uncertain writes were applied.
     /// Expects the watch to deliver the listed versions, and no longer expects the delete of a pod that the list shows
-    /// as not being deleted. The elements are UID, resource version, and whether the pod is being deleted.
+    /// as not being deleted. The elements of `pods` are UID, resource version, and whether the pod is being deleted.
     pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
@@ -138,7 +140,7 @@ impl Expectations {
     }
 
     /// Returns the number of expected writes: one for each kind with an expected resource version, and one for each
-    /// delete. At least one if a response was lost.
+    /// delete. At least one if it is uncertain whether a pod write was applied.
     pub(crate) fn pending_count(&self) -> usize {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }

@@ -3,8 +3,8 @@
 //! reconcile.
 //!
 //! An event marks only the cells that it may change as dirty, and the next reconcile computes these cells again. A cell
-//! is the state of one DaemonSet on one node, so most events of a pod concern one cell of one DaemonSet, an event of a
-//! node concerns one cell of each DaemonSet, and a heartbeat concerns no cell.
+//! is the state of one DaemonSet on one node. So most events of a pod concern one cell of one DaemonSet. An event of a
+//! node concerns one cell of each DaemonSet. A heartbeat concerns no cell.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -42,8 +42,8 @@ pub(super) struct Index {
     by_uid: BTreeMap<Text, ObjectKey>,
 }
 
-/// One DaemonSet with its pods, its cells, and the controller's in-memory state about it. The in-memory state belongs
-/// to the UID, so a DaemonSet that was deleted and created again starts with an empty state.
+/// One DaemonSet with its pods, its state on each node (its cells), and the controller's in-memory state about it. The
+/// in-memory state belongs to the UID, so a DaemonSet that was deleted and created again starts with an empty state.
 #[derive(Debug)]
 pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
@@ -69,17 +69,17 @@ pub(super) struct SetEntry {
     pub(super) memory: InMemoryState,
 }
 
-/// The cells of one DaemonSet that must be computed again.
+/// The nodes on which the state of one DaemonSet (its cell) must be computed again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirtyCells {
-    /// All cells, and the revision history.
+    /// All nodes. The revision history must be computed again too.
     All,
-    /// The cells of these nodes.
+    /// Only these nodes.
     Nodes(BTreeSet<Text>),
 }
 
 impl DirtyCells {
-    /// Marks the cell of one node as dirty. Does nothing if all cells are dirty already.
+    /// Adds a node, so that its cell is computed again. Does nothing if all cells are computed again anyway.
     pub(super) fn add_node(&mut self, node: &Text) {
         if let Self::Nodes(nodes) = self {
             nodes.insert(node.clone());
@@ -191,7 +191,8 @@ impl Index {
         }
     }
 
-    /// Returns an index with the same objects and in-memory state, in which all cells are dirty.
+    /// Returns an index with the same objects and in-memory state, in which all cells are dirty, that is, must be
+    /// computed again. A cell is the state of one DaemonSet on one node.
     pub(super) fn with_all_cells_dirty(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
         let mut ignored = BTreeSet::new();
@@ -470,9 +471,9 @@ impl Index {
     }
 }
 
-/// Whether two versions of a DaemonSet are equal in all fields on which its cells and revision history depend.
-/// `collisionCount` is one of these fields, because the name of the next revision depends on it. If it were not
-/// compared, a colliding name would be tried again and again.
+/// Whether two versions of a DaemonSet are equal in all fields on which its revision history and its state on each node
+/// (its cells) depend. `collisionCount` is one of these fields, because the name of the next revision depends on it. If
+/// it were not compared, a colliding name would be tried again and again.
 fn has_same_cell_inputs(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector

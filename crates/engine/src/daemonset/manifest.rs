@@ -108,8 +108,8 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations that every daemon pod gets, in upstream's order. So a node that is not ready or unreachable does not
-/// evict daemon pods. Pressure conditions and cordons do not prevent new ones.
+/// Tolerations that every daemon pod gets, in upstream's order. So daemon pods are not evicted from a node that is not
+/// ready or unreachable, and are created on nodes that are cordoned or under pressure.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -390,7 +390,7 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Replaces each character of a hash by one of a safe alphabet.
+/// Replaces each character of a hash by a character of a safe alphabet.
 ///
 /// Rule: a hash is encoded in an alphabet without vowels and without digits that resemble vowels, so that the hash
 /// spells no word.

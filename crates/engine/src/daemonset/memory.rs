@@ -1,8 +1,8 @@
 //! The controller's state about a DaemonSet that no API object stores. The controller stays correct if a restart loses
 //! this state.
 //!
-//! This module also computes the cells of a DaemonSet (a cell is the state of the DaemonSet on one node) from that
-//! state and from facts (the fields of API objects that rules read, decoded).
+//! This module also computes the cells of a DaemonSet from that state and from facts. A cell is the state of the
+//! DaemonSet on one node. Facts are the fields of API objects that rules read, decoded.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -44,14 +44,14 @@ pub(super) struct InMemoryState {
     pub(super) generation: i64,
     /// Number of consecutive plans with a failed call.
     pub(super) failures: u32,
-    /// Time before which no new plan is made after a failed call.
+    /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub(super) retry_at: Option<Time>,
     /// Result of the most recent pod creates, for the conditions. A server error is stored only after several failed
     /// plans. An error does not replace [`CreateResult::NamespaceTerminating`].
     pub(super) creates: CreateResult,
     /// Progress of the rollout. `None` before the first plan with a current revision.
     pub(super) rollout_progress: Option<RolloutProgress>,
-    /// The generation whose events about an invalid spec or selector were recorded.
+    /// The last generation whose events about an invalid spec or selector were recorded. `None` before the first.
     pub(super) events_recorded_for: Option<i64>,
     /// Time of the last write of the DaemonSet's status or conditions. `None` before the first write.
     pub(super) status_at: Option<Time>,
@@ -66,7 +66,8 @@ pub(super) struct InMemoryState {
 /// needs more than four status writes per second.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
-/// Delay before the next plan after the first plan with a failed call. The delay doubles with each such plan.
+/// Delay before the next plan after a plan with a failed call. Doubles with each further consecutive failed plan, up to
+/// [`CALL_RETRY_DELAY_MAX`].
 const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 /// Maximum delay before the next plan after a plan with a failed call, unless the API server requests a longer delay.
 const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -171,7 +172,7 @@ impl SetEntry {
                 now,
             )
         });
-        self.set_state.replace_cells(&current, cells);
+        self.set_state.init_cells(&current, cells);
     }
 
     /// Computes the cell of one node again. A cell is the state of the DaemonSet on one node. Removes the cell if the

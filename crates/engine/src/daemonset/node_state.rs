@@ -187,7 +187,7 @@ pub struct SetMemory {
     pub unseen_writes: usize,
     /// Number of consecutive plans with a failed call.
     pub failures: u32,
-    /// Time before which no new plan is made after a failed call.
+    /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub retry_at: Option<Time>,
     /// Time of the rollout's last progress. `None` before the first plan.
     pub advanced_at: Option<Time>,
@@ -216,7 +216,7 @@ impl Planner {
             strategy: entry.effective.rollout,
             budget: daemonset::rollout_budget(&entry.effective, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
-            next: set_state.waiting_nodes().cloned().collect(),
+            next: set_state.candidate_nodes().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
             steps: set_state.history.steps.clone(),
@@ -270,8 +270,9 @@ impl Planner {
         daemonset::status::create_refusal(set, &memory.creates)
     }
 
-    /// Returns the writes that use no rollout budget, as of the last reconcile: the nodes that need a pod, and the pods
-    /// to delete, for example because they have failed or must not run on their node.
+    /// Returns the writes that use no rollout budget, as of the last reconcile: the names of the nodes that need a pod,
+    /// and the pods to delete. For example, a pod is deleted because it has failed. Both are empty if the DaemonSet
+    /// does not exist.
     pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
         let (mut create, mut delete) = (Vec::new(), Vec::new());
         for (node, cell) in self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {

@@ -76,7 +76,7 @@ impl ObjectCache {
         self.forbidden.contains(&kind)
     }
 
-    /// Adds or replaces a policy. Returns its previous version.
+    /// Adds or replaces a policy. Returns its previous version, or `None` if it is new.
     pub(super) fn put_policy(&mut self, policy: Arc<Policy>) -> Option<Arc<Policy>> {
         self.policies.insert((policy.kind.watched_kind(), policy.key.clone()), policy)
     }
@@ -86,7 +86,7 @@ impl ObjectCache {
         self.policies.remove(&(kind, key.clone())).is_some()
     }
 
-    /// Adds or replaces a DaemonRollout. Returns its previous version.
+    /// Adds or replaces a DaemonRollout. Returns its previous version, or `None` if it is new.
     pub(super) fn put_rollout(&mut self, rollout: Arc<RolloutRecord>) -> Option<Arc<RolloutRecord>> {
         self.rollouts.insert(rollout.key.clone(), rollout)
     }
@@ -96,7 +96,7 @@ impl ObjectCache {
         self.rollouts.remove(key).is_some()
     }
 
-    /// Adds or replaces a namespace. Returns its previous version.
+    /// Adds or replaces a namespace. Returns its previous version, or `None` if it is new.
     pub(super) fn put_namespace(&mut self, namespace: Arc<NamespaceLabels>) -> Option<Arc<NamespaceLabels>> {
         self.namespaces.insert(namespace.name.clone(), namespace)
     }
@@ -147,13 +147,13 @@ impl ObjectCache {
             .filter(move |key| key.namespace == namespace)
     }
 
-    /// Adds or replaces a node. Returns its previous version.
+    /// Adds or replaces a node. Returns its previous version, or `None` if it is new.
     pub(super) fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
         let name = node.name.clone();
         self.nodes.insert(&name, node)
     }
 
-    /// Adds or replaces a pod. Returns its previous version.
+    /// Adds or replaces a pod. Returns its previous version, or `None` if it is new.
     pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         let (key, owner) = (pod.key.clone(), pod.owner.clone());
         let before = self.pods.insert(&key, pod);
@@ -161,7 +161,7 @@ impl ObjectCache {
         before
     }
 
-    /// Adds or replaces a revision. Returns its previous version.
+    /// Adds or replaces a revision. Returns its previous version, or `None` if it is new.
     pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
         let (key, owner) = (revision.key.clone(), revision.owner.clone());
         let before = self.revisions.insert(key.clone(), revision);

@@ -36,8 +36,8 @@ impl Planner {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether every kind has been listed, or is optional and forbidden, and has caught up with all that was delivered
-    /// before its last list.
+    /// Whether plans can be made: every kind was listed, and its watch has caught up with everything that was delivered
+    /// before its last list. A forbidden optional kind need not be listed.
     pub fn is_synced(&self) -> bool {
         self.index.is_synced()
     }
@@ -242,7 +242,7 @@ impl Planner {
         }
     }
 
-    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet, or both do not have it.
+    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet, or neither has it.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.index.entries.get(key), other.index.entries.get(key)) {
             (Some(a), Some(b)) => {
@@ -291,8 +291,8 @@ impl Planner {
     }
 }
 
-/// Whether the index still contains an object of the DaemonSet as not terminating, so that its delete has not been
-/// observed yet. `false` for other kinds than pods and revisions.
+/// Whether the index still shows an object of the DaemonSet as existing and not terminating, so that its delete has not
+/// been observed yet. `false` for kinds other than pods and revisions.
 ///
 /// Rule: a delete is observed when the object with that UID is terminating or no longer exists, or when another object
 /// has its name. The delete of a pod is also observed when the pod no longer belongs to the DaemonSet, because its

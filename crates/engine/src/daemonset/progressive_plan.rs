@@ -236,8 +236,8 @@ fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) 
     }
 }
 
-/// Returns why outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or some evictions were refused.
-/// `None` if neither is the case. Whether the phase of the rollout allows replacements is not checked.
+/// Returns why some or all outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or evictions were
+/// refused. `None` if neither is the case. Whether the phase of the rollout allows replacements is not checked.
 fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let has_candidates = input.set_state.candidate_actions().next().is_some();
     if is_budget_always_zero(input.set.rollout) && has_candidates {
@@ -414,7 +414,7 @@ fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BT
 }
 
 /// Returns what the conditions of the DaemonSet report about its progressive rollout. A frozen rollout is reported as
-/// `Stopped`. `None` if any other rollout has no DaemonRollout or no phase yet.
+/// `Stopped`. `None` if a rollout that is not frozen has no DaemonRollout or no phase yet.
 pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
     if let Some(frozen) = &active.frozen {
         return Some(RolloutReport {

@@ -210,7 +210,7 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
 
 /// Whether a user edited the DaemonSet's template since `current` was recorded: both the bytes of the template and the
 /// template generation differ from those of `current`. `false` if one of the template generations is not known. The
-/// caller has checked that pods of the two templates are the same.
+/// caller has checked that the two templates are equivalent.
 ///
 /// Rule: after such an edit, the template is recorded as a new revision that has the hash label of `current`.
 /// Upstream's controller looks for a revision with exactly the bytes of the template, and compares its hash label with

@@ -23,7 +23,8 @@ use crate::daemonset::why::Why;
 pub(crate) struct BudgetUse {
     /// Whether the node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
     pub(crate) charged: bool,
-    /// Whether the node has an available pod, and either the node is eligible or the rollout is to delete that pod.
+    /// Whether the node has an available pod, and either the node is eligible or [`RolloutAction::Remove`] is to delete
+    /// that pod.
     pub(crate) available: bool,
 }
 
@@ -49,7 +50,7 @@ pub(crate) enum RolloutAction {
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
-    /// The action that the plan makes when its condition is met. `None` if the node needs no such action.
+    /// The action that the plan takes when the condition of the action is met. `None` if the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
     /// Old pods that are deleted because they are not Ready. This uses no rollout budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
@@ -58,7 +59,7 @@ pub(crate) struct NodeRollout {
     pub(crate) create: Option<Why>,
     /// Why the rollout does not update the node yet. `None` if the node waits for nothing.
     pub(crate) waiting: Option<Why>,
-    /// The time at which this state must be computed again even without an event.
+    /// The time at which this state must be computed again even without an event. `None` if there is no such time.
     pub(crate) recheck_at: Option<Time>,
 }
 
@@ -92,8 +93,8 @@ pub(crate) fn is_budget_always_zero(strategy: UpdateStrategy) -> bool {
 enum Eligibility<'a> {
     /// The node is eligible.
     Eligible,
-    /// The node is not eligible, and its only untolerated taints are `not-ready` and `unreachable`. Holds the first
-    /// one.
+    /// The node is not eligible, and its only untolerated `NoSchedule` taints are `not-ready`, `unreachable` or both.
+    /// Holds the first one.
     NotReady(&'a Taint),
     /// The node is not eligible because of these untolerated `NoSchedule` taints, other than `not-ready` and
     /// `unreachable`.

@@ -46,7 +46,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl FailedPodBackoff {
     /// Returns the backoff after a failed or succeeded pod was deleted at `now`. `before` is the previous backoff of
-    /// the node.
+    /// the node, `None` if there is none.
     ///
     /// Rule: each failure doubles the delay, from 1 s to 15 min. After 30 min without a failure the delay starts at 1 s
     /// again.

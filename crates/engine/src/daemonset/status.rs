@@ -75,14 +75,14 @@ pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
     /// Maximum number of eligible nodes without an available pod while the condition `Available` is True.
-    pub(crate) allowed: usize,
-    /// Time of the rollout's last progress. `None` unless the rollout is stalled.
+    pub(crate) unavailable_max: usize,
+    /// Time of the rollout's last progress if that is at least ten minutes ago, otherwise `None`.
     pub(crate) stalled_since: Option<Time>,
     /// Why the API server refuses to create pods, as a message. `None` if it does not refuse, or if the plan creates no
     /// pods.
     pub(crate) refused: Option<String>,
-    /// Why a progressive rollout replaces no Ready pod although its phase allows it, as a message: refused evictions,
-    /// or a `maxUnavailable` of 0. `None` if there is no such reason.
+    /// Why a progressive rollout does not replace some or all outdated pods that are Ready, although its phase allows
+    /// it, as a message: refused evictions, or a `maxUnavailable` of 0. `None` if there is no such reason.
     pub(crate) hold: Option<String>,
     /// What the conditions report about the progressive rollout. `None` if the DaemonSet has none.
     pub(crate) rollout: Option<RolloutReport>,
@@ -101,8 +101,8 @@ pub(crate) struct RolloutReport {
 }
 
 impl RolloutReport {
-    /// Whether the rollout has ended without success (phase Stopped or RolledBack). Then the template must be changed
-    /// or the rollout retried.
+    /// Whether the rollout has stopped or was rolled back (phase `Stopped` or `RolledBack`), so that it does not
+    /// continue by itself. A frozen rollout is reported as `Stopped`.
     fn is_stalled(&self) -> bool {
         matches!(self.phase, Phase::Stopped | Phase::RolledBack)
     }
@@ -228,7 +228,7 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
     let StatusCounts { desired, unavailable, available, .. } = totals.counts();
     let message =
         format!("{available} of {desired} nodes have an available pod{}", reason_list(&totals.waiting));
-    let enough = unavailable <= i64::try_from(progress.allowed).unwrap_or(i64::MAX);
+    let enough = unavailable <= i64::try_from(progress.unavailable_max).unwrap_or(i64::MAX);
     if enough {
         (ConditionType::Available, ConditionStatus::True, "EnoughAvailable", message)
     } else {

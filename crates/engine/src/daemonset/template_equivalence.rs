@@ -254,8 +254,8 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Returns a copy of a template in which equivalent templates are equal: without fields that mean the same as absent
-/// ones, and with quantities in one notation.
+/// Returns the normalized template: without fields that mean the same as absent ones, and with quantities in one
+/// notation. The normalized forms of equivalent templates are equal.
 fn normalize(template: &Value) -> Value {
     let mut out = without_absent_values(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
@@ -302,7 +302,7 @@ fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value
 }
 
 /// Removes fields of a pod spec that have their default, where the default depends on another field. Also replaces
-/// `serviceAccount`.
+/// `serviceAccount` by `serviceAccountName`.
 fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     merge_service_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);

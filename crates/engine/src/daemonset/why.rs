@@ -33,7 +33,8 @@ pub enum Why {
     NoPodHere,
     /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
     OldPodIsLeaving,
-    /// The pod failed, so it is replaced. `reason` is why it failed, as Kubernetes names it (`Evicted`).
+    /// The pod failed, so it is replaced. `reason` is why it failed, as Kubernetes names it (`Evicted`), if that is
+    /// known.
     Failed { reason: Option<Text> },
     /// The pod succeeded, so it is replaced.
     Succeeded,
@@ -76,7 +77,8 @@ pub enum Why {
     HeldByRollout,
 
     // availability
-    /// The pod is not Ready, or it is terminating or has ended.
+    /// The pod is not Ready, or it is terminating or has ended. `reason` is its problem, such as `CrashLoopBackOff`, if
+    /// it has one.
     NotReady { reason: Option<Text> },
     /// The pod is Ready, but not yet for `minReadySeconds`. It is available at `until`.
     StillSettling { until: Time },

@@ -53,7 +53,7 @@ pub struct PodDisruptionBudget {
     pub generation: i64,
 
     pub selector: Selector,
-    /// The `minAvailable` or `maxUnavailable`.
+    /// The `maxUnavailable` or `minAvailable` of the spec, if it has one of them.
     pub target: AvailabilityTarget,
     pub status: BudgetStatus,
 }

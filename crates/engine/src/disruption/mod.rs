@@ -34,8 +34,8 @@ mod decode;
 /// Computes the status of a PodDisruptionBudget.
 mod status;
 
-/// Time after which an evicted pod that still exists counts as healthy again. It is also the time after which the
-/// condition `DisruptionTarget` of a pod that is not being deleted is stale. Upstream: `DeletionTimeout`,
+/// Time for which a pod counts as unhealthy after its eviction. Also the time after which the condition
+/// `DisruptionTarget` of a pod that is not being deleted is stale. Upstream: `DeletionTimeout`,
 /// `stalePodDisruptionTimeout`.
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -57,7 +57,7 @@ pub struct DisruptionController {
 pub enum DisruptionKey {
     /// A PodDisruptionBudget.
     Budget(ObjectKey),
-    /// A pod with the condition `DisruptionTarget`, or a pod that more than one PodDisruptionBudget selects.
+    /// A pod that has or had the condition `DisruptionTarget`, or that more than one PodDisruptionBudget selects.
     Pod(ObjectKey),
 }
 
@@ -245,8 +245,8 @@ impl DisruptionController {
         }
     }
 
-    /// Returns the call that writes the status of a budget, if the status has changed and may be written now, and the
-    /// events to record.
+    /// If the status of a budget has changed and may be written now, returns the call that writes it, and the events to
+    /// record. Also returns the time of the next reconcile, if any.
     fn reconcile_budget(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = state.budget.clone();
@@ -278,8 +278,8 @@ impl DisruptionController {
         Reconcile { calls, events, wake_at, ..Reconcile::default() }
     }
 
-    /// Returns the call that clears a stale condition `DisruptionTarget` of a pod, and the event about a pod that more
-    /// than one budget selects.
+    /// If the condition `DisruptionTarget` of a pod is stale, returns the call that clears it. If more than one budget
+    /// selects the pod, returns an event.
     ///
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
     /// unless the kubelet set the condition. Upstream: `syncStalePodDisruption`.

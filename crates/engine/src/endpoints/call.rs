@@ -328,7 +328,7 @@ fn write_total_if_truncated(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Re
     if DISPLAYED_ENDPOINTS_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }
 
-/// Writes ports as `NAME:PORT/PROTOCOL`.
+/// Writes ports as `NAME:PORT/PROTOCOL`, followed by `(APP_PROTOCOL)` if the port has one.
 fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[EndpointPort]) -> fmt::Result {
     for it in ports {
         write!(f, " {}:{}/{}", it.name, it.port.unwrap_or_default(), it.protocol)?;

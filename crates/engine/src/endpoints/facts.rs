@@ -62,7 +62,7 @@ pub struct Service {
     /// The `clusterIP`. `None` for a headless Service, for an `ExternalName` Service, and before an address is
     /// allocated.
     pub address: Option<IpAddr>,
-    /// The `ipFamilies`, the primary one first. May be empty: [`Self::families`] then returns a default.
+    /// The `ipFamilies`, the primary one first. May be empty: then the method [`Self::families()`] returns a default.
     pub families: Vec<IpFamily>,
     /// The Service's selector. `None` if the Service has no selector: then users or other controllers write its
     /// endpoints.
@@ -178,7 +178,7 @@ pub struct Pod {
     pub subdomain: Option<Text>,
     /// The `podIPs`: all IP addresses of the pod.
     pub addresses: Vec<IpAddr>,
-    /// Name, protocol and number of each port of a long-running container that has a name.
+    /// Name, protocol and number of each named port of the pod's long-running containers.
     pub named_ports: Arc<[(Text, Text, i64)]>,
     /// Whether the pod's condition `Ready` is True.
     pub ready: bool,

@@ -147,7 +147,8 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(IpFamily, Endpoint)> 
     Some((IpFamily::of(ip), endpoint))
 }
 
-/// Returns the desired content of the EndpointSlice that mirrors the addresses in `group` of the Endpoints.
+/// Returns the desired content of the EndpointSlice with the endpoints `group`, which mirror addresses of the
+/// Endpoints.
 fn slice_draft(
     endpoints: &Endpoints,
     family: IpFamily,

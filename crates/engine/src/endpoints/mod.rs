@@ -46,8 +46,8 @@ mod slices;
 /// Computes the Endpoints of a Service with a selector.
 mod subsets;
 
-/// Minimum time between two reconciles that write for a Service, except deletes of slices. Changes in between are
-/// batched. Upstream: `endpoint-updates-batch-period`.
+/// Minimum time between two reconciles of a Service that write. Changes within this time are batched. A reconcile that
+/// only deletes slices does not count. Upstream: `endpoint-updates-batch-period`.
 const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Delay before a Service is reconciled again after a create failed because the namespace is terminating. The namespace
@@ -79,8 +79,7 @@ pub struct EndpointsController {
     zones: NodeZones,
     /// The key of the Service of each EndpointSlice, by the key of the slice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
-    /// Whether the Endpoints have been listed once. After the first list, all Endpoints without a Service count as
-    /// orphaned.
+    /// Whether the Endpoints have been listed once. Endpoints of the first list that have no Service count as orphaned.
     endpoints_were_listed: bool,
 }
 
@@ -173,8 +172,8 @@ impl ServiceState {
         }
     }
 
-    /// Resets the backoff and the batch period after the Service was created or deleted, or its selector has changed.
-    /// Does nothing while calls are in flight.
+    /// Resets the backoff and the batch period. Does nothing while calls are in flight. Called after the Service was
+    /// created or deleted, or its selector has changed.
     fn reset_backoff(&mut self) {
         if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
@@ -513,8 +512,8 @@ fn services_in_namespace<'a>(
     services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Returns the writes for a Service, and the events to record. Resets the trigger time of a Service with a selector
-/// that is not of type ExternalName.
+/// Returns the writes for a Service, and the events to record. Resets the trigger time if the Service exists, has a
+/// selector, and is not of type ExternalName.
 ///
 /// Rule: the Endpoints and EndpointSlices of a Service with a selector contain its pods. The Endpoints of a Service
 /// without a selector are managed by users, and mirrored into EndpointSlices. For a Service of type ExternalName with a

@@ -50,7 +50,8 @@ pub struct Explanation {
     pub nodes: Vec<NodeReport>,
     /// Progress and budget of the rollout.
     pub rollout: RolloutSummary,
-    /// Whether this controller acts on the DaemonSet alone, or in assist mode beside upstream's controller.
+    /// Whether this controller acts on the DaemonSet alone, or in assist mode beside upstream's controller. `Unknown`
+    /// if the metadata of the DaemonSet does not show that.
     pub mode: ControllerMode,
     /// The response of the running controller about the DaemonSet, or why there is none.
     pub controller: ControllerAnswer,
@@ -63,8 +64,8 @@ pub struct Explanation {
 pub struct NodeReport {
     /// The state and its reason, as the controller's rules return them.
     pub explained: NodeExplanation,
-    /// The reason as a message. It contains no pod names and times, so that all nodes with the same reason have the
-    /// same message.
+    /// The reason as a message. It contains no pod names or times, so that all nodes with the same reason have the same
+    /// message.
     pub message: String,
     /// Further messages about this node, such as pod names, times and unmet requirements.
     pub details: Vec<String>,
@@ -101,7 +102,7 @@ impl Explanation {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
-    /// Returns the number of nodes, without deleted nodes that still have pods.
+    /// Returns the number of nodes, not counting deleted nodes that still have pods.
     pub fn node_count(&self) -> usize {
         self.nodes.len() - self.count(NodeState::Gone)
     }
@@ -122,8 +123,8 @@ impl Explanation {
     }
 }
 
-/// Returns the message for a reason. The message contains no pod names and times, so that all nodes with the same
-/// reason have the same message. [`reason_details`] returns the names and times.
+/// Returns the message for a reason. The message contains no pod names or times, so that all nodes with the same reason
+/// have the same message. [`reason_details`] returns the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }

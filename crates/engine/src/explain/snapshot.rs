@@ -122,14 +122,15 @@ impl Snapshot {
         self.sets.last()
     }
 
-    /// Adds the allocatable resources of a node.
+    /// Adds a node, given as JSON, to the nodes on which the scheduler's rules check whether a pod fits.
     pub fn add_node_capacity(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::decode_node(node, &mut self.shared)?;
         self.capacity.put(scheduler::Fact::Node(Arc::new(node)));
         Ok(())
     }
 
-    /// Adds the resource requests of a pod to its node. The pod may have any owner. Skips a pod that is not bound.
+    /// Adds a pod, given as JSON, to the pods that use the resources of their node. The pod may have any owner. Skips a
+    /// pod that is not bound.
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::decode_pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
@@ -170,8 +171,8 @@ impl Snapshot {
         governing_policy(policies, SelectableSet { key: &set.key, labels: &set.labels, namespace_labels }).0
     }
 
-    /// Returns the notes about assist mode. If assist mode refuses the DaemonSet and a policy selects it, the note says
-    /// so. If the mode is not known and the DaemonSet has a progressive rollout, the note says that. Otherwise empty.
+    /// Returns the notes about assist mode. There is a note if assist mode refuses the DaemonSet and a policy selects
+    /// it, and a note if the mode is not known and the DaemonSet has a progressive rollout. Otherwise empty.
     pub(crate) fn mode_notes(
         &self,
         set: &Set,
@@ -313,8 +314,8 @@ impl Snapshot {
         own
     }
 
-    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node, node selector
-    /// and node affinity. `None` if the template is invalid.
+    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node, a node selector
+    /// and a node affinity. `None` if the template is invalid.
     pub(crate) fn template_pod(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;

@@ -1,5 +1,5 @@
-//! Formats an explanation as text: summary, nodes, rollout, controller, notes. Lines have at most 80 columns, unless a
-//! single word is longer, and except the lines about nodes of `-o wide`.
+//! Formats an explanation as text: summary, nodes, rollout, controller, notes. Lines have at most 80 columns, except
+//! lines with a single longer word, and the node lines of `-o wide`.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -198,7 +198,8 @@ impl Explanation {
         words
     }
 
-    /// Returns the lines about a progressive rollout: policy, phase, nodes, failures, and what an operator can do.
+    /// Returns the lines about a progressive rollout, such as policy, phase, nodes, failures, and what an operator can
+    /// do.
     fn progressive_lines(&self, progressive: &ProgressiveRolloutSummary) -> Vec<String> {
         let is_assisted = self.mode == ControllerMode::Assist;
         let mut lines = Vec::new();
@@ -292,7 +293,8 @@ impl Explanation {
     }
 
     /// Returns the line about `maxUnavailable` or `maxSurge`: the limit, how much of it is used, and how much is left.
-    /// For `OnDelete`, and for a `maxUnavailable` of 0, the line says what that means.
+    /// For `OnDelete`, the line says what that means. So does the line for a `maxUnavailable` of 0, unless the status
+    /// message of the rollout says it already.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {

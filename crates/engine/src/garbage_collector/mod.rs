@@ -172,7 +172,7 @@ pub struct GarbageCollector {
     /// The kinds that an owner may have: all kinds that the API server serves.
     resources: Vec<Arc<Resource>>,
     /// Watched kinds that have not been listed yet. No object is deleted before all watched kinds have been listed.
-    missing: BTreeSet<Arc<Resource>>,
+    unlisted: BTreeSet<Arc<Resource>>,
     /// All watched objects, by UID.
     objects: BTreeMap<Text, Arc<TrackedObject>>,
     /// UIDs of the dependents of each owner, by the UID of the owner. The owner may not exist.
@@ -210,7 +210,7 @@ impl GarbageCollector {
         let watched: Vec<_> = watched.into_iter().collect();
         Self {
             resources: served,
-            missing: watched.iter().cloned().collect(),
+            unlisted: watched.iter().cloned().collect(),
             watched,
             objects: BTreeMap::new(),
             dependents: BTreeMap::new(),
@@ -236,12 +236,12 @@ impl GarbageCollector {
                     self.objects.values().filter(is_gone).map(|it| it.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove(uid, &mut keys));
                 objects.into_iter().for_each(|it| self.put(it, &mut keys));
-                if self.missing.remove(&resource) && self.missing.is_empty() {
+                if self.unlisted.remove(&resource) && self.unlisted.is_empty() {
                     keys = self.objects.keys().cloned().collect();
                 }
             }
         }
-        if self.missing.is_empty() { keys } else { BTreeSet::new() }
+        if self.unlisted.is_empty() { keys } else { BTreeSet::new() }
     }
 
     /// Adds or updates an object, and adds to `keys` the UIDs of the objects to reconcile.
@@ -308,7 +308,7 @@ impl GarbageCollector {
     /// flight yet, or the time of the next reconcile. Returns none of these while a call about the object is in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
-        if !self.missing.is_empty() {
+        if !self.unlisted.is_empty() {
             return Reconcile::default();
         }
         let mut attempt = self.attempts.get(uid).copied().unwrap_or_default();

@@ -3,7 +3,7 @@
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
 //! certificates. A node that trusted this empty list would stop every container. So the node records the UID of the
-//! cluster that it joined, and compares the UID with that of the server after each complete list.
+//! cluster that it joined, and compares the UID with that of the server after each complete list of pods.
 
 use alloc::format;
 use alloc::string::String;
@@ -47,12 +47,12 @@ pub struct Membership {
     /// Whether the API server belongs to that cluster.
     identity: ServerIdentity,
     /// Whether the node has received a complete list of its pods from the verified server since the agent started.
-    is_listed: bool,
+    has_pod_list: bool,
 }
 
 impl Membership {
     pub fn new(recorded: ClusterRecord) -> Self {
-        Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
+        Self { recorded, identity: ServerIdentity::Unverified(None), has_pod_list: false }
     }
 
     /// Compares the cluster UID that was read from the server with the recorded one. If the node has joined no cluster
@@ -101,10 +101,10 @@ impl Membership {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Returns whether to apply a complete list of pods that was received: whether the server is verified. If so,
-    /// records that a list was received. The caller has read the server's cluster UID after the list.
+    /// Records that a complete list of pods was received, if the server is verified. Returns whether the list may be
+    /// applied: whether the server is verified. The caller must have read the server's cluster UID after the list.
     pub fn record_pod_list(&mut self) -> bool {
-        self.is_listed |= self.is_verified();
+        self.has_pod_list |= self.is_verified();
         self.is_verified()
     }
 
@@ -113,7 +113,7 @@ impl Membership {
     /// Rule: containers of unknown pods are removed only after a verified server has returned a complete list of pods
     /// to this process, and only while the server is still verified.
     pub fn may_remove_orphans(&self) -> bool {
-        self.is_listed && self.is_verified()
+        self.has_pod_list && self.is_verified()
     }
 
     /// Returns the message that explains why the node is not ready. `None` if the server is verified, or is unverified

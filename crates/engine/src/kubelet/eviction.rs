@@ -416,8 +416,8 @@ pub struct EvictionCandidate {
     pub is_daemon: bool,
     /// The pod's request for the resource under pressure.
     pub request: i64,
-    /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. Unknown
-    /// usage counts as the maximum usage above the request.
+    /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. An
+    /// unknown usage ranks above every known usage.
     pub usage: Option<i64>,
     /// Requests and usage of the containers, for the eviction message.
     pub containers: Vec<ContainerUsage>,

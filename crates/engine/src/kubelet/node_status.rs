@@ -217,8 +217,8 @@ pub fn has_changed(status: &Value, current: &Value) -> bool {
     !status.as_object().into_iter().flatten().all(is_unchanged)
 }
 
-/// Whether `current` has all fields of `ours` with equal values. A field that is absent in `current` equals an empty
-/// list, an empty string and false.
+/// Whether `current` has all fields of `ours` with equal values. A field that is absent in `current` equals a field of
+/// `ours` that is an empty list, an empty string or false.
 fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
     match (ours, current) {
         (Value::Object(ours), current) => {

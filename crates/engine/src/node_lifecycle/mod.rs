@@ -67,8 +67,8 @@ pub struct Config {
     /// Minimum time between adding the `NoExecute` taint to two nodes of a large zone that is partly down. Upstream's
     /// `secondary-node-eviction-rate` is its inverse.
     pub secondary_eviction_interval: Duration,
-    /// Percentage of not ready nodes at which a zone with more than two such nodes counts as partly down. Upstream:
-    /// `unhealthy-zone-threshold`.
+    /// Percentage of not ready nodes from which a zone counts as partly down. Such a zone also has more than two not
+    /// ready nodes, and at least one ready node. Upstream: `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
     /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes still get the `NoExecute`
     /// taint, at [`Self::secondary_eviction_interval`]. In a smaller zone that is partly down, no node gets it.
@@ -126,7 +126,7 @@ struct NodeState {
     /// Time of the last heartbeat, by the clock of this process. Initially the time at which the Node was first seen.
     last_heartbeat: Time,
     /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
-    /// no later one.
+    /// no later one. `None` before such a read.
     silence_confirmed_for: Option<Time>,
     /// Whether the last [`Call::ReadLease`] for this node failed.
     lease_read_failed: bool,
@@ -426,8 +426,8 @@ impl NodeLifecycle {
         keys.extend(self.pods_by_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
     }
 
-    /// Adds or updates a pod. Adds the pod to `keys` if its node is Unknown or has a `NoExecute` taint, if the eviction
-    /// of the pod is scheduled, or if the result of a call about the pod is not visible yet.
+    /// Adds or updates a pod. Adds the pod to `keys` in three cases: its node is Unknown or has a `NoExecute` taint,
+    /// its eviction is scheduled, or the last call about it is in flight, failed, or is not visible in the watch yet.
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
         let key = pod.key.clone();
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {

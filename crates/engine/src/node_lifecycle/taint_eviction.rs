@@ -11,8 +11,9 @@ use super::decode::Pod;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
-    /// Time at which the taint was added, or was first seen if its `timeAdded` is absent or not reliably earlier.
-    /// `tolerationSeconds` count from this time, or from the binding of the pod if that is later.
+    /// The `timeAdded` of the taint or, if that is absent or less than one second earlier, the time at which the
+    /// controller first saw the taint. `tolerationSeconds` count from this time, or from the binding of the pod if that
+    /// is later.
     pub since: Time,
     /// Time before which the taint evicts no pod. It is later than `since` if heartbeats have not been observed long
     /// enough to know whether the taint still applies.

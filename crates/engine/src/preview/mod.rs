@@ -78,8 +78,8 @@ pub enum RevisionChange {
     Create,
     /// Neither the generation nor the template of the DaemonSet changes.
     Nothing,
-    /// The object changes, but its template does not, or only to one that needs no new revision number. So the change
-    /// of the template replaces no pod.
+    /// The object changes, but its template stays the same, or becomes one that needs no new revision number. So no pod
+    /// is replaced because of the template.
     NoRestart,
     /// The template is new. It becomes the revision with this number.
     NewRevision { number: i64 },
@@ -111,8 +111,8 @@ pub struct StalledRollout {
 const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
                            revision before its step, and a revision that fails is stopped, not rolled back.";
 
-/// Number of simulated reconciles per node, in addition to a fixed number, after which the simulation is stopped. Fewer
-/// are needed, because on each node a pod is deleted once, created once and becomes available once.
+/// Maximum number of simulated reconciles per node, to which a fixed number is added. Fewer are needed, because on each
+/// node a pod is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
@@ -275,9 +275,9 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.rollout_summary(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
     }
 
-    /// Executes what upstream's controller does in assist mode: it writes these revisions or, if there are none,
-    /// creates a pod of the newest revision on every eligible node without one, and deletes pods that, for example,
-    /// have ended or must not run on their node. Returns whether that changed anything.
+    /// Executes what upstream's controller does in assist mode. If `steps` is not empty, it writes these revisions.
+    /// Otherwise it creates a pod of the newest revision on every eligible node without one, and deletes pods, such as
+    /// those that have ended or must not run on their node. Returns whether that changed anything.
     fn execute_upstream(&mut self, steps: &[RevisionWrite]) -> bool {
         for step in steps {
             self.apply_revision_write(step);
@@ -294,8 +294,8 @@ impl<'a> RolloutSimulation<'a> {
         !create.is_empty() || !delete.is_empty()
     }
 
-    /// Executes a plan in the simulation, and adds a batch for the pods that it replaces. Returns whether the plan
-    /// changed anything.
+    /// Executes a plan in the simulation, and adds a batch for the pods that it replaces. If the plan also creates
+    /// missing pods, its replacements are left to the next plan. Returns whether the plan changed anything.
     fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {

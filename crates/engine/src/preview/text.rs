@@ -1,4 +1,4 @@
-//! Formats a rollout preview as text. Lines have at most 80 columns, unless a single word is longer.
+//! Formats a rollout preview as text. Lines have at most 80 columns, except lines with a single longer word.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

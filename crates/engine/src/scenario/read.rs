@@ -536,9 +536,9 @@ fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Adds the metadata of a line to a pod or revision, and removes the owner reference of an object that has `orphan`, or
-/// that belongs to no DaemonSet and has no `owner=`. `set` is the DaemonSet to which the object belongs, `None` if it
-/// belongs to none.
+/// Adds the metadata of a line to a pod or revision. Removes its owner reference in two cases: the object belongs to a
+/// DaemonSet and the line has `orphan`, or the object belongs to no DaemonSet and the line has no `owner=`. `set` is
+/// the DaemonSet to which the object belongs, `None` if it belongs to none.
 fn add_metadata(
     made: &mut Value,
     line: &ScenarioLine<'_>,
@@ -558,8 +558,8 @@ fn add_metadata(
 }
 
 /// Returns the owner for the owner reference of a pod or revision: its DaemonSet, with the UID of `owner=` if the line
-/// has this keyword. If the object belongs to no DaemonSet, namespace and name are `none`, and so is the UID without
-/// `owner=`.
+/// has this keyword. If the object belongs to no DaemonSet, namespace and name are `none`, and the UID is that of
+/// `owner=` or else `none`.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

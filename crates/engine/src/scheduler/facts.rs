@@ -102,9 +102,9 @@ pub struct Pod {
     pub deleting: bool,
     /// Whether the phase is Succeeded or Failed, so that the pod occupies no resources.
     pub finished: bool,
-    /// Whether this scheduler is responsible for the pod: the pod names it or none in `schedulerName`, and has no
-    /// scheduling gates.
-    pub is_responsible: bool,
+    /// Whether this scheduler schedules the pod: the `schedulerName` of the pod is this scheduler or empty, and the pod
+    /// has no scheduling gates.
+    pub is_for_this_scheduler: bool,
     pub priority: i32,
     /// Whether pods of lower priority may be preempted for this pod (`preemptionPolicy`).
     pub may_preempt: bool,
@@ -271,7 +271,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
         created: meta.creation_time(),
         deleting: meta.is_deleting(),
         finished: status.is_terminal(),
-        is_responsible: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
+        is_for_this_scheduler: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
         priority: spec.priority.unwrap_or_default(),
         may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
         requirements: Arc::new(scheduling_requirements(spec, &key.namespace, &labels, shared)),

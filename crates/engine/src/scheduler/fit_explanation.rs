@@ -93,8 +93,9 @@ impl FitExplainer<'_> {
     }
 }
 
-/// Formats an amount of a resource as in a manifest: `cpu`, given in millicores, in cores or millicores; bytes in the
-/// largest binary unit up to `Gi` that divides the amount; and a count as it is.
+/// Formats an amount of a resource as in a manifest. An amount of `cpu` is given in millicores, and formatted in cores
+/// if it is a whole number of cores. Bytes are formatted in the largest of the units `Gi`, `Mi` and `Ki` that divides
+/// the amount. Other amounts are formatted as they are.
 fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };

@@ -58,8 +58,9 @@ use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
-/// Number of calls in flight from which on no pod is scheduled. The calls of the last scheduled pod may exceed it. The
-/// pods stay in the queue until a call completes, so that each decision uses the latest state of the cluster.
+/// No pod is scheduled while at least this many calls are in flight. The calls of the last scheduled pod may exceed the
+/// number. The other pods stay in the queue until a call completes, so that each decision uses the latest state of the
+/// cluster.
 const CALLS_IN_FLIGHT_MAX: usize = 100;
 
 /// Maximum number of pods that one reconcile schedules. Watch events are applied between two reconciles.
@@ -254,7 +255,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a deleted object.
+    /// Removes a deleted object, and activates the parked pods that the change may help.
     fn remove_object(&mut self, fact: &Fact) {
         match fact {
             Fact::Pod(pod) => self.remove_pod(&pod.key),
@@ -287,7 +288,7 @@ impl Scheduler {
     }
 
     /// Adds or updates a pod: assigns it to its node, or queues it if it has none. Removes a finished pod. Also removes
-    /// an unbound pod from the queue if it is being deleted, or if this scheduler is not responsible for it.
+    /// an unbound pod from the queue if it is being deleted, or if it is not for this scheduler.
     fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
         let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
@@ -300,7 +301,7 @@ impl Scheduler {
             None => match self.binding.get_mut(&key) {
                 // The event is older than our binding.
                 Some((binding, _)) => *binding = pod,
-                None if pod.is_responsible && !pod.deleting => self.queue.put(pod),
+                None if pod.is_for_this_scheduler && !pod.deleting => self.queue.put(pod),
                 None => self.remove_from_queue(&key, None),
             },
         }
@@ -422,9 +423,9 @@ impl Scheduler {
         }
     }
 
-    /// Nominates a node for a pod, and adds to `reconcile` the calls that mark those victims on that node that are not
-    /// being deleted or preempted already. Each victim is deleted after it was marked. Also clears the nominations of
-    /// pods of lower priority for that node.
+    /// Nominates a node for a pod, and adds to `reconcile` a call for each victim on that node: it marks the victim,
+    /// which is deleted afterwards. Victims that are already being deleted or preempted get no call. Also clears the
+    /// nominations of pods of lower priority for that node.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -542,7 +543,7 @@ impl Scheduler {
         if let Some(node) = self.nodes.unassign(&pod.key) {
             self.activate_for(QueueingHint::Node(&node));
         }
-        if latest.is_responsible && !latest.deleting {
+        if latest.is_for_this_scheduler && !latest.deleting {
             self.queue.requeue(latest, attempts, now);
         }
         let message = call::truncate_event_message(&format!("binding rejected: {refusal}"));
@@ -550,9 +551,9 @@ impl Scheduler {
             .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
-    /// Schedules a pod again after a backoff, because a write of the pod's status, or of a victim or another
-    /// nomination, failed. Does nothing if the failure shows that the written pod does not exist or has changed,
-    /// because the watch will deliver that change.
+    /// Parks a pod until its backoff ends, because a write to its status or to one of its victims failed. Does nothing
+    /// if the failure shows that the written pod does not exist or has changed, because the watch will deliver that
+    /// change.
     fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
         if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);

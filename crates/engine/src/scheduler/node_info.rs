@@ -9,8 +9,8 @@ use muster_api::text::Text;
 
 use super::{Node, Pod};
 
-/// The cpu request (in millicores) and memory request (in bytes) that scoring assumes for a pod without such a request,
-/// so that pods without requests are not all bound to one node. Upstream: `DefaultMilliCPURequest`,
+/// The cpu request (in millicores) and memory request (in bytes) that scoring assumes for a pod without such a request.
+/// Otherwise, all pods without requests could be bound to one node. Upstream: `DefaultMilliCPURequest`,
 /// `DefaultMemoryRequest`.
 pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 

@@ -107,7 +107,7 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
 
 /// The cost of preemption on a node. The node with the lowest cost is chosen. The parts are, in the order of
 /// comparison: number of victims whose deletion violates a PodDisruptionBudget, highest priority of a victim, sum of
-/// the priorities, number of victims, and start time of the oldest victim of the highest priority, of which a later one
+/// the priorities, number of victims, and start time of the oldest victim of the highest priority. A later start time
 /// costs less. Upstream: `pickOneNodeForPreemption`.
 type PreemptionCost = (usize, i32, i64, usize, Reverse<Time>);
 
@@ -125,13 +125,13 @@ fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Chooses the victims on one node: all pods of lower priority, except for those that can stay while the pod still
-/// fits. Pods whose deletion violates a PodDisruptionBudget are the first that may stay, then those of higher priority.
-/// Returns the number of victims whose deletion violates a PodDisruptionBudget, and the victims, highest priority
-/// first.
+/// Chooses the victims on one node. All pods of lower priority are candidates, and as many of them as possible stay
+/// while the pod still fits. Candidates whose deletion violates a PodDisruptionBudget stay first, then candidates of
+/// higher priority. Returns the number of victims whose deletion violates a PodDisruptionBudget, and the victims,
+/// highest priority first.
 ///
-/// The error is the reason why the pod does not fit even without all pods of lower priority, or `None` if the node has
-/// no such pod. Upstream: `SelectVictimsOnNode`.
+/// The error is the reason why the pod would not fit even if all pods of lower priority were deleted. It is `None` if
+/// the node has no pod of lower priority. Upstream: `SelectVictimsOnNode`.
 fn victims_on_node(
     all: &Scheduler,
     pod: &Pod,

@@ -22,8 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
 
-/// The pending pods. Active pods are tried next. Parked pods were found unschedulable, or a call about them failed. A
-/// parked pod becomes active after a time, or after a change that may help it.
+/// The pending pods. Active pods wait for their turn to be scheduled. Parked pods were found unschedulable, or a call
+/// about them failed. A parked pod becomes active after a time, or after a change that may help it.
 #[derive(Debug, Default)]
 pub(super) struct SchedulingQueue {
     /// All pods of the queue: active and parked.
@@ -60,7 +60,8 @@ struct PendingPod {
     state: QueueState,
 }
 
-/// Whether a pending pod is tried next or is parked.
+/// Whether a pending pod is active (waits for its turn to be scheduled) or parked (in backoff or unschedulable, until a
+/// time or a change that may help it).
 #[derive(Clone, Debug)]
 enum QueueState {
     /// The pod is tried as soon as it is first in the queue.

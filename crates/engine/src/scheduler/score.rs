@@ -12,7 +12,7 @@ use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint, inter_pod
 use crate::daemonset::placement::affinity;
 use crate::hash_ordered_map;
 
-/// The maximum score that a plugin gives a node. Upstream: `MaxNodeScore`.
+/// The maximum score that one scoring rule gives a node. Upstream: `MaxNodeScore`.
 const SCORE_MAX: i64 = 100;
 
 /// Returns the name of the node with the highest score. `fitting` are the nodes on which the pod fits. `None` if there
@@ -77,8 +77,8 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     }
 }
 
-/// Returns a score for each node by the preferred pod affinity and anti-affinity of the pod and of the existing pods,
-/// and by the required pod affinity of existing pods. Returns an empty list if no term matches.
+/// Returns a score for each node by pod affinity: the preferred affinity and anti-affinity of the pod and of the
+/// existing pods, and the required affinity of the existing pods. Returns an empty list if no term matches.
 fn score_pod_affinity(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut sums: BTreeMap<Text, BTreeMap<Text, i64>> = BTreeMap::new();
     let mut add = |labels: &Labels, weight: i64, term: &PodAffinityTerm| {

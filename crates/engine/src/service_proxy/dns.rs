@@ -42,7 +42,8 @@ pub enum QueryType {
 /// The answer to a DNS query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The name is not in the cluster domain. The query must be forwarded to another DNS server.
+    /// The name is not in the cluster domain, and is not the reverse name of an address in the cluster. The query must
+    /// be forwarded to another DNS server.
     OutsideDomain,
     /// The name is in the cluster domain, or is the reverse name of a pod address, but does not exist.
     NxDomain,
@@ -294,7 +295,8 @@ fn parse_dashed_address(host: &str) -> Option<IpAddr> {
     v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
 }
 
-/// Returns the A or AAAA records of the addresses that have the queried record type.
+/// Returns the records of the addresses that match the queried type: `A` for IPv4 and `AAAA` for IPv6 addresses. Empty
+/// for any other type.
 fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
     let wanted = addresses.into_iter().filter(|it| match query_type {
         QueryType::A => it.is_ipv4(),

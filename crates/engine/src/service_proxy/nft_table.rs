@@ -233,7 +233,7 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the rules of a Service port. `addresses` are the cluster IPs and `outside` the external addresses of the
-    /// Service. Returns whether the port has endpoints that get traffic with either traffic policy.
+    /// Service. Returns whether the port has endpoints that get traffic with at least one of the two traffic policies.
     fn add_port(
         &mut self,
         key: &ObjectKey,

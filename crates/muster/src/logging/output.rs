@@ -203,9 +203,9 @@ fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, d
 
 /// The lines that could not be written to standard error and are not reported yet.
 struct UnwrittenLines<'a> {
-    /// The first line that could not be written, which usually names the cause.
+    /// The first line that could not be written, which usually names the cause. `None` if there is none.
     first: Option<Vec<u8>>,
-    /// Number of other lines that were dropped, also because the queue was full.
+    /// Number of other lines that were dropped, because the queue was full or a write failed.
     dropped: &'a AtomicU64,
 }
 

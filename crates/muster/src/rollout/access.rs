@@ -75,9 +75,9 @@ impl RolloutApi {
     /// them. If the user may not read DaemonSets or ControllerRevisions, the snapshot of an existing DaemonRollout does
     /// not contain them.
     pub(super) async fn read_for_request(&self) -> anyhow::Result<RolloutSnapshot> {
-        let set = match self.get_set().await {
+        let set = match self.get_daemonset().await {
             Err(RequestError::Forbidden(message)) => Err(message),
-            set => Ok(self.set_or_user_error(set)?),
+            set => Ok(self.daemonset_or_user_error(set)?),
         };
         let mut snapshot = self.read_rollout(set.as_ref().ok()).await?;
         let has_rollout = snapshot.rollout.is_some();
@@ -102,7 +102,7 @@ impl RolloutApi {
     /// Reads the DaemonRollout, its policy, the DaemonSet and its revisions. Fails if the user may not read one of
     /// them, except the policy.
     pub(super) async fn read_all(&self) -> anyhow::Result<RolloutSnapshot> {
-        let set = self.set_or_user_error(self.get_set().await)?;
+        let set = self.daemonset_or_user_error(self.get_daemonset().await)?;
         let mut snapshot = self.read_rollout(Some(&set)).await?;
         snapshot.daemon_set = Some(set);
         let revisions = self.list_revisions(&snapshot).await;
@@ -111,12 +111,12 @@ impl RolloutApi {
         Ok(snapshot)
     }
 
-    /// Reads the DaemonRollout and the settings of its policy, which are the default settings if it has no policy.
-    /// `set` is the DaemonSet, or `None` if it could not be read. A DaemonRollout that belongs to another DaemonSet is
-    /// left out of the snapshot.
+    /// Reads the DaemonRollout, and the settings of its policy (the default settings if it has no policy). `set` is the
+    /// DaemonSet, or `None` if it could not be read. A DaemonRollout that belongs to another DaemonSet is left out of
+    /// the snapshot.
     async fn read_rollout(&self, set: Option<&Value>) -> anyhow::Result<RolloutSnapshot> {
         let key = self.set.key();
-        let (rollout, is_served) = match self.get(&self.rollout_path()).await {
+        let (rollout, are_kinds_served) = match self.get(&self.rollout_path()).await {
             Ok(object) => {
                 let rollout = StoredRollout::decode(object);
                 (Some(rollout.with_context(|| format!("read the DaemonRollout {key}"))?), true)
@@ -138,7 +138,15 @@ impl RolloutApi {
             None => None,
         };
         let (set, daemon_set, revisions) = (self.set.clone(), None, Vec::new());
-        Ok(RolloutSnapshot { set, rollout, has_stale_rollout, is_served, policy, daemon_set, revisions })
+        Ok(RolloutSnapshot {
+            set,
+            rollout,
+            has_stale_rollout,
+            are_kinds_served,
+            policy,
+            daemon_set,
+            revisions,
+        })
     }
 
     /// Returns the URL path of the API group `apps/v1` in the namespace of the DaemonSet.
@@ -146,12 +154,12 @@ impl RolloutApi {
         format!("/apis/apps/v1/namespaces/{}", self.set.namespace)
     }
 
-    async fn get_set(&self) -> Result<Value, RequestError> {
+    async fn get_daemonset(&self) -> Result<Value, RequestError> {
         self.get(&format!("{}/daemonsets/{}", self.apps_path(), self.set.name)).await
     }
 
     /// Returns the DaemonSet that was read. Converts a [`RequestError`] to the error that the user sees.
-    fn set_or_user_error(&self, set: Result<Value, RequestError>) -> anyhow::Result<Value> {
+    fn daemonset_or_user_error(&self, set: Result<Value, RequestError>) -> anyhow::Result<Value> {
         set.map_err(|refusal| match refusal {
             RequestError::NotFound | RequestError::NotServed => anyhow!(
                 "{} not found: `kubectl get daemonsets -n {}` lists those of the namespace",

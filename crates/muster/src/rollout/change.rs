@@ -57,7 +57,7 @@ pub(super) fn plan_change(
     action: &OperatorAction,
     snapshot: &RolloutSnapshot,
 ) -> anyhow::Result<PlannedChange> {
-    if !snapshot.is_served {
+    if !snapshot.are_kinds_served {
         return Err(not_served_error());
     }
     if snapshot.has_stale_rollout {
@@ -112,8 +112,8 @@ fn plan_pause(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary, consequences: vec![follows, resume] })
 }
 
-/// Returns the line of output that says what a pause does in this phase. If the controller runs or may run in assist
-/// mode, the line says that a pause does not hold nodes that join the cluster or lose their pod.
+/// Returns the line of output that says what a pause does in this phase. In assist mode, or if the mode is unknown, the
+/// line also says that a pause does not hold nodes that join the cluster or lose their pod.
 fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
     let held = match phase {
         RolloutPhase::RollingBack => "The rollback stops: no node returns to the stable revision.",
@@ -259,9 +259,9 @@ fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Re
     Ok(PlannedChange { spec, summary, consequences })
 }
 
-/// Fails unless the approval lets a stopped rollout continue: it must approve all steps of a revision that has not
-/// failed. A rollout stops without a failure when its policy was deleted. Then there are no steps to approve one by
-/// one. Also fails if the revisions could not be read.
+/// Fails if the revision has the verdict `Bad`, or if the operator does not approve all steps. Without this verdict, a
+/// rollout stops for example because its policy was deleted. Then there are no steps to approve one by one. Also fails
+/// if the revisions could not be read.
 fn check_stopped_promotion(
     snapshot: &RolloutSnapshot,
     rollout: &StoredRollout,
@@ -503,7 +503,7 @@ fn plan_report(
 /// Returns the summary and the consequences of deleting the DaemonRollout. Fails if there is no DaemonRollout.
 pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
-    if !snapshot.is_served {
+    if !snapshot.are_kinds_served {
         return Err(not_served_error());
     }
     if snapshot.has_stale_rollout {

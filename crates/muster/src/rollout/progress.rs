@@ -22,9 +22,10 @@ const ASSIST_EFFECT: &str =
 
 /// Why `status --watch` may stop watching: the rollout has ended, or it waits for an approval.
 #[derive(Debug)]
-pub(super) enum RolloutEnd {
+pub(super) enum WatchEnd {
     /// The rollout is complete or partially complete. In a partially complete rollout all steps have passed, but the
-    /// policy does not cover all nodes.
+    /// policy does not cover all nodes. Without a DaemonRollout, all desired nodes are updated and have an available
+    /// pod.
     Succeeded,
     /// The rollout stopped or was rolled back, or the DaemonSet has no DaemonRollout and its revision has the verdict
     /// `Bad`. The text is the error message.
@@ -35,26 +36,26 @@ pub(super) enum RolloutEnd {
 
 /// Returns how the rollout of the DaemonSet's current template has ended, or that it waits for an approval. `None`
 /// while it continues, and while the controller has not yet observed the latest DaemonSet and DaemonRollout.
-pub(super) fn end_of(snapshot: &RolloutSnapshot) -> Option<RolloutEnd> {
+pub(super) fn watch_end(snapshot: &RolloutSnapshot) -> Option<WatchEnd> {
     let Some(rollout) = &snapshot.rollout else {
         if snapshot.newest_revision()?.is_bad() {
-            return Some(RolloutEnd::Failed(format!("{} is held: {}", snapshot.set, held_text(snapshot))));
+            return Some(WatchEnd::Failed(format!("{} is held: {}", snapshot.set, held_text(snapshot))));
         }
-        let [desired, updated, available, _] = set_counts(snapshot.daemon_set.as_ref()?);
-        return (updated == desired && available == desired).then_some(RolloutEnd::Succeeded);
+        let [desired, updated, available, _] = node_counts(snapshot.daemon_set.as_ref()?);
+        return (updated == desired && available == desired).then_some(WatchEnd::Succeeded);
     };
     if !is_of_newest_revision(snapshot, rollout) || !rollout.is_observed() {
         return None;
     }
     let status = &rollout.status;
     match status.phase {
-        RolloutPhase::Complete | RolloutPhase::PartiallyComplete => Some(RolloutEnd::Succeeded),
+        RolloutPhase::Complete | RolloutPhase::PartiallyComplete => Some(WatchEnd::Succeeded),
         RolloutPhase::Stopped | RolloutPhase::RolledBack => {
             let (set, message) = (&snapshot.set, printable(&status.message));
-            Some(RolloutEnd::Failed(format!("the rollout of {set} is {}: {message}", status.phase)))
+            Some(WatchEnd::Failed(format!("the rollout of {set} is {}: {message}", status.phase)))
         }
         RolloutPhase::Waiting => match snapshot.waits_for() {
-            Some(WaitsFor::Approval { .. }) => Some(RolloutEnd::WaitsForApproval),
+            Some(WaitsFor::Approval { .. }) => Some(WatchEnd::WaitsForApproval),
             _ => None,
         },
         _ => None,
@@ -72,7 +73,7 @@ fn is_of_newest_revision(snapshot: &RolloutSnapshot, rollout: &StoredRollout) ->
 pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     let Some(rollout) = &snapshot.rollout else {
         let [desired, updated, available, _] =
-            snapshot.daemon_set.as_ref().map(set_counts).unwrap_or_default();
+            snapshot.daemon_set.as_ref().map(node_counts).unwrap_or_default();
         return format!(
             "{}: {updated} of {desired} nodes updated, {available} available",
             snapshot.set.key()
@@ -314,7 +315,7 @@ fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -
 fn text_without_rollout(snapshot: &RolloutSnapshot) -> String {
     let Some(set) = &snapshot.daemon_set else { return String::new() };
     let strategy = snapshot.update_strategy();
-    let [desired, updated, available, unavailable] = set_counts(set);
+    let [desired, updated, available, unavailable] = node_counts(set);
     let is_held = snapshot.newest_revision().is_some_and(RevisionRecord::is_bad);
     let state = if is_held {
         "held by the verdict Bad of its revision".to_owned()
@@ -322,7 +323,7 @@ fn text_without_rollout(snapshot: &RolloutSnapshot) -> String {
         format!("it follows its update strategy {}", printable(strategy))
     };
     let mut text = format!("{}: no DaemonRollout, {state}\n", snapshot.set);
-    if !snapshot.is_served {
+    if !snapshot.are_kinds_served {
         text.push_str("The API server does not have the kinds of muster.dev.\n");
     }
     text.push('\n');
@@ -356,7 +357,7 @@ fn held_text(snapshot: &RolloutSnapshot) -> String {
 }
 
 /// Returns four node counts from the status of a DaemonSet: desired, updated, available and unavailable.
-fn set_counts(set: &Value) -> [i64; 4] {
+fn node_counts(set: &Value) -> [i64; 4] {
     ["desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberUnavailable"]
         .map(|it| set["status"][it].as_i64().unwrap_or_default())
 }

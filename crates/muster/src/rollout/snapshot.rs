@@ -65,7 +65,7 @@ pub(super) struct RolloutSnapshot {
     /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists.
     pub(super) has_stale_rollout: bool,
     /// Whether the API server serves the kinds of `muster.dev`.
-    pub(super) is_served: bool,
+    pub(super) are_kinds_served: bool,
     /// The settings of the policy that the status of the DaemonRollout names, or the default settings if it names none.
     /// `None` if there is no DaemonRollout, or if the policy could not be read.
     pub(super) policy: Option<RolloutSettings>,

@@ -573,7 +573,7 @@ async fn what_to_do_about_each_phase() {
                 set: SetName { namespace: "logging".into(), name: "web".into(), is_namespace_given: true },
                 rollout: Some(snapshot::StoredRollout::decode(object).unwrap()),
                 has_stale_rollout: false,
-                is_served: true,
+                are_kinds_served: true,
                 policy: None,
                 daemon_set: Some(daemon_set("muster-controller", "RollingUpdate")),
                 revisions: revisions("").1["items"]

@@ -81,9 +81,8 @@ pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
     request.organizations.iter().any(|it| it == MASTERS_GROUP)
 }
 
-/// Sets `lastUpdateTime` and `lastTransitionTime` in the conditions of a CertificateSigningRequest where the client
-/// left them out. If the status of the condition has not changed, a left out `lastTransitionTime` gets its stored
-/// value.
+/// Sets missing `lastUpdateTime` and `lastTransitionTime` fields in the conditions of a CertificateSigningRequest to
+/// `now`. If the status of a condition has not changed, its missing `lastTransitionTime` gets the stored value.
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -115,8 +114,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     })
 }
 
-/// Whether a bootstrap token's user with these `extra` attributes may join the cluster as `node`. The attribute
-/// `NODE_EXTRA_KEY`, if set, restricts the token to the nodes that it names.
+/// Whether a user with these `extra` attributes may request a certificate of the node `node`. The attribute
+/// `NODE_EXTRA_KEY` lists the only nodes for which the user may do so. Users without this attribute are not restricted.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

@@ -13,7 +13,8 @@ use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, quantities_from_json};
 
-/// Annotation that lists the defaults that were applied to a pod, from the last LimitRange that had any.
+/// Annotation of a pod that lists the defaults that were applied to it. If several LimitRanges set defaults, it lists
+/// only those of the last one.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Applies the LimitRange defaults to a new pod. Updates are ignored, because they do not change the resources of
@@ -54,8 +55,8 @@ fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If it sets any, it
-/// replaces the annotation `DEFAULTS_ANNOTATION` of the pod with a list of them.
+/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If any is set,
+/// replaces the annotation `DEFAULTS_ANNOTATION` of the pod with a list of the set values.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -88,8 +89,8 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// Returns an error message for each constraint of a LimitRange that a regular or init container or the pod as a whole
-/// violates. Items of other types than `Container` and `Pod` are ignored.
+/// Returns an error message for each violation of a LimitRange by a regular or init container, or by the pod as a
+/// whole. Ignores items of the LimitRange whose type is neither `Container` nor `Pod`.
 fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {

@@ -14,8 +14,8 @@ use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE
 /// Domains below `kubernetes.io` in which a node may set labels on its Node. Subdomains are allowed too.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// The operation of a write that [`check_node_write`] checks. `new` is the object as written, and `old` is the stored
-/// object.
+/// A write that [`check_node_write`] checks: the operation and its objects. `new` is the object as written, and `old`
+/// is the stored object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NodeWrite<'a> {
     Create { new: &'a Value },
@@ -28,8 +28,8 @@ pub(crate) enum NodeWrite<'a> {
 ///
 /// Rule: a node may write its Node (but not change taints or owner references, and set only some labels), its Lease,
 /// and the status of pods bound to it. It may delete and evict those pods, create mirror pods on itself, and create
-/// tokens for those pods. A kubelet certificate that it requests must have its own name. Writes to other kinds are left
-/// to RBAC.
+/// tokens for those pods. A kubelet certificate that a node requests must have the name of that node. Writes to other
+/// kinds are left to RBAC.
 pub(crate) fn check_node_write(
     access: &AccessControl,
     user: &User,
@@ -108,10 +108,10 @@ fn check_pod_write(
     }
 }
 
-/// Checks a pod that a node creates. It must be a mirror pod that is bound to the node, and the Node must be its
-/// controller and only owner. It must not reference Secrets, ConfigMaps, service accounts or resource claims, and must
-/// not have volumes of the types `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the reason
-/// for the refusal.
+/// Checks a pod that a node creates. The pod must be a mirror pod that is bound to the node, and the Node must be its
+/// controller and only owner. The pod must not reference Secrets, ConfigMaps, service accounts or resource claims, and
+/// must not have volumes of the types `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the
+/// reason for the refusal.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(
@@ -174,9 +174,9 @@ fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(
     Ok(())
 }
 
-/// Checks a write of the node `node` to the Node `name`. The two names must be equal. The node must not set or change
-/// the labels that [`forbidden_label_changes`] returns. An update must not change taints or owner references. The error
-/// is the reason for the refusal.
+/// Checks a write that the kubelet of the node `node` makes to the Node object `name`. The two names must be equal. The
+/// kubelet must not set or change the labels that [`forbidden_label_changes`] returns. An update must not change taints
+/// or owner references. The error is the reason for the refusal.
 fn check_node_object_write(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
@@ -225,9 +225,9 @@ fn forbidden_label_changes(new: &Value, old: &Value) -> Vec<String> {
     changed
 }
 
-/// Checks a TokenRequest by a node. The token must be bound to a pod on that node. It must have at most one audience. A
-/// volume of the pod must request a token with that audience, or without an audience if the request has none. The error
-/// is the reason for the refusal.
+/// Checks a TokenRequest that a node creates. The token must be bound to a pod on that node. The request must name at
+/// most one audience. A volume of the pod must request a token with that audience, or without an audience if the
+/// request names none. The error is the reason for the refusal.
 fn check_token_request(
     access: &AccessControl,
     node: &str,
@@ -272,8 +272,9 @@ fn check_token_request(
     ))
 }
 
-/// Checks a CertificateSigningRequest by a node. The common name of a kubelet certificate must be the user name of the
-/// node. Requests to other signers are not checked. The error is the reason for the refusal.
+/// Checks a CertificateSigningRequest that a node creates. The common name of a kubelet certificate must be the user
+/// name of the node (`system:node:NAME`). Requests to other signers are not checked. The error is the reason for the
+/// refusal.
 fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");

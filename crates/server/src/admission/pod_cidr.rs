@@ -1,5 +1,5 @@
-//! Allocates a pod CIDR to a Node when the node itself creates or updates it. Upstream: the node IPAM controller, which
-//! allocates pod CIDRs after the create.
+//! Allocates a pod CIDR to a node when the node creates or updates its own Node object. Upstream: the node IPAM
+//! controller, which allocates pod CIDRs after the create.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -21,8 +21,8 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 /// Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
 
-/// Time for which a new allocation counts even if no stored Node has the pod CIDR. After this time, the write of the
-/// Node has been committed or has failed.
+/// Time for which a newly allocated pod CIDR counts as in use, even if no stored Node has it. After this time, the
+/// write of the Node has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes to an index, so that an allocation does not list
@@ -98,10 +98,10 @@ impl PodCidrAllocator {
 
 /// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.
 ///
-/// Rule: a node that writes its Node without a pod CIDR gets the lowest free one that is not reserved, or none if all
-/// are in use or the cluster allocates none. A pod CIDR that the node chooses must be in the cluster range, because all
-/// other nodes route that pod CIDR to this node. For the same reason, it must not overlap the pod CIDR or the address
-/// of another node. Other users may set any pod CIDR.
+/// Rule: a node that writes its Node without a pod CIDR gets the lowest free pod CIDR that is not reserved. It gets
+/// none if all are in use, or if the cluster allocates no pod CIDRs. A pod CIDR that the node chooses must be in the
+/// cluster range, because all other nodes route that pod CIDR to this node. For the same reason, it must not overlap
+/// the pod CIDR or the address of another node. Other users may set any pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -160,13 +160,14 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Whether a Node has a pod CIDR or an address that `old`, the stored Node, does not have. `old` is null for a create.
+/// Whether a write gives a Node a pod CIDR or an IPv4 address that `old`, the stored Node, does not have. `old` is null
+/// for a create.
 pub(super) fn allocates(node: &Value, old: &Value) -> bool {
     let before = occupied_blocks(old);
     occupied_blocks(node).iter().any(|it| !before.contains(it))
 }
 
-/// Returns the pod CIDRs and the addresses of a Node.
+/// Returns the pod CIDRs and the IPv4 addresses of a Node. An address becomes a block of one address.
 fn occupied_blocks(node: &Value) -> Vec<Ipv4Block> {
     let addresses = list_at(&node["status"], "addresses").iter();
     let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());
@@ -203,8 +204,8 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// Returns the pending pod CIDR of the node `name`, or else the lowest free pod CIDR in the cluster range `all`
-    /// that is not reserved. Returns `None` if no pod CIDR is free.
+    /// Returns the pending pod CIDR of the node `name` if no other node uses it. Otherwise returns the lowest free pod
+    /// CIDR in the cluster range `all` that is not reserved, or `None` if there is none.
     fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR, unless a node got it through another server.
         if let Some((block, _)) = self.pending.get(name)

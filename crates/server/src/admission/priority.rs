@@ -13,8 +13,8 @@ use crate::unstructured::{self, is_set, map_at_mut, str_at};
 /// the pod names, or else from the default PriorityClass. Without a default PriorityClass, the priority is 0. An update
 /// that leaves out `priority` or `preemptionPolicy` keeps the stored value.
 ///
-/// Refuses a new pod whose PriorityClass does not exist, or that sets another `priority` or `preemptionPolicy` than
-/// this function would set. Does nothing for PriorityClasses.
+/// Refuses a new pod whose PriorityClass does not exist, or whose `priority` or `preemptionPolicy` differs from the
+/// value that this function would set. Does nothing for PriorityClasses.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,

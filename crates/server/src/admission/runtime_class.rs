@@ -128,8 +128,9 @@ fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether the toleration `more` makes `it` redundant: `more` has the same key or any key, a matching effect and value,
-/// and for `NoExecute` no shorter `tolerationSeconds`. Upstream: `isSuperset`.
+/// Whether the toleration `more` makes the toleration `it` redundant. For this, `more` must have the same key or
+/// tolerate all keys, and must have a matching effect and value. If its effect is `NoExecute`, its `tolerationSeconds`
+/// must not be shorter. Upstream: `isSuperset`.
 fn is_superset(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;

@@ -134,8 +134,8 @@ fn push_item(object: &mut Value, name: &str, item: Value) {
     }
 }
 
-/// Checks that a mirror pod has no service account, no Secrets of [`referenced_secrets`], no image pull secrets and no
-/// projected tokens.
+/// Checks that a mirror pod names no service account, references no Secret, and has no projected volume with a service
+/// account token.
 fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {

@@ -41,8 +41,8 @@ const STATIC_ADDRESS_COUNT: u32 = 256;
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Time for which a new allocation counts even if no stored Service has the cluster IP or node port. After this time,
-/// the write of the Service has been committed or has failed.
+/// Time for which a newly allocated cluster IP or node port counts as in use, even if no stored Service has it. After
+/// this time, the write of the Service has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates cluster IPs and node ports to Services. Applies the changes of stored Services to an index, so that an
@@ -73,7 +73,8 @@ enum AllocatedResource {
 }
 
 /// Allocates the cluster IP and node ports that a Service needs. If the Service requests an address or port, allocates
-/// that one, and fails if it is in use or outside its range. First calls [`drop_type_dependent_fields`].
+/// that one, and fails if it is in use or outside its range. Removes obsolete fields before that, see
+/// [`drop_type_dependent_fields`].
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,
@@ -104,15 +105,15 @@ pub(super) fn mutate(
     allocator.allocate_node_ports(service, old)
 }
 
-/// Whether a Service has a cluster IP or node port that `old`, the stored Service, does not have. `old` is null for a
-/// create.
+/// Whether a write gives a Service a cluster IP or node port that `old`, the stored Service, does not have. `old` is
+/// null for a create.
 pub(super) fn allocates(service: &Value, old: &Value) -> bool {
     let before: HashSet<AllocatedResource> = allocated_resources(old).collect();
     allocated_resources(service).any(|it| !before.contains(&it))
 }
 
-/// Removes the fields that the stored Service may have and the new one may not, such as node ports after a change of
-/// the type. Fields that the update changes are kept. Upstream: `dropTypeDependentFields`.
+/// Removes the fields that the stored Service was allowed to have and the updated Service is not, such as node ports
+/// after a change of the type. Keeps a field if the update changes its value. Upstream: `dropTypeDependentFields`.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
     let has_cluster_ip = |it: &Value| it["spec"]["type"] != "ExternalName";
@@ -271,7 +272,7 @@ impl RequestAllocator<'_> {
     }
 
     /// Allocates the cluster IP that the Service requests. Fails if it is in use or outside the range. Returns
-    /// `requested` unchanged if it is not an IPv4 address, because validation refuses it.
+    /// `requested` unchanged if it is not an IPv4 address. Validation refuses it later.
     fn allocate_requested_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
             let value = json!([requested]);
@@ -295,8 +296,8 @@ impl RequestAllocator<'_> {
     }
 
     /// Allocates the node ports that the Service requests. If the Service needs node ports, sets a node port for each
-    /// port that has none: the one that the stored Service has for the same port and protocol, or else a free one.
-    /// `old` is the stored Service, or null for a create.
+    /// port that has none. Such a port keeps the node port that the stored Service has for the same port and protocol,
+    /// or else gets a free one. `old` is the stored Service, or null for a create.
     fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs_node_ports = needs_node_ports(service);
         let old_ports = list_at(&old["spec"], "ports");

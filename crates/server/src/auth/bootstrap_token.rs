@@ -17,7 +17,7 @@ const TOKEN_NAMESPACE: &str = "kube-system";
 const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
 /// Key in `User::extra` of a bootstrap token's user. Its value is the name of the only node that may join with the
-/// token.
+/// token. The key is absent if the token is not restricted to one node.
 pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 
 /// Returns the user of a bootstrap token, or `None` if the token is not valid.

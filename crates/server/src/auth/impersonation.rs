@@ -51,8 +51,8 @@ pub(crate) fn impersonated_user(
     Ok(Some(target))
 }
 
-/// Returns a 403 error unless `user` may impersonate `other`. A service account whose groups are exactly its default
-/// groups needs no permission for them.
+/// Returns a 403 error unless `user` may impersonate `other`. If `other` is a service account with exactly its default
+/// groups, no permission for these groups is needed.
 fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
         let attributes = RequestAttributes::for_resource("impersonate", resource);

@@ -127,8 +127,8 @@ pub(crate) fn require_authorized_anonymous(
     }
 }
 
-/// Returns the user of a request. `peer` is the user that the client certificate names, or `None` without a valid
-/// certificate.
+/// Returns the user of a request. `peer` is the user of the client certificate or of the in-process client. It is
+/// `None` for a network client without a valid certificate.
 ///
 /// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
 /// anonymous. An invalid or expired token and a revoked credential are refused with 401. A client certificate that has
@@ -162,9 +162,10 @@ fn authenticate_token(
 ) -> Result<User, String> {
     if let Some(claims) = access.tokens.verified_claims(token) {
         let user = claims.authenticated_user(access, audiences, now)?;
-        let is_bound_to_revoked =
-            |it: &BoundObjectRef| revocation::is_revoked(access, &revocation::revoked_secret_key(&it.uid));
-        if revocation::is_revoked(access, &revocation::revoked_token_key(&claims.id))
+        let is_bound_to_revoked = |it: &BoundObjectRef| {
+            revocation::is_revoked(access, &revocation::revocation_key_for_secret(&it.uid))
+        };
+        if revocation::is_revoked(access, &revocation::revocation_key_for_token(&claims.id))
             || claims.secret.as_ref().is_some_and(is_bound_to_revoked)
         {
             return Err("the token has been revoked".to_owned());

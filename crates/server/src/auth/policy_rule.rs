@@ -33,7 +33,7 @@ impl PolicyRule {
         }
     }
 
-    /// Returns the rule as JSON, without its empty lists except `verbs`.
+    /// Returns the rule as JSON. Leaves out empty lists, except `verbs`.
     pub(crate) fn to_json(&self) -> Value {
         let mut rule = json!({"verbs": self.verbs});
         let lists = [

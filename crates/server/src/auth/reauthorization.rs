@@ -22,8 +22,9 @@ use crate::request::{RequestAttributes, User};
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
     client: Option<Arc<RequestClient>>,
-    /// User that the connection authenticated as when the request started. It is used only if there is no client
-    /// certificate. The user of a certificate is read from `client` at each check, because the certificate may expire.
+    /// The authenticated user of the connection when the request started. It is used only if there is no client
+    /// certificate, as for an in-process client. The user of a certificate is read from `client` at each check, because
+    /// the certificate may expire.
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,

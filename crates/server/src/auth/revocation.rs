@@ -26,12 +26,13 @@ pub(crate) const ISSUED_CERTIFICATES_NAME_PREFIX: &str = "muster-issued-certific
 /// Name of the ConfigMap with revoked credentials.
 pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 
-/// Key prefix of an entry of the revocation list that revokes the certificates of a user issued up to a time. The
-/// SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user name.
+/// Key prefix of the revocation list entries that revoke all certificates of one user that were issued up to a time.
+/// The SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user
+/// name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
-/// Upper bound for the time that passes between setting `issuedUntil` in a revocation list entry and the commit of the
-/// entry. It is added to `issuedUntil`, so that certificates issued or requested in that time are revoked too.
+/// Upper bound for the time from the request to write a revocation list entry until its commit. `issuedUntil` is later
+/// than the request by this time, so that certificates issued or requested in the meantime are revoked too.
 const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
@@ -52,7 +53,7 @@ struct RevocationList {
     subjects: HashMap<String, RevokedSubject>,
 }
 
-/// An entry of the revocation list that revokes the certificates of a user issued up to a time.
+/// An entry of the revocation list that revokes the certificates of one user that were issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
     /// `issuedUntil` of the entry: certificates issued up to this time are revoked. The maximum time if the entry has
@@ -65,22 +66,22 @@ struct RevokedSubject {
 
 /// Returns the key of the revocation list entry that revokes one certificate. `serial` is the serial number in
 /// hexadecimal.
-pub(super) fn revoked_certificate_key(serial: &str) -> String {
+pub(super) fn revocation_key_for_certificate(serial: &str) -> String {
     format!("certificate.{serial}")
 }
 
 /// Returns the key of the revocation list entry that revokes one token. `id` is the claim `jti` of the token.
-pub(super) fn revoked_token_key(id: &str) -> String {
+pub(super) fn revocation_key_for_token(id: &str) -> String {
     format!("token.{id}")
 }
 
 /// Returns the key of the revocation list entry that revokes all tokens bound to a Secret. `uid` is the UID of the
 /// Secret.
-pub(super) fn revoked_secret_key(uid: &str) -> String {
+pub(super) fn revocation_key_for_secret(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
-/// Returns the key of the revocation list entry that revokes the certificates of a user.
+/// Returns the key of the revocation list entry that revokes the certificates of a user that were issued up to a time.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();
@@ -108,7 +109,7 @@ pub(super) fn is_certificate_revoked(
     let by_subject = list.subjects.get(user).is_some_and(|it| {
         certificate.issued_at <= it.issued_until && *certificate.serial != *it.exempt_serial
     });
-    by_subject || list.keys.contains(&revoked_certificate_key(&certificate.serial))
+    by_subject || list.keys.contains(&revocation_key_for_certificate(&certificate.serial))
 }
 
 /// Returns the time up to which the certificates and signing requests of a user are revoked, or `None` if the

@@ -34,8 +34,8 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 /// Maximum number of tokens in `TokenSigner::verified_cache`. Each needs about 500 bytes. A full cache is cleared.
 const VERIFIED_TOKENS_MAX: usize = 8_192;
 
-/// Maximum length in bytes of a token that is accepted. The tokens of this server are shorter, unless a TokenRequest
-/// lists very many audiences: the names in a token have at most 253 bytes each.
+/// Maximum length in bytes of a token that is accepted. Each name in a token has at most 253 bytes, so the tokens of
+/// this server are shorter, unless a TokenRequest lists very many audiences.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.

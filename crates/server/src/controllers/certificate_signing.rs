@@ -103,8 +103,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Reconciles a CertificateSigningRequest: deletes it if it is old, decides on it if it is undecided and no
-/// administrator must decide, and signs it if it is approved. An update requires that the `resourceVersion` is still
+/// Reconciles a CertificateSigningRequest. Deletes it if it is old. Approves or denies it if it is undecided and needs
+/// no decision by an administrator. Signs it if it is approved. An update requires that the `resourceVersion` is still
 /// that of `object`, so that a changed request is not overwritten. A delete requires the same UID, so that a new
 /// request of the same name is not deleted.
 pub(crate) async fn reconcile(
@@ -282,9 +282,9 @@ const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
 /// Decides on a request for a node's client certificate. Returns `None` if an administrator must decide.
 ///
-/// Rule: the request is approved automatically if RBAC allows the requester to create
-/// `certificatesigningrequests/nodeclient` (a bootstrap token for a new node) or, for its own name,
-/// `certificatesigningrequests/selfnodeclient` (a node that renews its certificate). A bootstrap token that names a
+/// Rule: the request is approved automatically in two cases. A new node joins with a bootstrap token: RBAC allows the
+/// requester to create `certificatesigningrequests/nodeclient`. A node renews its certificate: RBAC allows it to create
+/// `certificatesigningrequests/selfnodeclient`, and the request is for its own name. A bootstrap token that names a
 /// node is accepted for that node only. A request that is not such a renewal is denied while a Ready node of that name
 /// exists, because the requester would take over the identity of that node. A new request is approved once the node is
 /// NotReady or its Node is deleted.
@@ -349,8 +349,8 @@ fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
 /// Decides whether to approve a request for a node's serving certificate. Returns the message of the approval, or
 /// `None` if an administrator must decide.
 ///
-/// Rule: the request is approved automatically if a node requests it for its name, and for addresses that its Node has
-/// and no other Node has. Upstream: not approved automatically.
+/// Rule: the request is approved automatically if a node requests it only for its own name and for addresses that its
+/// Node has and no other Node has. Upstream: not approved automatically.
 fn auto_approve_node_serving(
     registry: &Registry,
     object: &Value,

@@ -62,9 +62,9 @@ async fn ensure_default_object(
     registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
-/// Returns the stored role or binding, updated from the default: missing rules and subjects are added, and labels,
-/// annotations, `aggregationRule` and `roleRef` that differ from the default are overwritten. Returns `None` if nothing
-/// changes, or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
+/// Returns the stored role or binding, updated from the default. Adds missing rules and subjects. Overwrites labels,
+/// annotations, `aggregationRule` and `roleRef` that differ from the default. Returns `None` if nothing changes, or if
+/// `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
 fn reconciled_with_default(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;

@@ -1,4 +1,5 @@
-//! Deletes the content of terminating namespaces, then removes their finalizer. Upstream: the namespace controller.
+//! Deletes the content of each terminating namespace, then removes its finalizer `kubernetes`. Upstream: the namespace
+//! controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

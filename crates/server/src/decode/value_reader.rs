@@ -1,7 +1,7 @@
 //! Decodes values of a given type in one pass, from JSON, YAML or a `serde_json::Value`.
 //!
-//! The result equals what Go serializes after decoding the same input: no unknown fields, no null where Go omits the
-//! field, quantities and times in canonical form, and the zero values that Go always writes.
+//! The result equals what Go serializes after decoding the same input. It has no unknown fields and no null where Go
+//! omits the field. Quantities and times have their canonical form. The zero values that Go always writes are present.
 
 use std::fmt;
 
@@ -44,8 +44,9 @@ pub(super) struct ContentErrors {
     pub(super) is_type_meta_error: bool,
 }
 
-/// Decodes an object of the type `of`. Returns the object and the errors in its content. Drops the managed fields of
-/// reviews. The result is `Err` after a syntax error or a type error, and if the value exceeds `DECODED_BYTES_MAX`.
+/// Decodes an object of the type `of`. Returns the object and the errors in its content. Drops `managedFields` of
+/// reviews, which are never stored. The result is `Err` after a syntax error or a type error, and if the value exceeds
+/// `DECODED_BYTES_MAX`.
 pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,

@@ -1,8 +1,8 @@
 //! Defaults of fields that a client left out, with one function for each kind. The functions also remove fields that
 //! upstream does not store, and round quantities.
 //!
-//! The JSON of an object with defaults equals upstream's byte for byte, because upstream compares the pod templates in
-//! ControllerRevisions by their bytes.
+//! The JSON of an object with defaults must equal upstream's byte for byte, because upstream compares the pod templates
+//! in ControllerRevisions by their bytes.
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 

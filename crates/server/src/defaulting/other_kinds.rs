@@ -12,7 +12,7 @@ use crate::unstructured::{is_set, map_at_mut, str_at};
 /// API group of the roles, users and groups that a RoleBinding or ClusterRoleBinding refers to.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Sets the label `kubernetes.io/metadata.name`, by which selectors match namespaces.
+/// Sets the label `kubernetes.io/metadata.name`, by which a label selector can select a namespace by its name.
 pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     let name = namespace["metadata"]["name"].clone();
     if !name.is_null() {

@@ -85,9 +85,10 @@ pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
 /// Sets missing pod-level requests (`spec.resources.requests`) and missing pod-level limits of huge pages. A pod
 /// without pod-level resources is not changed.
 ///
-/// The limits are set from the sum of the containers' limits, except for page sizes with a pod-level request. The
-/// requests for cpu and memory are set from the sum of the containers' requests. A request that is still missing is set
-/// from the pod-level limit. Without pod-level limits, no request is set. Upstream: `defaultPodRequests`.
+/// A limit of huge pages is set to the sum of the containers' limits, unless the pod has a pod-level request for that
+/// page size. The requests for cpu and memory are set to the sum of the containers' requests. A request that is still
+/// missing is set from the pod-level limit. Without pod-level limits, no request is set. Upstream:
+/// `defaultPodRequests`.
 fn set_pod_level_resource_defaults(spec: &mut Value) {
     let resources = &spec["resources"];
     if !is_set(&resources["limits"]) && !is_set(&resources["requests"]) {

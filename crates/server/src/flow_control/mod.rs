@@ -34,7 +34,8 @@ use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse
 /// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum total number of requests that wait for a seat, over all flows, for reads and for writes each.
+/// Maximum number of requests of all flows that wait for a seat. The pools for reads and for writes each have this
+/// maximum.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
 /// Maximum number of requests that wait in one flow of the priority level `workload`. Each user has one such flow.
@@ -44,7 +45,7 @@ const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
 /// Maximum number of requests that wait in the priority level `anonymous`. All anonymous users share its only flow.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Maximum number of flows that the metrics show, for reads and for writes each.
+/// Maximum number of flows that one metric shows. Reads and writes are counted separately.
 const FLOWS_IN_METRICS_MAX: usize = 20;
 
 /// Maximum number of seats that a node may use for its heartbeats, or a leader for renewing its Lease. It is twice the
@@ -126,8 +127,8 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Whether the request gets, creates, updates or patches a Lease in `kube-system` and its user is a component that
-/// elects a leader: kube-controller-manager, kube-scheduler, or a service account of `kube-system`.
+/// Whether the request gets, creates, updates or patches a Lease in `kube-system`, and its user may take part in leader
+/// election. These users are kube-controller-manager, kube-scheduler and the service accounts of `kube-system`.
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())

@@ -184,9 +184,9 @@ impl<T> FairQueue<T> {
 
     /// Gives the request of the flow `name` a seat if it need not wait. Returns `None` if it must wait.
     ///
-    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum, and the level is
-    /// below its reserve or the remaining seats cover the unused reserves of the other levels. It never gets a seat
-    /// before a waiting request of the same flow.
+    /// Rule: a request gets a seat immediately if three conditions hold. No other request of its flow waits. Its flow
+    /// and its level are below their maximum. Its level is below its reserve, or more seats are free than the other
+    /// levels have reserved and not used.
     pub(crate) fn try_acquire(
         &mut self,
         level: PriorityLevel,
@@ -234,7 +234,7 @@ impl<T> FairQueue<T> {
         }
         let request_id = QueuedRequestId(self.next_request_id);
         self.next_request_id += 1;
-        self.remove_ready_flow(flow_id);
+        self.remove_flow_if_ready(flow_id);
         if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
@@ -242,13 +242,13 @@ impl<T> FairQueue<T> {
         self.flows[flow_id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
-        self.insert_ready_flow(flow_id);
+        self.insert_flow_if_ready(flow_id);
         Ok(EnqueuedRequest { flow: flow_id, request_id, evicted })
     }
 
-    /// Removes a request from its queue. Returns `None` if the request no longer waits there.
+    /// Removes a request from its queue and returns it. Returns `None` if the request no longer waits there.
     pub(crate) fn cancel_request(&mut self, flow_id: FlowId, request_id: QueuedRequestId) -> Option<T> {
-        self.remove_ready_flow(flow_id);
+        self.remove_flow_if_ready(flow_id);
         let request = self.flows[flow_id.0].waiting.remove(&request_id);
         if request.is_some() {
             self.waiting -= 1;
@@ -258,13 +258,13 @@ impl<T> FairQueue<T> {
                 self.idle_flows += 1;
             }
         }
-        self.insert_ready_flow(flow_id);
+        self.insert_flow_if_ready(flow_id);
         request
     }
 
     /// Releases a seat of a flow. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
     pub(crate) fn release_seat(&mut self, flow_id: FlowId) {
-        self.remove_ready_flow(flow_id);
+        self.remove_flow_if_ready(flow_id);
         let flow = &mut self.flows[flow_id.0];
         flow.seats -= 1;
         self.levels[flow.level as usize].seats_in_use -= 1;
@@ -272,7 +272,7 @@ impl<T> FairQueue<T> {
         if self.is_idle(flow_id) {
             self.idle_flows += 1;
         }
-        self.insert_ready_flow(flow_id);
+        self.insert_flow_if_ready(flow_id);
     }
 
     /// Gives a free seat to a waiting request, and returns that request and its flow. Returns `None` if no seat is free
@@ -342,7 +342,7 @@ impl<T> FairQueue<T> {
     }
 
     fn occupy_seat(&mut self, flow_id: FlowId) {
-        self.remove_ready_flow(flow_id);
+        self.remove_flow_if_ready(flow_id);
         if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
@@ -350,11 +350,11 @@ impl<T> FairQueue<T> {
         flow.seats += 1;
         self.levels[flow.level as usize].seats_in_use += 1;
         self.seats_in_use += 1;
-        self.insert_ready_flow(flow_id);
+        self.insert_flow_if_ready(flow_id);
     }
 
     /// Returns the flow of this level and name. Adds the flow with the seat limit `seats_max` if it does not exist.
-    /// Removes all idle flows before that if there are too many.
+    /// Before it adds a flow, it removes all idle flows if there are `IDLE_FLOWS_MAX` of them.
     fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);
@@ -418,16 +418,17 @@ impl<T> FairQueue<T> {
         (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, flow_id)))
     }
 
-    /// Removes the flow from `LevelState::ready`. Called before its seats or waiting requests change, because they are
-    /// part of the key.
-    fn remove_ready_flow(&mut self, flow_id: FlowId) {
+    /// Removes the flow from `LevelState::ready` if it is there. Called before its seats or waiting requests change,
+    /// because they are part of the key.
+    fn remove_flow_if_ready(&mut self, flow_id: FlowId) {
         if let Some((level, key)) = self.ready_key(flow_id) {
             self.levels[level as usize].ready.remove(&key);
         }
     }
 
-    /// Inserts the flow into `LevelState::ready` after its seats or waiting requests have changed.
-    fn insert_ready_flow(&mut self, flow_id: FlowId) {
+    /// Inserts the flow into `LevelState::ready` if it has a waiting request and is below its seat limit. Called after
+    /// its seats or waiting requests have changed.
+    fn insert_flow_if_ready(&mut self, flow_id: FlowId) {
         if let Some((level, key)) = self.ready_key(flow_id) {
             self.levels[level as usize].ready.insert(key);
         }

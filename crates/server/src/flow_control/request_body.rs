@@ -1,5 +1,5 @@
-//! Reads request bodies within limits: the size and duration of one body, and the number of unfinished bodies and the
-//! total size of large bodies of a user and of a connection.
+//! Reads request bodies within limits. Each body has a maximum size and a minimum rate. For each user and for each
+//! connection, the number of unfinished bodies and the total size of large bodies are limited.
 
 use std::pin::pin;
 use std::task::Poll;

@@ -18,7 +18,7 @@ pub(crate) enum UsageKind {
     UnsentSmallResponses,
     /// Number of open watches.
     Watches,
-    /// Number of requests that agents serve: logs, exec and attach sessions, forwarded ports and proxied requests.
+    /// Number of open requests that agents serve: logs, exec and attach sessions, forwarded ports and proxied requests.
     AgentStreams,
 }
 
@@ -53,7 +53,7 @@ struct UsageTable {
     /// Usage by user, indexed by [`UsageKind`]. Users without any usage are removed.
     by_user: HashMap<Arc<str>, [usize; USAGE_KIND_COUNT]>,
     /// Total usage of all users, indexed by [`UsageKind`].
-    all: [usize; USAGE_KIND_COUNT],
+    total: [usize; USAGE_KIND_COUNT],
 }
 
 /// An amount of usage that is charged to a user until this value is dropped.
@@ -90,7 +90,7 @@ impl UsageTracker {
             TrustLevel::Trusted => (usize::MAX, bound.total_max + bound.reserve),
         };
         let mut held = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if of_all < held.all[what as usize].saturating_add(amount) {
+        if of_all < held.total[what as usize].saturating_add(amount) {
             return None;
         }
         let user = match held.by_user.get_key_value(user) {
@@ -103,7 +103,7 @@ impl UsageTracker {
             None if of_user < amount => return None,
             None => Arc::from(user),
         };
-        held.all[what as usize] += amount;
+        held.total[what as usize] += amount;
         held.by_user.entry(user.clone()).or_default()[what as usize] += amount;
         drop(held);
         Some(UsageLease { usage: self.clone(), user, kind: what, amount })
@@ -112,14 +112,14 @@ impl UsageTracker {
     /// Returns the total usage of the kind `what` by all users.
     #[cfg(test)]
     pub(crate) fn total_usage(&self, what: UsageKind) -> usize {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).total[what as usize]
     }
 }
 
 impl Drop for UsageLease {
     fn drop(&mut self) {
         let mut held = self.usage.table.lock().unwrap_or_else(PoisonError::into_inner);
-        held.all[self.kind as usize] -= self.amount;
+        held.total[self.kind as usize] -= self.amount;
         if let Some(own) = held.by_user.get_mut(&self.user) {
             own[self.kind as usize] -= self.amount;
             if *own == [0; USAGE_KIND_COUNT] {
@@ -173,6 +173,6 @@ mod tests {
         let usage = usage();
         drop(take(&usage, "a", TrustLevel::Ordinary));
         let held = usage.table.lock().unwrap();
-        assert_eq!((held.by_user.len(), held.all), (0, [0; USAGE_KIND_COUNT]));
+        assert_eq!((held.by_user.len(), held.total), (0, [0; USAGE_KIND_COUNT]));
     }
 }

@@ -109,7 +109,7 @@ struct AgentRequest {
 
 impl Api {
     /// Sends a request for the subresource `what` of a pod to the agent of the node that runs the pod, and returns the
-    /// agent's response.
+    /// agent's response. The response to a `log` request for a pod without a node is empty.
     pub(super) async fn serve_from_agent(
         &self,
         target: &RequestTarget,
@@ -178,8 +178,8 @@ impl Api {
         }
     }
 
-    /// Returns the agent client and the address of the agent of `node`. Fails if the node has no agent. `target` and
-    /// `stored` are the requested object, for the error message.
+    /// Returns the agent client and the address of the agent of `node`. Fails if the server has no agent client, or if
+    /// the Node has no agent address. `target` and `stored` are the requested object, for the error message.
     pub(super) fn agent_of_node(
         &self,
         target: &RequestTarget,
@@ -192,14 +192,14 @@ impl Api {
         }
     }
 
-    /// Counts an agent stream against the limit of the user who is charged for the request, until the returned guard is
-    /// dropped. Fails if the limit is reached.
+    /// Counts an agent stream (a request that an agent serves) against the limit of the user who is charged for the
+    /// request, until the returned guard is dropped. Fails if the limit is reached.
     pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
             self.registry.metrics.count_refused_request("agent_stream");
             return Err(ApiError::too_many_requests(1));
         };
-        Ok(ConnectionGuard::new((guard, GaugeGuard::new(&self.registry.metrics.watches))))
+        Ok(ConnectionGuard::new((guard, GaugeGuard::new(&self.registry.metrics.long_running_requests))))
     }
 
     /// Returns the address of a node's agent from the status of the Node, or `None` if the Node or the address does not

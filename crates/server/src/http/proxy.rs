@@ -314,9 +314,9 @@ fn request_host(api_request: &ApiRequest) -> String {
     }
 }
 
-/// Returns the headers to forward to the backend. These are the headers of the request without credentials,
-/// impersonation headers, hop-by-hop headers, `Content-Length`, `Expect` and `Host`, plus the `X-Forwarded-…` headers
-/// and, for an upgrade, the headers of the upgrade. `prefix` and `path` are the two parts of the proxy URL.
+/// Returns the headers to forward to the backend. Copies the headers of the request, except credentials, impersonation
+/// headers, hop-by-hop headers, `Content-Length`, `Expect` and `Host`. Adds the `X-Forwarded-…` headers and, for an
+/// upgrade, the headers of the upgrade. `prefix` and `path` are the two parts of the proxy URL.
 fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {

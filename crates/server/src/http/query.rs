@@ -83,7 +83,7 @@ impl RequestQuery {
     }
 
     /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent,
-    /// zero or negative.
+    /// zero or negative. Fails if it is not a Go duration.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {

@@ -28,7 +28,7 @@ pub(crate) enum Route {
     Version,
     /// `/api`: the versions of the core group.
     CoreVersions,
-    /// `/apis`: the API groups.
+    /// `/apis`: all API groups except the core group.
     Groups,
     /// `/apis/GROUP`: the versions of one API group.
     Group(String),

@@ -190,7 +190,7 @@ pub(crate) enum AdmissionPlugin {
     NodeTaint,
     /// Restricts the addresses that a node may add to the status of its Node.
     NodeAddress,
-    /// Allocates a pod CIDR to a Node that has none, when the node itself writes it.
+    /// Allocates a pod CIDR to a Node that has none, when the kubelet of the node writes the Node.
     PodCidr,
     /// Sets the priority of a pod from its PriorityClass. Refuses a second PriorityClass with `globalDefault`.
     Priority,
@@ -384,8 +384,8 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs that the object itself or one of its subresources supports. Empty for a subresource other than
-    /// `status` that the kind does not have.
+    /// Returns the verbs that a subresource supports, or those of the object itself for [`Subresource::Whole`]. Empty
+    /// for a subresource other than `status` that the kind does not have.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,

@@ -102,8 +102,8 @@ fn info_json() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
-/// Returns the schemas of the kinds, of their lists, of the bodies of their subresources, of `DeleteOptions` and
-/// `Status`, and of all types to which these refer, by name.
+/// Returns the schemas of an OpenAPI document, by name. They are those of the kinds, of their lists, of the bodies of
+/// their subresources, of `DeleteOptions` and `Status`, and of all types to which these refer.
 fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = SchemasBuilder::new(version);
     for kind in kinds {

@@ -86,8 +86,8 @@ impl RequestContext {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// Returns the name of the field manager. This is the parameter `fieldManager` or, if the request has none, the
-    /// user agent up to its first slash, without control characters and truncated to `FIELD_MANAGER_BYTES_MAX`.
+    /// Returns the name of the field manager, which is the parameter `fieldManager`. If the request has none, returns
+    /// the user agent up to its first slash, without control characters and truncated to `FIELD_MANAGER_BYTES_MAX`.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);

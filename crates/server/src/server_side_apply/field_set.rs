@@ -32,7 +32,8 @@ impl<'a> FieldSet<'a> {
     }
 
     /// Appends a top-level path element and the fields below it. The element must be greater than all earlier top-level
-    /// elements. `is_member` says whether the field at the element is itself in the set.
+    /// elements. `is_member` says whether the field at the element is itself in the set. Does nothing if neither this
+    /// field nor a field below it is in the set.
     pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");

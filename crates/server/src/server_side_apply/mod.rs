@@ -224,8 +224,9 @@ impl<'a> ManagedWrite<'a> {
         self.update_managed_fields(managed, live, new, &self.manager).map(|it| self.encode(it))
     }
 
-    /// Makes `manager` the owner of the fields that `new` adds or modifies, and removes these and the removed fields
-    /// from the entries of all other managers. Ignores the fields that the write resets.
+    /// Makes `manager` the owner of the fields that `new` adds or modifies, and removes them from the entries of all
+    /// other managers. Removes the fields that `new` no longer has from all entries. Ignores the fields that the write
+    /// resets.
     fn update_managed_fields<'b>(
         &'b self,
         managed: ManagedFields<'b>,

@@ -205,7 +205,7 @@ fn compare<'a>(
     Ok((all, value_change))
 }
 
-/// Returns how a value that is owned as a whole or is empty has changed. `None` stands for an absent value.
+/// Returns the change of a value that is either owned as a whole or empty. `None` stands for an absent value.
 fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
         (None, _) => VALUE_ADDED,

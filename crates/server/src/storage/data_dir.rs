@@ -40,7 +40,7 @@ pub struct StoreOptions {
     /// encrypted.
     pub keys: Option<EncryptionKeys>,
     /// The etcd cluster in which objects are stored. `None` stores them in the data directory. With etcd, `keys` is not
-    /// used: all servers share keys.
+    /// used: the servers use encryption keys that they share.
     pub etcd: Option<EtcdOptions>,
 }
 
@@ -115,8 +115,8 @@ impl DataError {
     }
 }
 
-/// Returns what the store must know about a data directory to open its database: the path of the cluster marker,
-/// whether the directory had a cluster, and `new_cluster`, which is [`StoreOptions::new_cluster`].
+/// Returns the description of a data directory with which the store opens its database. Checks whether the directory
+/// had a cluster. `new_cluster` is [`StoreOptions::new_cluster`].
 fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
     DataDirectory { marker: cluster_marker_path(data_dir), had_cluster, new_cluster }

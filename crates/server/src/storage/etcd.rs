@@ -14,11 +14,11 @@ pub const DEFAULT_ETCD_PREFIX: &str = "/muster/v1";
 pub struct EtcdOptions {
     /// URLs of the members, such as `https://10.0.0.1:2379`.
     pub endpoints: Vec<String>,
-    /// Files for TLS. They are required for URLs with `https`.
+    /// Files for TLS. They are required for URLs with `https`. `None` if no URL has `https`.
     pub tls: Option<EtcdTlsFiles>,
     /// Prefix of all keys of the cluster.
     pub prefix: String,
-    /// Whether to accept versions of etcd that are known to lose watch events.
+    /// Whether to accept unsupported versions of etcd, which may lose watch events.
     pub accepts_any_version: bool,
     /// File with the server token, which decrypts the keys that all servers share. `None` uses the copy in the data
     /// directory, or generates a token for a new cluster.
@@ -67,7 +67,7 @@ impl EtcdOptions {
         Keyspace::new(&self.prefix, 0)
     }
 
-    /// Opens the store. `encryption` has the keys for Secrets.
+    /// Opens the store. `encryption` has the keys for Secrets, or is `None` if Secrets are not encrypted.
     pub(crate) fn open(
         &self,
         encryption: Option<EncryptionKeys>,
@@ -78,7 +78,8 @@ impl EtcdOptions {
     }
 }
 
-/// Whether a URL has the scheme `https`, or the address of this machine. Other errors of a URL are found later.
+/// Whether a connection to this URL is encrypted or stays on this machine. Returns `false` only for a URL with `http`
+/// and a host other than `localhost` or a loopback address. The client rejects invalid URLs later.
 fn is_encrypted_or_local(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return true };
     let authority = rest.split('/').next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Lists of objects. A list is complete or in pages, and contains the current objects or those at a past revision.
+//! Lists of objects. A list is complete or in pages. It contains the current objects, or the objects at a past
+//! revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

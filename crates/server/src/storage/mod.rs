@@ -36,11 +36,12 @@ pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, List
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Maximum number of commits that wait for the disk. Clients normally do not reach this maximum, because it is far
-/// higher than the number of requests that they may have in flight.
+/// Maximum number of commits that wait until they are durable. Clients normally do not reach this maximum, because it
+/// is far higher than the number of requests that they may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
-/// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns.
+/// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns the
+/// stored object.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,

@@ -75,7 +75,8 @@ pub(crate) struct Field {
     /// struct that Go embeds. The path is empty if the type has no protobuf message, or if the message does not contain
     /// the field.
     pub(crate) proto: &'static [u32],
-    /// Name of the embedded Go struct that declares the field, for error messages.
+    /// Name of the embedded Go struct that declares the field, for error messages. `None` if the type itself declares
+    /// the field.
     pub(crate) embedded: Option<&'static str>,
     /// Name of the Go type of the field, such as `v1.RestartPolicy`. `None` if it is not a named type.
     pub(crate) go_type: Option<&'static str>,

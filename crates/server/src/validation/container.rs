@@ -472,7 +472,7 @@ fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldE
 }
 
 /// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod. A container may
-/// name different values of `request` for one claim, but not one claim both with and without `request`.
+/// refer to one claim with several values of `request`, but not both with and without `request`.
 fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {

@@ -36,8 +36,8 @@ pub(crate) fn validate_node(write: &WriteToValidate, out: &mut FieldErrors) {
     }
 }
 
-/// Checks that an update of a Node changes neither `externalID` nor `podCIDRs` and `providerID` once they are set, and
-/// that its addresses are unique.
+/// Checks that an update of a Node does not change `externalID`, does not change `podCIDRs` or `providerID` once they
+/// are set, and has no duplicate addresses.
 fn check_node_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let addresses = list_at(&new["status"], "addresses");
     for (index, it) in addresses.iter().enumerate() {

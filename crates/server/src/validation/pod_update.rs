@@ -239,9 +239,10 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container stays terminated, unless its restart policy or that of the pod allows a restart,
-/// or it has restart rules. A terminated ephemeral container always stays terminated. `name` is the status field that
-/// lists the containers, such as `containerStatuses`. Upstream: `ValidateContainerStateTransition`.
+/// Checks that a terminated container stays terminated, unless it may be restarted. It may be if its restart policy or
+/// that of the pod allows a restart, or if it has restart rules. An ephemeral container is never restarted. `name` is
+/// the status field that lists the containers, such as `containerStatuses`. Upstream:
+/// `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,
     new: &Value,

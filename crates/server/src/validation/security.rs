@@ -179,7 +179,8 @@ pub(super) fn check_host_process(spec: &PodSpecToValidate, at: &ErrorPath, out: 
     }
 }
 
-/// Checks that a pod with `hostUsers: false` uses neither the host's network, PID or IPC namespace nor block devices.
+/// Checks that a pod with `hostUsers: false` does not use the network, PID or IPC namespace of the host, or block
+/// devices.
 pub(super) fn check_host_users(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     /// Upstream's message for a field that must not be set if `hostUsers` is `false`.
     const NO_HOST_USERS_MESSAGE: &str = "when `hostUsers` is false";

@@ -180,9 +180,9 @@ impl ConvergenceCheck<'_> {
 
     /// Returns the first violation of L12 or L13 in the progressive rollout of a set, or `None` if there is none. L12:
     /// a rollout ends, or its status names what it waits for. L13: every eligible node has an available pod of the
-    /// expected revision, unless the node is dead or the pod can never become ready. After a rollback, this is the
-    /// stable revision. After a complete rollout, it is the current revision. In other phases, and while the rollout
-    /// may not replace pods, L13 is not checked.
+    /// expected revision, unless the node is dead or the pod can never become ready. The expected revision is the
+    /// stable revision after a rollback, and the current revision after a complete rollout. In other phases, and while
+    /// the rollout may not replace pods, L13 is not checked.
     fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

@@ -86,26 +86,27 @@ pub struct InvariantChecks {
     pub violation: Option<Violation>,
     /// Index and process number of the replica that last acquired or renewed the Lease.
     holder: Option<(usize, u64)>,
-    /// Time until which the effects of a write by a replica that does not hold the Lease are no violation.
+    /// Time until which the effects of a write by a replica without the Lease are excused. `None` if there was no such
+    /// write.
     non_leader_write_excused_until: Option<Time>,
-    /// Pairs of set UID and node on which two pods are no violation, because a user or the garbage collector changed
-    /// pods there, or because the set changed its strategy or adopted a pod.
+    /// Pairs of set UID and node for which two pods on the node are no violation. The reason is that a user or the
+    /// garbage collector changed pods there, or that the set changed its strategy or adopted a pod.
     excused: BTreeSet<(Text, Text)>,
     /// Nodes whose available pod was deleted by a rollout, by set UID and node. An entry is removed when a pod is
     /// available on the node again, when the node is no longer eligible, or when a user or the garbage collector
     /// changes the pod. The value is the hash of the revision that was being rolled out.
     disrupted_nodes: BTreeMap<(Text, Text), Text>,
-    /// All revisions of which a node has ever had a pod: UID of the set, name of the node, and revision hash.
+    /// The revisions of all pods that each node has ever had: UID of the set, name of the node, and revision hash.
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
-    /// All revisions of which a pod has ever been Ready: UID of the set and revision hash.
+    /// The revisions of all pods that have ever been Ready: UID of the set and revision hash.
     ready_revisions: BTreeSet<(Text, Text)>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
     /// of deletes before it.
-    failures: BTreeMap<FinishedPodKey, (Time, u32)>,
+    finished_pod_deletes: BTreeMap<FinishedPodKey, (Time, u32)>,
     /// Progress of plans in execution, by index of the replica and key of the set.
-    batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
+    progress: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free although a replica could have acquired it. `None` if the Lease is held
     /// or no replica can acquire it.
     lease_free_since: Option<Time>,
@@ -172,14 +173,14 @@ impl InvariantChecks {
     /// Forgets the acknowledged writes and the plans of a replica whose process has crashed.
     pub fn drop_replica_records(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
-        self.batches.retain(|(it, _), _| *it != replica);
+        self.progress.retain(|(it, _), _| *it != replica);
     }
 
     /// Records that a replica's clock was stepped. After a step, the Lease cannot prevent two leaders, and the backoffs
     /// that started earlier cannot be checked.
     pub fn on_clock_step(&mut self, replica: usize) {
         self.clock_was_stepped = true;
-        self.failures.retain(|(it, ..), _| *it != replica);
+        self.finished_pod_deletes.retain(|(it, ..), _| *it != replica);
     }
 
     /// Records that a replica holds the Lease. `by` is the index and the process number of the replica.
@@ -236,17 +237,18 @@ impl InvariantChecks {
     pub fn on_execution_start(&mut self, decided: &DecidedPlan) {
         self.check_retry_delay(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
-        self.batches.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
+        self.progress.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
     }
 
     /// Records that a replica has executed a plan. Checks L2 in a run without faults: a status write that failed with a
     /// conflict was repeated.
     pub fn on_execution_end(&mut self, server: &SimServer, decided: &DecidedPlan) {
         let set = &decided.plan.set;
-        let batches = self.batches.remove(&(decided.replica, set.key.clone()));
+        let progress = self.progress.remove(&(decided.replica, set.key.clone()));
         // L2: a status write that failed with a conflict is repeated in the same reconcile.
         let lives = server.sets.get(&set.key).is_some_and(|it| it.uid == set.uid && !it.deleting);
-        if self.is_fault_free && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
+        if self.is_fault_free && lives && progress.is_some_and(|it| it.status_refused && it.status_puts == 1)
+        {
             self.report_violation("L2", || {
                 format!("{}: a status write with a conflict was not repeated", set.key)
             });
@@ -407,7 +409,7 @@ fn kind_of_call(call: &Call) -> Kind {
 }
 
 /// Whether the request failed: it was rejected, or it has no response.
-fn is_rejected(outcome: &Response) -> bool {
+fn has_failed(outcome: &Response) -> bool {
     matches!(outcome, Response::Refused(_))
 }
 

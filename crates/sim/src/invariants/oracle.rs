@@ -57,7 +57,8 @@ impl ClusterView {
         view
     }
 
-    /// Returns the view of the cluster at the revisions in `snapshot`. It has no objects of other kinds.
+    /// Returns the view of the cluster at the revisions in `snapshot`. Kinds that are not in `snapshot` have no objects
+    /// in the view.
     pub fn at_revisions(server: &SimServer, snapshot: &BTreeMap<Kind, u64>) -> Self {
         let mut view = Self::default();
         for (kind, revision) in snapshot {

@@ -16,11 +16,10 @@ use super::{InvariantChecks, set_name_text};
 use crate::server::SimServer;
 
 impl InvariantChecks {
-    /// Checks three invariants on the writes that a replica waits for before it reconciles a set again.
-    /// S8: a plan with writes, unless it has `confirm`, is made only from caches that include all acknowledged writes
-    /// of this replica for the set.
-    /// S7: the replica does not wait for its own writes if its caches are up to date.
-    /// L5: a set that waits for its own writes has a timer.
+    /// Checks three invariants on the writes that a replica waits for before it reconciles a set again. S8: a plan with
+    /// writes is made only from caches that include all acknowledged writes of this replica for the set. It is not
+    /// checked for a plan that lists the pods first (`Plan::confirm`). S7: the replica does not wait for its own writes
+    /// if its caches are up to date. L5: a set that waits for its own writes has a timer.
     pub(super) fn check_expectations(
         &mut self,
         server: &SimServer,
@@ -77,7 +76,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W13: a cached set equals the server's set at the same revision, because the controller never modifies its cache.
+    /// Checks W13: a cached set equals the server's set at the same revision. So the controller never modifies its
+    /// cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -447,8 +447,8 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 }
 
 impl DeletionReason {
-    /// Whether a plan must not contain the delete while the progressive rollout may not update the node. The delete of
-    /// a superseded pod is allowed even then.
+    /// Whether the delete is an update of the node, which is allowed only if the progressive rollout may update the
+    /// node. The delete of a superseded pod is not an update.
     fn is_update(&self) -> bool {
         matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }

@@ -62,7 +62,7 @@ impl InvariantChecks {
         let creates = creates.chain(plan.create_stable.iter().map(|(node, _)| (node, false)));
         for (name, is_current) in creates {
             let Some(node) = view.nodes.get(name) else { continue };
-            if rollout.is_admitted(node) != is_current {
+            if rollout.is_assigned_current(node) != is_current {
                 let id = if is_current && next.contains(name) { "W25" } else { "W20" };
                 let which = if is_current { "current" } else { "stable" };
                 self.report_violation(id, || {
@@ -301,10 +301,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S15: nodes are admitted to a group only if at most `maxConcurrent` groups of nodes are then updated at a
-    /// time, or if the group was already being updated. More groups than `maxConcurrent` can be updated at a time if an
-    /// admitted node of another group becomes eligible again. The nodes of a group have the same value of a label.
-    /// `added` are the names of the nodes that the next status newly admits.
+    /// Checks S15: nodes of a group are admitted only if at most `maxConcurrent` groups are then updated at a time, or
+    /// if the group was already being updated. More groups than `maxConcurrent` can be updated at a time if an admitted
+    /// node of another group becomes eligible again. The nodes of a group have the same value of a label. `added` are
+    /// the names of the nodes that the next status newly admits.
     fn check_open_groups(
         &mut self,
         view: &ClusterView,

@@ -141,7 +141,7 @@ impl Assignment<'_> {
     /// node (`None`) is assigned the current revision.
     pub fn set_for(&self, node: Option<&Node>) -> &Set {
         match (&self.rollout, node) {
-            (Some(rollout), Some(node)) if !rollout.is_admitted(node) => {
+            (Some(rollout), Some(node)) if !rollout.is_assigned_current(node) => {
                 rollout.stable_set.as_ref().unwrap_or(self.set)
             }
             _ => self.set,
@@ -194,7 +194,7 @@ impl SetRollout {
     }
 
     /// Whether the node is assigned the current revision. Otherwise it is assigned the stable revision.
-    pub fn is_admitted(&self, node: &Node) -> bool {
+    pub fn is_assigned_current(&self, node: &Node) -> bool {
         match self.scope() {
             RevisionScope::AllNodes => true,
             RevisionScope::NoNodes => false,
@@ -213,7 +213,7 @@ impl SetRollout {
     /// Whether the rollout must not replace the node's pod, whatever the pod's revision. The node keeps the pod until
     /// the pod ends.
     pub fn is_held(&self, node: &Node) -> bool {
-        self.is_frozen() || (self.scope() == RevisionScope::AdmittedNodes && !self.is_admitted(node))
+        self.is_frozen() || (self.scope() == RevisionScope::AdmittedNodes && !self.is_assigned_current(node))
     }
 
     /// Whether the rollout is frozen: no pod of the set may be replaced. This is so if there is neither a policy nor a

@@ -19,7 +19,7 @@ use muster_engine::daemonset::why::Why;
 use serde_json::{Value, json};
 
 use super::oracle::{self, ClusterView};
-use super::{DecidedPlan, InvariantChecks, is_namespace_terminating, is_rejected};
+use super::{DecidedPlan, InvariantChecks, has_failed, is_namespace_terminating};
 use crate::server::{Actor, SimServer};
 
 /// The permissions that the ClusterRole of the DaemonSet controller grants. Each entry has the verb, the kind and the
@@ -105,24 +105,23 @@ impl InvariantChecks {
         now: Time,
     ) {
         let key = (decided.replica, decided.plan.set.key.clone());
-        if let (Call::CreatePod { node, .. }, Some(batches)) = (call, self.batches.get_mut(&key)) {
-            batches.in_flight = batches.in_flight.saturating_sub(1);
-            batches.failed |= is_rejected(outcome);
-            if !is_rejected(outcome) {
+        if let (Call::CreatePod { node, .. }, Some(progress)) = (call, self.progress.get_mut(&key)) {
+            progress.in_flight = progress.in_flight.saturating_sub(1);
+            progress.failed |= has_failed(outcome);
+            if !has_failed(outcome) {
                 *self.summary.entry((node.clone(), "create")).or_default() += 1;
             }
         }
-        if let (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, false) =
-            (call, is_rejected(outcome))
+        if let (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, false) = (call, has_failed(outcome))
         {
             let node = pod.target.clone().unwrap_or_default();
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, decided, set, pod, now);
         }
         if let (Call::PutStatus { .. }, Response::Refused(CallError::Conflict)) = (call, outcome)
-            && let Some(batches) = self.batches.get_mut(&key)
+            && let Some(progress) = self.progress.get_mut(&key)
         {
-            batches.status_refused = true;
+            progress.status_refused = true;
         }
         if let Response::Refused(refusal) = outcome
             && is_namespace_terminating(refusal)
@@ -132,13 +131,13 @@ impl InvariantChecks {
         let changed = before < server.revision();
         if !changed
             && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::WriteRevision(_))
-            && !is_rejected(outcome)
+            && !has_failed(outcome)
         {
             self.report_violation("L9", || format!("{call:?} changed nothing"));
         }
         let collided = matches!(outcome, Response::Refused(CallError::AlreadyExists));
         if let (Call::WriteRevision(RevisionWrite::Create { name, .. }), false, false) =
-            (call, is_rejected(outcome), collided)
+            (call, has_failed(outcome), collided)
         {
             let expected = name.starts_with(&format!("{}-", set.key.name));
             let named = server.revisions.values().any(|it| {
@@ -272,9 +271,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether the rollout budget may have become smaller since a rollout deleted pods, because the budget is a
-    /// percentage of fewer nodes, because the strategy changed, or because a user changed the policy from which a set
-    /// with `OnDelete` has its budget.
+    /// Whether the rollout budget may have become smaller since a rollout deleted pods. This is possible in three
+    /// cases: the budget is a percentage, the strategy changed, or the budget of a set with `OnDelete` comes from a
+    /// policy that a user changed.
     fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
@@ -462,9 +461,9 @@ impl InvariantChecks {
             self.report_violation("S3", || format!("the counts are inconsistent: {status}"));
         }
         let key = (decided.replica, decided.plan.set.key.clone());
-        if let Some(batches) = self.batches.get_mut(&key) {
-            batches.status_puts += 1;
-            if 2 < batches.status_puts {
+        if let Some(progress) = self.progress.get_mut(&key) {
+            progress.status_puts += 1;
+            if 2 < progress.status_puts {
                 self.report_violation("W14", || {
                     format!("a third status write of {} in one reconcile", of.key)
                 });
@@ -472,8 +471,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W15: the collision count of a set increases only if the plan creates a revision, and a revision that
-    /// already has its name is not the set's revision of the template.
+    /// Checks W15: the collision count of a set increases at most once for a plan, and only if the plan creates a
+    /// revision. It must not increase if the set's own revision of the template already has the name of that revision.
     fn check_collision(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
@@ -502,22 +501,22 @@ impl InvariantChecks {
     /// failure.
     fn check_slow_start(&mut self, decided: &DecidedPlan, set: &Set) {
         let key = (decided.replica, set.key.clone());
-        let Some(batches) = self.batches.get_mut(&key) else { return };
-        if batches.in_flight == 0 && batches.sent_in_batch == batches.batch {
+        let Some(progress) = self.progress.get_mut(&key) else { return };
+        if progress.in_flight == 0 && progress.sent_in_batch == progress.batch {
             // The previous batch is complete.
-            let failed = batches.failed;
-            batches.batch *= 2;
-            batches.sent_in_batch = 0;
+            let failed = progress.failed;
+            progress.batch *= 2;
+            progress.sent_in_batch = 0;
             if failed {
                 return self.report_violation("W14", || {
                     format!("{}: creates continue after a failed batch", set.key)
                 });
             }
         }
-        batches.in_flight += 1;
-        batches.sent_in_batch += 1;
-        if batches.batch < batches.sent_in_batch {
-            let batch = batches.batch;
+        progress.in_flight += 1;
+        progress.sent_in_batch += 1;
+        if progress.batch < progress.sent_in_batch {
+            let batch = progress.batch;
             self.report_violation("W14", || format!("{}: more than {batch} creates in one batch", set.key));
         }
     }
@@ -536,7 +535,7 @@ impl InvariantChecks {
         }
         let id = (decided.replica, decided.process_number, set.uid.clone(), set.generation, node.clone());
         let now = decided.clock;
-        match self.failures.get(&id).copied() {
+        match self.finished_pod_deletes.get(&id).copied() {
             Some((last, doublings)) if now.since(last) <= Duration::from_secs(1800) && last <= now => {
                 let wait = Duration::from_secs(1 << doublings.min(9)).min(Duration::from_secs(900));
                 // The backoff starts with the response, slightly after the delete.
@@ -545,9 +544,9 @@ impl InvariantChecks {
                         format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last))
                     });
                 }
-                self.failures.insert(id, (now, doublings + 1));
+                self.finished_pod_deletes.insert(id, (now, doublings + 1));
             }
-            _ => drop(self.failures.insert(id, (now, 0))),
+            _ => drop(self.finished_pod_deletes.insert(id, (now, 0))),
         }
     }
 }

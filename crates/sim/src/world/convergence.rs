@@ -186,7 +186,7 @@ impl World {
     }
 
     /// Checks L9: in a converged cluster, no replica of the DaemonSet controller writes anything, whether or not it is
-    /// restarted.
+    /// restarted. Also checks that the cluster is still converged afterwards.
     pub fn check_stays_converged(&mut self) {
         if self.violation().is_some() {
             return;

@@ -124,8 +124,8 @@ pub struct World {
     pub steps_max: u64,
     /// Time within which [`World::run_until_converged`] expects the cluster to converge.
     pub convergence_timeout: Duration,
-    /// Fault that the next write of the DaemonSet controller selected by the trigger gets, regardless of the fault
-    /// rates.
+    /// A fault from the script of a case. The next write of the DaemonSet controller that the trigger selects gets the
+    /// fault, whatever the fault rates. `None` if no such fault is pending.
     pub next_fault: Option<(FaultTrigger, RequestFault)>,
 }
 

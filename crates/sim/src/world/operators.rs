@@ -173,8 +173,8 @@ impl World {
         });
     }
 
-    /// Returns the hash of the set's newest revision with this template number. Returns the text `none` if there is no
-    /// such revision.
+    /// Returns the hash of the set's newest revision with the image `SET:number`. Returns the text `none` if there is
+    /// no such revision.
     fn hash_of_template(&self, set: &str, number: u64) -> String {
         let image = format!("{set}:{number}");
         let uid = self.server.sets.get(&parse_object_key(set)).map(|it| it.uid.clone());

@@ -406,8 +406,8 @@ impl World {
         let _ = self.server.create(Kind::Revisions, copy, Actor::User);
     }
 
-    /// Creates a ControllerRevision with another template, under the name that the revision of template `number` would
-    /// get.
+    /// Creates a ControllerRevision with another template, under the name that the revision of the image `SET:number`
+    /// would get.
     fn create_colliding_revision(&mut self, set: &str, number: u64) {
         let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let mut template = object["spec"]["template"].clone();

@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 /// Maximum size of the reserve in bytes. This is enough to delete several of the largest objects or thousands of small
-/// objects on a full disk, because a delete writes only a few pages to the write-ahead log. Only the deletion of an
-/// object with finalizers writes the object once more.
+/// objects on a full disk. A delete writes only a few pages to the write-ahead log. Only the deletion of an object with
+/// finalizers writes the object once more.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
 /// The reserve is at most the size of the file system divided by this number.
@@ -30,22 +30,22 @@ const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
 /// Minimum time between two attempts to refill the reserve, and between a release and the next attempt.
 const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keeps disk space available for deletes on a full disk: with a reserve file beside the database, and with blocks of
-/// the database file that are allocated before they are needed.
+/// Keeps disk space available for deletes on a full disk. It has a reserve file beside the database, and allocates
+/// blocks of the database file before they are needed.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     file: File,
     /// Target size of the reserve file in bytes.
-    bytes: u64,
+    target_bytes: u64,
     /// Current size of the reserve file in bytes.
-    held: u64,
+    held_bytes: u64,
     /// Time of the last attempt to refill the reserve, or of the last release of a piece.
-    tried: Instant,
+    last_attempt: Instant,
     /// The database file, open for allocating blocks.
     database: File,
     /// Length up to which blocks of the database file are allocated. `u64::MAX` if the file system does not support
     /// `fallocate`.
-    allocated: u64,
+    allocated_bytes: u64,
 }
 
 impl DiskReserve {
@@ -53,52 +53,59 @@ impl DiskReserve {
     /// start even on a full disk.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
         let file = muster_files::open_private_file(&reserve_path(database))?;
-        let held = file.metadata()?.len();
+        let held_bytes = file.metadata()?.len();
         let found = fstatvfs(&file)?;
-        let bytes = (found.f_blocks.saturating_mul(found.f_frsize) / RESERVE_FILE_SYSTEM_DIVISOR)
+        let target_bytes = (found.f_blocks.saturating_mul(found.f_frsize) / RESERVE_FILE_SYSTEM_DIVISOR)
             .min(RESERVE_BYTES_MAX);
         let database = OpenOptions::new().write(true).open(database)?;
-        let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
+        let mut reserve = Self {
+            file,
+            target_bytes,
+            held_bytes,
+            last_attempt: Instant::now(),
+            database,
+            allocated_bytes: 0,
+        };
         reserve.refill_reserve();
         Ok(reserve)
     }
 
     pub(super) fn target_bytes(&self) -> u64 {
-        self.bytes
+        self.target_bytes
     }
 
     /// Refills the reserve if it is smaller than its target size, with at most one attempt per `REFILL_INTERVAL`.
     /// Returns whether the reserve has its target size.
     pub(super) fn ensure_full_size(&mut self) -> bool {
-        if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
-            self.tried = Instant::now();
+        if self.held_bytes < self.target_bytes && REFILL_INTERVAL <= self.last_attempt.elapsed() {
+            self.last_attempt = Instant::now();
             self.refill_reserve();
         }
-        self.bytes <= self.held
+        self.target_bytes <= self.held_bytes
     }
 
     /// Shortens the reserve by `RELEASE_STEP_BYTES`. Returns `false` if the reserve is already empty or cannot be
     /// shortened.
     pub(super) fn release_piece(&mut self) -> bool {
-        if self.held == 0 {
+        if self.held_bytes == 0 {
             return false;
         }
-        self.tried = Instant::now();
-        self.held = self.held.saturating_sub(RELEASE_STEP_BYTES);
-        self.file.set_len(self.held).is_ok()
+        self.last_attempt = Instant::now();
+        self.held_bytes = self.held_bytes.saturating_sub(RELEASE_STEP_BYTES);
+        self.file.set_len(self.held_bytes).is_ok()
     }
 
     /// Allocates blocks for a database file of `bytes` bytes, without changing the length of the file. Does nothing if
     /// the file system does not support `fallocate`.
     pub(super) fn allocate_database(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes <= self.allocated {
+        if bytes <= self.allocated_bytes {
             return Ok(());
         }
         let allocate = |to: u64| {
-            let (from, flags) = (self.allocated, FallocateFlags::KEEP_SIZE);
+            let (from, flags) = (self.allocated_bytes, FallocateFlags::KEEP_SIZE);
             fallocate(&self.database, flags, from, to - from).map(|()| to)
         };
-        self.allocated =
+        self.allocated_bytes =
             match allocate(bytes.next_multiple_of(ALLOCATION_STEP_BYTES)).or_else(|_| allocate(bytes)) {
                 Ok(allocated) => allocated,
                 // The file system does not support fallocate: a checkpoint may fail on a full disk.
@@ -108,26 +115,27 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Updates `allocated` after a checkpoint, which truncates the database file after its last page and so frees the
-    /// blocks beyond it.
+    /// Updates `allocated_bytes` after a checkpoint, which truncates the database file after its last page and so frees
+    /// the blocks after that page.
     pub(super) fn update_after_checkpoint(&mut self) {
-        if self.allocated != u64::MAX {
-            self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));
+        if self.allocated_bytes != u64::MAX {
+            self.allocated_bytes =
+                self.database.metadata().map_or(0, |it| it.len().min(self.allocated_bytes));
         }
     }
 
-    /// Restores the target size of the reserve if twice the missing space is free on the disk. Ignores errors. If the
-    /// file system does not support `fallocate`, lowers the target size to the current size instead.
+    /// Restores the target size of the reserve if at least twice the missing space is free on the disk. Ignores errors.
+    /// If the file system does not support `fallocate`, lowers the target size to the current size instead.
     fn refill_reserve(&mut self) {
-        let missing = self.bytes.saturating_sub(self.held);
+        let missing = self.target_bytes.saturating_sub(self.held_bytes);
         let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
         if missing == 0 || fstatvfs(&self.file).map_or(0, free) < 2 * missing {
             return;
         }
-        match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
-            Ok(()) => self.held = self.bytes,
+        match fallocate(&self.file, FallocateFlags::empty(), 0, self.target_bytes) {
+            Ok(()) => self.held_bytes = self.target_bytes,
             // The file system does not support fallocate: there is no reserve.
-            Err(Errno::OPNOTSUPP) => self.bytes = self.held,
+            Err(Errno::OPNOTSUPP) => self.target_bytes = self.held_bytes,
             Err(_) => {}
         }
     }
@@ -149,19 +157,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("muster.db"), "").unwrap();
         let mut reserve = DiskReserve::open(&dir.path().join("muster.db")).unwrap();
-        if reserve.bytes == 0 {
+        if reserve.target_bytes == 0 {
             return;
         }
         let len = || std::fs::metadata(dir.path().join("reserve")).unwrap().len();
         assert!(reserve.ensure_full_size());
-        assert_eq!(len(), reserve.bytes);
+        assert_eq!(len(), reserve.target_bytes);
         assert!(reserve.release_piece() && !reserve.ensure_full_size());
-        assert_eq!(len(), reserve.bytes.saturating_sub(RELEASE_STEP_BYTES));
+        assert_eq!(len(), reserve.target_bytes.saturating_sub(RELEASE_STEP_BYTES));
         while reserve.release_piece() {}
         assert_eq!(len(), 0);
-        reserve.tried -= REFILL_INTERVAL;
+        reserve.last_attempt -= REFILL_INTERVAL;
         assert!(reserve.ensure_full_size());
-        assert_eq!(len(), reserve.bytes);
+        assert_eq!(len(), reserve.target_bytes);
     }
 
     #[test]
@@ -173,10 +181,10 @@ mod tests {
         reserve.allocate_database(5000).unwrap();
         let found = std::fs::metadata(&path).unwrap();
         assert_eq!(found.len(), 0);
-        if reserve.allocated != u64::MAX {
+        if reserve.allocated_bytes != u64::MAX {
             assert!(5000 <= found.blocks() * 512, "{} blocks", found.blocks());
             reserve.update_after_checkpoint();
-            assert_eq!(reserve.allocated, 0);
+            assert_eq!(reserve.allocated_bytes, 0);
         }
     }
 }

@@ -13,8 +13,9 @@ use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
 use crate::{Log as _, LogError};
 
-/// Replaces a database with a copy whose Secrets are encrypted with the keys `write`. The keys `read` decrypt the old
-/// Secrets. If `write` is `None`, the copy stores Secrets in clear text. Returns the number of rows with a Secret.
+/// Replaces a database with a copy whose Secrets are encrypted with the active key of `write`. The keys `read` decrypt
+/// the old Secrets. If `write` is `None`, the copy stores Secrets in clear text. Returns the number of rows with a
+/// Secret.
 ///
 /// Rule: the copy replaces the old database file only when it is complete, durable and verified. A crash at any moment
 /// leaves either the old file or the new file. The new file shares no row, free page or write-ahead log with the old

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// Magic number in the header of a write-ahead log whose checksums are little-endian.
+/// Magic number in the header of a write-ahead log whose checksums are computed from little-endian words.
 const WAL_MAGIC_LITTLE_ENDIAN: u32 = 0x377f_0682;
-/// Magic number in the header of a write-ahead log whose checksums are big-endian.
+/// Magic number in the header of a write-ahead log whose checksums are computed from big-endian words.
 const WAL_MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 
 /// Length of the header of the write-ahead log in bytes.
@@ -63,7 +63,7 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
 /// The running checksum of the write-ahead log, starting with the header.
 struct WalChecksum {
     /// Whether checksums are computed from big-endian words.
-    is_big: bool,
+    is_big_endian: bool,
     /// The two words of the checksum.
     sum: [u32; 2],
 }
@@ -72,12 +72,12 @@ impl WalChecksum {
     /// Starts the running checksum with the header. Returns `None` if the header has no known magic number, or if its
     /// checksum is wrong.
     fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
-        let is_big = match read_u32(header, 0) {
+        let is_big_endian = match read_u32(header, 0) {
             WAL_MAGIC_LITTLE_ENDIAN => false,
             WAL_MAGIC_BIG_ENDIAN => true,
             _ => return None,
         };
-        let mut sum = Self { is_big, sum: [0, 0] };
+        let mut sum = Self { is_big_endian, sum: [0, 0] };
         sum.add_bytes(&header[..24]);
         (sum.sum == [read_u32(header, 24), read_u32(header, 28)]).then_some(sum)
     }
@@ -92,7 +92,8 @@ impl WalChecksum {
     /// Adds bytes to the checksum. Their number must be a multiple of eight.
     fn add_bytes(&mut self, bytes: &[u8]) {
         let [mut one, mut two] = self.sum;
-        let read = |it: [u8; 4]| if self.is_big { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) };
+        let read =
+            |it: [u8; 4]| if self.is_big_endian { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) };
         for pair in bytes.as_chunks::<8>().0 {
             let [a, b, c, d, e, f, g, h] = *pair;
             one = one.wrapping_add(read([a, b, c, d])).wrapping_add(two);

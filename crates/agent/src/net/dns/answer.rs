@@ -45,7 +45,7 @@ pub(super) enum DnsAction {
 pub(super) struct PartialResponse {
     response: Message,
     /// Maximum size of the response in bytes.
-    max: usize,
+    bytes_max: usize,
     /// The query for the target of the last CNAME, to be sent to an upstream resolver.
     pub(super) query: Query,
 }
@@ -73,7 +73,7 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
         return DnsAction::Ignore;
     }
     let mut response = new_response(&message);
-    let max = if is_udp {
+    let bytes_max = if is_udp {
         usize::from(message.max_payload().min(UDP_RESPONSE_BYTES_MAX))
     } else {
         usize::from(u16::MAX)
@@ -85,11 +85,11 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, ro
         ([query], _) if matches!(query.query_type, RecordType::AXFR | RecordType::IXFR) => {
             ResponseCode::Refused
         }
-        ([query], _) => return resolve_query(zone, query, response, max, rotation),
+        ([query], _) => return resolve_query(zone, query, response, bytes_max, rotation),
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
-    DnsAction::Respond(encode_with_limit(response, max))
+    DnsAction::Respond(encode_with_limit(response, bytes_max))
 }
 
 /// Builds the SERVFAIL response that is sent if no upstream resolver responds. Returns `None` if the request cannot be
@@ -105,7 +105,7 @@ impl PartialResponse {
     /// Adds the records of `rest`, the response of an upstream resolver, and encodes the response. If no resolver
     /// responded (`None`), or `rest` does not match the query, the response is SERVFAIL.
     pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
-        let Self { mut response, max, query } = self;
+        let Self { mut response, bytes_max, query } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
             Some(rest) => {
                 response.metadata.response_code = rest.metadata.response_code;
@@ -114,7 +114,7 @@ impl PartialResponse {
             }
             None => response.metadata.response_code = ResponseCode::ServFail,
         }
-        encode_with_limit(response, max)
+        encode_with_limit(response, bytes_max)
     }
 }
 
@@ -139,7 +139,7 @@ fn resolve_query(
     zone: &ZoneData<'_>,
     query: &Query,
     mut response: Message,
-    max: usize,
+    bytes_max: usize,
     rotation: usize,
 ) -> DnsAction {
     let mut name = query.name.clone();
@@ -155,17 +155,17 @@ fn resolve_query(
             Answer::OutsideDomain => {
                 let mut query = query.clone();
                 query.name = name;
-                return DnsAction::CompleteAlias(Box::new(PartialResponse { response, max, query }));
+                return DnsAction::CompleteAlias(Box::new(PartialResponse { response, bytes_max, query }));
             }
             _ if zone.proxy_state.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
-                return DnsAction::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, bytes_max));
             }
             Answer::NxDomain => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
                 response.authorities.extend(soa_record(zone.domain));
-                return DnsAction::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, bytes_max));
             }
             Answer::Records(records) => {
                 response.metadata.authoritative = true;
@@ -176,7 +176,7 @@ fn resolve_query(
                 for at in 0..count {
                     add_record(&mut response, &name, zone.domain, &records[(rotation + at) % count]);
                 }
-                return DnsAction::Respond(encode_with_limit(response, max));
+                return DnsAction::Respond(encode_with_limit(response, bytes_max));
             }
             Answer::Alias(target) => {
                 response.metadata.authoritative = true;
@@ -187,7 +187,7 @@ fn resolve_query(
                     RData::CNAME(CNAME(target.clone())),
                 ));
                 if query.query_type == RecordType::CNAME {
-                    return DnsAction::Respond(encode_with_limit(response, max));
+                    return DnsAction::Respond(encode_with_limit(response, bytes_max));
                 }
                 name = target;
             }
@@ -195,7 +195,7 @@ fn resolve_query(
     }
     response.answers.clear();
     response.metadata.response_code = ResponseCode::ServFail;
-    DnsAction::Respond(encode_with_limit(response, max))
+    DnsAction::Respond(encode_with_limit(response, bytes_max))
 }
 
 /// Converts the record type of a query to the type that the engine's rules use.
@@ -260,12 +260,12 @@ fn absolute_name(name: &str) -> Option<Name> {
     Some(name)
 }
 
-/// Encodes the response in at most `max` bytes. A larger response first loses its additional records. If it is still
-/// too large, it is truncated and has the TC bit set, so that clients retry over TCP.
-fn encode_with_limit(mut response: Message, max: usize) -> Vec<u8> {
+/// Encodes the response in at most `bytes_max` bytes. A larger response first loses its additional records. If it is
+/// still too large, it is truncated and has the TC bit set, so that clients retry over TCP.
+fn encode_with_limit(mut response: Message, bytes_max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();
-        if bytes.len() <= max || (response.answers.is_empty() && response.authorities.is_empty()) {
+        if bytes.len() <= bytes_max || (response.answers.is_empty() && response.authorities.is_empty()) {
             return bytes;
         }
         if !response.additionals.is_empty() {
@@ -275,7 +275,7 @@ fn encode_with_limit(mut response: Message, max: usize) -> Vec<u8> {
         response.metadata.truncation = true;
         response.authorities.clear();
         // The smallest record takes 16 bytes.
-        let too_many = (bytes.len() - max).div_ceil(64).max(1);
+        let too_many = (bytes.len() - bytes_max).div_ceil(64).max(1);
         response.answers.truncate(response.answers.len().saturating_sub(too_many));
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Forwarder {
     queries: Semaphore,
     /// Limits the queries in flight of each client.
     queries_by_client: Arc<AddressLimits>,
-    /// The resolvers, and when they were read from `resolv_conf`.
+    /// The resolvers, and when they were read from `resolv_conf`. `None` before the first read.
     resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
 }
 

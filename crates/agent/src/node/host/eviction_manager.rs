@@ -32,7 +32,7 @@ use crate::node::{Node, cgroup};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Maximum interval of image garbage collection. The interval is shorter if six check intervals are shorter.
+/// Maximum interval of image garbage collection. If six check intervals are shorter, they are the interval instead.
 const IMAGE_GC_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum time that the eviction manager waits for an evicted pod to terminate, before it evicts another pod.

@@ -51,9 +51,9 @@ const IMAGE_LIST_INTERVAL: Duration = Duration::from_secs(60);
 /// State of the node that its components share: the Node object, the pressure conditions, and whether the node stops.
 #[derive(Debug, Clone)]
 pub struct NodeState {
-    /// The Node object on the API server.
+    /// The Node object on the API server. `None` while it does not exist.
     node: watch::Sender<Option<Arc<core::Node>>>,
-    /// The Node object on the API server, parsed for pod admission.
+    /// The Node object on the API server, parsed for pod admission. `None` while it does not exist or cannot be parsed.
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     /// The pressure conditions.
     pressures: watch::Sender<Pressures>,
@@ -408,7 +408,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 #[derive(Default)]
 struct ImageListCache {
     /// When the images were last listed, or `None` if they were never listed.
-    listed: Option<Instant>,
+    listed_at: Option<Instant>,
     /// The images, in the form of the Node's status.
     all: Vec<ContainerImage>,
     /// Name and version of the runtime, for example `containerd://1.6.20`. Empty while they are unknown.
@@ -424,11 +424,11 @@ impl ImageListCache {
         {
             self.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);
         }
-        if self.listed.is_some_and(|it| it.elapsed() < IMAGE_LIST_INTERVAL) {
+        if self.listed_at.is_some_and(|it| it.elapsed() < IMAGE_LIST_INTERVAL) {
             return;
         }
         if let Ok(images) = runtime.list_images().await {
-            self.listed = Some(Instant::now());
+            self.listed_at = Some(Instant::now());
             let image = |it: crate::runtime::v1::Image| ContainerImage {
                 names: it.repo_digests.into_iter().chain(it.repo_tags).collect(),
                 size_bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
@@ -442,26 +442,26 @@ impl ImageListCache {
 #[derive(Default)]
 struct FailureBackoff {
     /// The backoff before the last retry. `None` before the first failure.
-    pause: Option<Duration>,
+    delay: Option<Duration>,
     /// When a failure was last logged, or `None` if none was logged yet.
-    logged: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 impl FailureBackoff {
     /// Whether to log this failure. The first failure is logged, then at most one per `LOG_INTERVAL`.
     fn should_log(&mut self) -> bool {
-        let is_due = self.logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
+        let is_due = self.logged_at.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
         if is_due {
-            self.logged = Some(Instant::now());
+            self.logged_at = Some(Instant::now());
         }
         is_due
     }
 
     /// Waits for the backoff, which doubles with each failure.
     async fn wait_before_retry(&mut self) {
-        let pause = self.pause.map_or(RETRY_BACKOFF_MIN, |it| (it * 2).min(RETRY_BACKOFF_MAX));
-        self.pause = Some(pause);
-        sleep(pause).await;
+        let delay = self.delay.map_or(RETRY_BACKOFF_MIN, |it| (it * 2).min(RETRY_BACKOFF_MAX));
+        self.delay = Some(delay);
+        sleep(delay).await;
     }
 }
 

@@ -85,7 +85,8 @@ fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 
-/// Whether the pod has terminated, and its termination was reported or need not be because the pod is deleted.
+/// Whether the pod has terminated, and its termination was reported. For a pod that is being deleted, no report is
+/// needed.
 fn is_termination_complete(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
     let is_reported = status["reason"] == TERMINATED_REASON || status["phase"] == "Succeeded";
     *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())

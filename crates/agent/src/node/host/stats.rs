@@ -40,7 +40,7 @@ pub struct StatsSummary {
     pub pods: Vec<PodStats>,
 }
 
-/// Resource usage of the node. Upstream: `stats.NodeStats`.
+/// Resource usage of the node. Values that cannot be measured are `None`. Upstream: `stats.NodeStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStats {
@@ -414,8 +414,9 @@ impl StatsCollector {
         }
     }
 
-    /// Returns the stats of a container. `started` is its creation time in nanoseconds, `logs` the disk usage of its
-    /// logs in bytes and inodes, `images` the image filesystem, and `own` the filesystem of the node's root directory.
+    /// Returns the stats of a container. `started` is its creation time in nanoseconds. `logs` is the disk usage of its
+    /// logs in bytes and inodes. `images` is the image filesystem, and `own` is the filesystem of the node's root
+    /// directory.
     fn container_stats(
         &mut self,
         stats: v1::ContainerStats,
@@ -440,8 +441,8 @@ impl StatsCollector {
     }
 
     /// Returns the stats of a pod. Without pod stats of the runtime (`linux`), CPU and memory are the sums over the
-    /// containers. `created` is the creation time of the sandbox in nanoseconds, `volumes` the disk usage of the pod's
-    /// directory in bytes and inodes, and `own` the filesystem of the node's root directory.
+    /// containers. `created` is the creation time of the sandbox in nanoseconds. `volumes` is the disk usage of the
+    /// pod's directory in bytes and inodes. `own` is the filesystem of the node's root directory.
     #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
     fn pod_stats(
         &mut self,

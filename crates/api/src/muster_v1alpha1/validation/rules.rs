@@ -100,7 +100,7 @@ pub fn order() -> Value {
     ])
 }
 
-/// Returns the CEL rules for the list of steps: only the last step may have `groups`, and a later step with an equal
+/// Returns the CEL rules for the list of steps. Only the last step may have `groups`. A later step with an equal
 /// selector must not be for fewer nodes. The pairs of steps are enumerated by their indices, so that kube-apiserver can
 /// estimate the cost of the rule from the limits of their fields. Percentages are compared by length first, because
 /// they have no leading zeros.

@@ -317,8 +317,8 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
-    /// A progressive rollout is neither complete nor stopped nor rolled back. As in kstatus, the condition is present
-    /// only while it is true.
+    /// A progressive rollout is in progress or waits: it is not complete, stopped, rolled back or frozen. As in
+    /// kstatus, the condition is present only while it is true.
     Reconciling,
     /// A progressive rollout has ended without success (phase `Stopped` or `RolledBack`), or is frozen. As in kstatus,
     /// the condition is present only while it is true.
@@ -416,8 +416,8 @@ pub struct Pod {
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
     pub phase: Phase,
-    /// Time at which the pod became Ready, or its creation time if that time cannot be parsed. `None` while the pod is
-    /// not Ready.
+    /// Time at which the pod became Ready, or its creation time if the time in the `Ready` condition cannot be parsed.
+    /// `None` while the pod is not Ready.
     pub ready_since: Option<Time>,
     /// Transition time of a `Ready` condition that is not true, usually the time at which the pod lost readiness.
     /// `None` while the pod is Ready, and if the time is missing or not after the creation of the pod.

@@ -52,8 +52,8 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// Returns one objection for each term of the required node affinity, or an empty list if the node matches at least one
-/// term. If the required node affinity has no terms, returns one objection.
+/// Returns one objection for each term of the required node affinity, or one objection if it has no terms. Empty if the
+/// node matches at least one term, or if the template has no required node affinity.
 fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
     let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();

@@ -67,7 +67,7 @@ pub(crate) enum FreezeReason {
     NotOnDelete,
 }
 
-/// Message about a DaemonSet that assist mode refuses, because its update strategy is not `OnDelete`.
+/// Message about a DaemonSet that assist mode does not roll out, because its update strategy is not `OnDelete`.
 pub const NOT_ON_DELETE_MESSAGE: &str = "kube-controller-manager replaces the pods: set spec.updateStrategy.type to \
                                          OnDelete, or run the controller without --assist";
 
@@ -253,8 +253,8 @@ impl ActiveRollout {
         self.membership.is_admitted(node_identity(node))
     }
 
-    /// Whether the node will be assigned the current revision once `next`, which does not change the
-    /// [`MembershipScope`], is stored.
+    /// Whether the node will be assigned the current revision once the status `next` is stored. Assumes that `next`
+    /// does not change the [`MembershipScope`].
     pub(crate) fn will_admit(&self, next: &RolloutStatus, node: &Node) -> bool {
         let spec_default = PolicySpec::default();
         let spec = self.policy.as_ref().map_or(&spec_default, |it| &it.spec);

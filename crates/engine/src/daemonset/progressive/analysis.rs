@@ -21,7 +21,7 @@ pub struct NodeHealth {
 }
 
 /// Values of `status.reason` of failed pods whose node caused the failure, for example by a shutdown, and not their
-/// revision. Reasons that start with `OutOf` are not listed here.
+/// revision. Reasons that start with `OutOf` count too, but are not listed here.
 ///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [

@@ -18,7 +18,7 @@ enum GroupState {
     Updating,
     /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because
     /// they joined later.
-    Joined,
+    PartlyAdmitted,
     /// No node of the group is admitted.
     NotStarted,
 }
@@ -47,7 +47,7 @@ pub(crate) fn candidates_of_open_groups(
             admitted if soaked < admitted => Some(GroupState::Updating),
             admitted if admitted == counts.eligible => None,
             0 => Some(GroupState::NotStarted),
-            _ => Some(GroupState::Joined),
+            _ => Some(GroupState::PartlyAdmitted),
         }
     };
     let mut unfinished: Vec<(GroupState, &Text)> =

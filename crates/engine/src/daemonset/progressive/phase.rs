@@ -1,8 +1,9 @@
 //! The state machine of a rollout: computes the next status, the verdict of a revision and the events from the stored
 //! status and the counts of nodes.
 //!
-//! The next status is written before any write that relies on it: cells are computed from the stored status, and a
-//! controller makes no plan until the watch has delivered its own writes.
+//! The next status is written before any write that relies on it. The cells (the state of the DaemonSet on each node)
+//! are computed from the stored status, and no plan is made until the watches have delivered the controller's own
+//! writes.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -389,9 +390,9 @@ impl PhaseMachine<'_> {
     }
 
     /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, the revision fails and the
-    /// rollout is rolled back if possible. If an operator approved all steps, or if the rollout stopped because its
-    /// policy was deleted and a policy selects the DaemonSet again, the rollout continues, unless its revision has the
-    /// verdict `Bad`.
+    /// rollout is rolled back if possible. The rollout continues if an operator approved all steps, or if it stopped
+    /// because its policy was deleted and a policy selects the DaemonSet again. It does not continue if its revision
+    /// has the verdict `Bad`.
     fn try_leave_stopped(&mut self) {
         // Without a stable revision an abort changes nothing but the verdict.
         let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);

@@ -1,4 +1,5 @@
-//! A RolloutPolicy or ClusterRolloutPolicy as the rules read it, and the rule which policy governs a DaemonSet.
+//! A RolloutPolicy or ClusterRolloutPolicy as the rules read it, and the rule that decides which policy governs a
+//! DaemonSet.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -295,8 +296,8 @@ impl Policy {
     }
 }
 
-/// Returns the policy that governs a DaemonSet, and the other policies that select the DaemonSet. The others have no
-/// effect on the DaemonSet.
+/// Returns the policy that governs a DaemonSet, `None` if no policy selects it, and the other policies that select it.
+/// The others have no effect on the DaemonSet.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
     set: SelectableSet<'_>,

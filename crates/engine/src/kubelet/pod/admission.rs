@@ -42,7 +42,7 @@ pub struct AdmissionCandidate {
     /// Whether the pod is a static pod or a mirror pod.
     is_static: bool,
     /// Whether the pod's `spec.os` is Linux or absent.
-    is_on_linux: bool,
+    is_for_linux: bool,
     /// The `runtimeClassName`.
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
@@ -68,7 +68,7 @@ impl AdmissionCandidate {
             pod: scheduler::decode_pod_value(object, &mut Interner::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
             is_static: static_pod::is_static_or_mirror(&annotations),
-            is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
+            is_for_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
             forbidden_sysctl,
             qos: wire.status.qos_class.as_deref().and_then(QosClass::parse).unwrap_or(QosClass::Burstable),
@@ -216,7 +216,7 @@ fn failed_predicate(
     runtimes: &BTreeSet<Text>,
 ) -> Option<PodTermination> {
     let requirements = &candidate.pod.requirements;
-    if !candidate.is_on_linux {
+    if !candidate.is_for_linux {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Some(rejection("PodOSNotSupported".into(), message));
     }

@@ -43,7 +43,7 @@ impl ActionBackoffs {
 pub(super) struct ContainerBackoff {
     /// Delay before the next restart or pull.
     pub delay: Duration,
-    /// Time at which the delay was last increased.
+    /// Time at which the backoff began or its delay was last increased.
     pub since: Time,
 }
 

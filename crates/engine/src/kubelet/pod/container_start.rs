@@ -26,8 +26,8 @@ pub(super) struct StartHistory {
     /// Backoff of the restarts of a container that has exited (`CrashLoopBackOff`). `None` before the first restart by
     /// this process.
     crash: Option<ContainerBackoff>,
-    /// Container ID of the terminated instance after which the container may start now, because the crash backoff has
-    /// passed.
+    /// Container ID of the last terminated instance whose crash backoff has passed, so that the container may start
+    /// again.
     backed_off_for: Option<Text>,
     /// Whether the image is on the node.
     image: ImageState,
@@ -67,8 +67,8 @@ const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
 impl Pod {
     /// Issues the next action to start a container in this sandbox: check for the image, pull the image, or start the
-    /// container. Issues none during a backoff, before the pod is prepared, while another action of the container
-    /// (except for a probe) is in flight, and if the image is absent and may not be pulled.
+    /// container. Issues no action during a backoff, before the pod is prepared, and if the image is absent and may not
+    /// be pulled. Also issues none while another action of the container is in flight, except for a probe.
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container_name() == Some(name) && !matches!(it, Action::Probe { .. });

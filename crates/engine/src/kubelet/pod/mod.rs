@@ -535,8 +535,8 @@ impl Pod {
     }
 
     /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. False while the
-    /// pod is terminating, while an action other than a probe is in flight, while the status must be written again,
-    /// while an action has a backoff, and if a [`StartHistory`] cannot be rebuilt.
+    /// pod is terminating, while an action other than a probe is in flight or has a backoff, and while the status must
+    /// be written again. Also false if a [`StartHistory`] cannot be rebuilt.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
@@ -550,8 +550,8 @@ impl Pod {
         self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
 
-    /// Adds an action to the next [`PodSync`], unless an equal action is in flight or the action is in backoff. Returns
-    /// whether the action was added.
+    /// Adds an action to the next [`PodSync`], unless an equal action is in flight or the action is in backoff. In
+    /// backoff, requests a sync at its end instead. Returns whether the action was added.
     fn issue(&mut self, action: Action, now: Time) -> bool {
         if self.in_flight.contains(&action) {
             return false;

@@ -138,7 +138,7 @@ impl Pod {
     }
 
     /// Issues the probe of this kind of the running container with this ID and name, if the container has the probe and
-    /// it is due. Otherwise requests a sync at the time at which it is due.
+    /// it is due. If the probe is due later, requests a sync at that time.
     ///
     /// Rule: liveness and readiness probes start when the startup probe has passed. A container that is being stopped
     /// is not probed, but while the whole pod terminates, its readiness probes still run.
@@ -170,8 +170,8 @@ impl Pod {
         self.issue(action, now);
     }
 
-    /// Applies the outcome of [`Action::Probe`]. When consecutive results reach a threshold, updates the verdict. A
-    /// failed startup or liveness probe kills the container.
+    /// Applies the outcome of [`Action::Probe`]. When consecutive results reach a threshold, updates the verdict. If
+    /// the verdict of a startup or liveness probe is that it failed, the container must be killed.
     pub(super) fn apply_probe_outcome(
         &mut self,
         name: &Text,

@@ -46,9 +46,9 @@ impl Pod {
         }
     }
 
-    /// Whether the pod's status need not be written any more before its containers are removed. True if the API server
-    /// has the pod's current or final status. Also true for a static pod, and for a pod that no longer exists on the
-    /// API server.
+    /// Whether the pod's containers may be removed without another write of its status. True if the API server has the
+    /// pod's current or final status. Also true for a static pod, and for a pod that no longer exists on the API
+    /// server.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -57,8 +57,8 @@ impl Pod {
             || (!self.must_report && !is_reporting && contains_fields(&self.status(now), &self.reported))
     }
 
-    /// Whether the final status of the pod was written: it has a terminal phase and no running container, and no
-    /// container runs.
+    /// Whether the final status of the pod was written: the written status has a terminal phase and no running
+    /// container, and no container runs now.
     ///
     /// Rule: after the final status of a pod was written, no other status is written.
     fn is_final_status_reported(&self) -> bool {
@@ -232,9 +232,9 @@ impl Pod {
         status
     }
 
-    /// Sets the state in the status of a container without a known exit code to terminated with the reason
-    /// `ContainerStatusUnknown`, if the container has run or should have run. Called when the pod has terminated.
-    /// Upstream: `TerminatePod`.
+    /// Called for a container without a known exit code when the pod has terminated. If the container has run or should
+    /// have run, sets the state in its status to terminated with the reason `ContainerStatusUnknown`. Upstream:
+    /// `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()

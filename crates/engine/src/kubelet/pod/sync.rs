@@ -44,7 +44,8 @@ impl Pod {
         }
     }
 
-    /// Terminates the pod if its `activeDeadlineSeconds` have passed. Otherwise requests a sync at that time.
+    /// Terminates the pod if its `activeDeadlineSeconds` have passed. If they have not passed yet, requests a sync at
+    /// their end. Does nothing for a pod that has no such deadline or is already terminating.
     ///
     /// Rule: a pod becomes Failed when `activeDeadlineSeconds` have passed since its `startTime`.
     pub(super) fn enforce_active_deadline(&mut self, now: Time) {

@@ -52,8 +52,8 @@ impl Pod {
     }
 
     /// Issues the next actions of a terminating pod: stops its containers, then its sandboxes, then cleans up. If the
-    /// pod is being deleted, also removes its containers, sandboxes and logs when its status is written, and then
-    /// deletes it from the API server, unless it is a static pod.
+    /// pod is being deleted, also removes its containers, sandboxes and logs as soon as its status is written. Then it
+    /// deletes the pod from the API server, unless the pod is static or no longer exists there.
     pub(super) fn sync_terminating(&mut self, now: Time) {
         let by = self.terminate_by.unwrap_or(now + self.object.spec.grace);
         let last = self.containers_to_stop();

@@ -93,8 +93,8 @@ impl NamespacePolicy {
     ///
     /// Rule: each label of a namespace replaces one default. An invalid level counts as `restricted` for enforce and as
     /// `privileged` for audit and warn. An invalid version counts as `latest`. If no label sets the warn level, the
-    /// warn level is at least as strict as a valid enforce label. If this raises the warn level, the warn version is
-    /// the enforce version, unless a label sets it.
+    /// warn level is at least as strict as the level in a valid enforce label. If this raises the warn level, the warn
+    /// version is the enforce version, unless a label sets it.
     /// Upstream: `PolicyToEvaluate`.
     pub(super) fn from_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
         let mut labels = PolicyLabelParser { labels, errors: Vec::new() };

@@ -354,8 +354,8 @@ fn record_exemption(
     });
 }
 
-/// Whether an update of a pod requires a new check: it changes an image, or adds or removes a container, or adds an
-/// ephemeral container. Upstream: `isSignificantPodUpdate`.
+/// Whether an update of a pod requires a new check: it changes an image, changes the number of regular or init
+/// containers, or adds an ephemeral container. Upstream: `isSignificantPodUpdate`.
 fn is_significant_update(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {

@@ -290,8 +290,8 @@ fn no_disruption_reason(budget: &Value) -> String {
     }
 }
 
-/// Returns the error for an eviction that the client should repeat after 10 seconds, because the status of the
-/// PodDisruptionBudget is not up to date or the pod has changed in the meantime.
+/// Returns the error for an eviction that the client should repeat after 10 seconds. Either the status of the
+/// PodDisruptionBudget is not up to date, or the pod has changed in the meantime.
 fn budget_being_processed_error(budget: &str) -> ApiError {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
     ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 10).with_cause(

@@ -38,7 +38,7 @@ struct RequestState<'a> {
     labels: metrics::RequestLabels,
     /// Time at which the request was received.
     now: Timestamp,
-    /// The connection or in-process client that sent the request.
+    /// The client that sent the request. `None` if it is unknown.
     client: Option<&'a Arc<RequestClient>>,
     /// The authenticated user. `None` before authentication, and if it fails.
     user: Option<User>,
@@ -66,8 +66,9 @@ impl RequestState<'_> {
 }
 
 impl Api {
-    /// Handles one request from its headers to its response. `peer` is the user that the client certificate names, or
-    /// `None` without a valid certificate. The extensions of the request contain the [`RequestClient`], if it is known.
+    /// Handles one request from its headers to its response. `peer` is the user of the client certificate or of the
+    /// in-process client. It is `None` for a network client without a valid certificate. The extensions of the request
+    /// contain the [`RequestClient`], if it is known.
     pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
         B: hyper::body::Body<Error: Into<BodyError>>,
@@ -164,8 +165,8 @@ impl Api {
 
     /// Passes a request through the filters and calls its handler.
     ///
-    /// Rule: no body is read before the request is authorized, and no seat is acquired before the whole body is
-    /// received, so that a slow client does not occupy a seat.
+    /// Rule: no body is read before the request is authorized. No seat is acquired before the whole body is received,
+    /// so that a slow client does not occupy a seat.
     async fn run_filters<B>(
         &self,
         peer: Option<&User>,

@@ -23,7 +23,8 @@ impl Api {
         Ok(object_response(&api_request.context, StatusCode::OK, view, target.kind, object))
     }
 
-    /// Returns the resource metrics of one node or pod (`metrics.k8s.io`).
+    /// Returns the resource metrics of one node or pod (`metrics.k8s.io`). Returns a 404 error if its metrics are
+    /// unknown.
     pub(super) async fn get_resource_metrics(
         &self,
         target: &RequestTarget,

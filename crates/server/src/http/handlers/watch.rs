@@ -61,7 +61,7 @@ impl Api {
             self.registry.metrics.count_refused_request("watch");
             return Err(ApiError::too_many_requests(1));
         };
-        let held = (permit, GaugeGuard::new(&self.registry.metrics.watches));
+        let held = (permit, GaugeGuard::new(&self.registry.metrics.long_running_requests));
         let frames = watch_stream::watch_frames(self.registry.clone(), options, self.stop.clone());
         let frames = frames.map(move |it| {
             let _held = &held;

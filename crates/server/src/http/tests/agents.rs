@@ -190,7 +190,11 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
         503
     "#]]
     .assert_eq(&said);
-    assert_eq!(bed.server.api.registry.metrics.watches.get(), 0, "nobody holds a place any more");
+    assert_eq!(
+        bed.server.api.registry.metrics.long_running_requests.get(),
+        0,
+        "nobody holds a place any more"
+    );
 }
 
 /// A client's connection, which the server answers on behalf of this user.
@@ -243,12 +247,12 @@ async fn a_connection_that_becomes_something_else_is_spliced() {
     let mut bytes = [0; 6];
     agent.read_exact(&mut bytes).await.unwrap();
     assert_eq!(&bytes, b"to you");
-    assert_eq!(bed.server.api.registry.metrics.watches.get(), 1);
+    assert_eq!(bed.server.api.registry.metrics.long_running_requests.get(), 1);
     // A server that stops ends it.
     bed.server.api.stop.cancel();
     assert_eq!(client.read(&mut bytes).await.unwrap(), 0);
     let _ = agent.read(&mut bytes).await;
-    while bed.server.api.registry.metrics.watches.get() != 0 {
+    while bed.server.api.registry.metrics.long_running_requests.get() != 0 {
         tokio::task::yield_now().await;
     }
 }

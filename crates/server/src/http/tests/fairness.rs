@@ -352,7 +352,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=600");
     let quiet = admin.send_request(request("GET", &path, whole(""))).await.unwrap();
     let unread = blind.send_request(request("GET", &path, whole(""))).await.unwrap();
-    let watches = || api.registry.metrics.watches.get();
+    let watches = || api.registry.metrics.long_running_requests.get();
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(watches(), 2, "there was nothing to send");
     // The store writes on a thread of its own: without this the paused clock runs on while it does.
@@ -452,5 +452,5 @@ async fn a_watch_ends_when_its_rights_or_credentials_are_gone() {
     let event: Value = serde_json::from_slice(&last).unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(403)));
     assert!(began.elapsed().as_secs() <= 260, "{:?}", began.elapsed());
-    assert_eq!(api.registry.metrics.watches.get(), 0);
+    assert_eq!(api.registry.metrics.long_running_requests.get(), 0);
 }

@@ -24,7 +24,7 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
         let data = json!({"metadata": {"name": format!("m{at}")}, "data": {"k": "x".repeat(20_000)}});
         server.json("POST", MAPS, data).await;
     }
-    let watches = || server.api.registry.metrics.watches.get();
+    let watches = || server.api.registry.metrics.long_running_requests.get();
     for reads in [0, 5] {
         let (mut client, line) = tokio::io::duplex(SOCKET_BYTES);
         let api = server.api.clone();

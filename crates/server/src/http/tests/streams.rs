@@ -106,7 +106,7 @@ async fn a_stream_stays_open_while_its_client_is_authorized() {
     let (bed, user) = bed().await;
     let mut streams = Stream::open_all(&bed, &user).await;
     tokio::time::sleep(REAUTHORIZE_EVERY * 4).await;
-    assert_eq!(bed.server.api.registry.metrics.watches.get(), 5);
+    assert_eq!(bed.server.api.registry.metrics.long_running_requests.get(), 5);
     for stream in &mut streams {
         // Of what it said before, the first byte was read. Nothing but that may follow.
         let mut bytes = [0; 4096];
@@ -155,5 +155,5 @@ async fn every_stream_ends_when_the_role_binding_is_deleted() {
         // A watch can say why; the others carry what the agent sends.
         assert_eq!(said.contains("\"code\":403"), name == "watch", "{name}: {said}");
     }
-    wait_until(|| bed.server.api.registry.metrics.watches.get() == 0).await;
+    wait_until(|| bed.server.api.registry.metrics.long_running_requests.get() == 0).await;
 }

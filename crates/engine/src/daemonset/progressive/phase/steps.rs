@@ -168,8 +168,9 @@ impl PhaseMachine<'_> {
     }
 
     /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. If the step has groups,
-    /// admits only nodes of open groups. Sets a wake-up time one second from now if it admits no node only because all
-    /// candidates are too young. Does nothing while the rollout is paused.
+    /// admits only nodes of open groups. In assist mode, admits exposed nodes only up to the target of the step. Sets a
+    /// wake-up time one second from now if it admits no node only because all candidates are too young. Does nothing
+    /// while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
@@ -230,13 +231,14 @@ impl PhaseMachine<'_> {
     }
 }
 
-/// Returns how many of the `eligible` nodes that match the step's selector may have the new revision in this step.
+/// Returns how many nodes may have the new revision in a step. `eligible` is the number of eligible nodes, to which a
+/// percentage refers.
 fn step_target(step: &Step, eligible: usize) -> usize {
     step.nodes.scaled_value(eligible).min(eligible)
 }
 
-/// Returns the candidates of a step in assist mode, with at most `limit` candidates that are already exposed, that is,
-/// have a pod of a revision without the verdict `Good`.
+/// Returns the candidates of a step in assist mode: all candidates that are not exposed, and at most `limit` exposed
+/// ones. An exposed candidate already has a pod of a revision without the verdict `Good`.
 ///
 /// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
 /// before others, but only until the step has reached its target. The rest of them stay unassigned until a later step.
