@@ -130,16 +130,20 @@ fn micros(elapsed: Duration) -> u64 {
 /// end when its token is cancelled.
 ///
 /// When the Lease is lost, the controller is dropped, and this replica waits until it is the leader again. When `stop` is
-/// cancelled, the controller ends first, and then the Lease is released.
+/// cancelled, the controller ends first, and then the Lease is released. `on_held` is called with the resourceVersion of
+/// the Lease whenever this replica has acquired or renewed it.
 pub async fn run_while_leading<F: Future<Output = ()>>(
     client: Client,
     lease: LeaseConfig,
     stop: CancellationToken,
+    on_held: impl Fn(&str) + Send + Sync + 'static,
     run: impl Fn(CancellationToken) -> F,
 ) {
+    let on_held: OnHeld = Arc::new(on_held);
     while !stop.is_cancelled() {
         // The controller does not use the timeout of the lease term.
-        let elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
+        let mut elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
+        elector.on_held = Some(on_held.clone());
         let leading = elector.run_while_leading(
             &stop,
             || (),
@@ -168,7 +172,11 @@ pub(crate) struct Elector {
     object: Option<Value>,
     /// The lease holder that was last logged, so that each holder is logged once.
     logged_holder: Text,
+    on_held: Option<OnHeld>,
 }
+
+/// Callback that is called with the resourceVersion of the Lease whenever this replica has acquired or renewed it.
+type OnHeld = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Why a request about the Lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +200,7 @@ impl Elector {
             write_timeout: lease.election.write_timeout().min(write_timeout_max),
         };
         let election = Election::new(lease.identity.as_str(), lease.election);
-        Self { client, lease, election, term, object: None, logged_holder: Text::default() }
+        Self { client, lease, election, term, object: None, logged_holder: Text::default(), on_held: None }
     }
 
     /// Waits until this replica is the leader, runs the future of `run` until it ends, and releases the lease. Calls
@@ -392,7 +400,13 @@ impl Elector {
     /// Acquires or renews the Lease with this record, and extends the lease term.
     async fn acquire_or_renew(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
-        self.object = Some(self.put_record(record).await?);
+        let stored = self.put_record(record).await?;
+        if let (Some(on_held), Some(version)) =
+            (&self.on_held, stored["metadata"]["resourceVersion"].as_str())
+        {
+            on_held(version);
+        }
+        self.object = Some(stored);
         self.election.record_write(began);
         if let Some(until) = self.election.leads_until() {
             self.term.set_end(until);

@@ -70,6 +70,13 @@ pub(crate) fn expected_revisions(
     [(keys.object(&commit.key), own)].into_iter().chain(within).chain(linked).collect()
 }
 
+/// Returns the etcd key of the term in which a commit is made, and the etcd revision after which no other term may have
+/// begun. `None` if the commit has no fence.
+pub(crate) fn fence_bound(keys: &Keyspace, commit: &Commit) -> Option<(Bytes, i64)> {
+    let fence = commit.fence.as_ref()?;
+    Some((keys.term(&fence.lease), keys.etcd_revision(fence.at)))
+}
+
 /// Returns the store keys that a commit writes.
 pub(crate) fn written_keys(commit: &Commit) -> impl Iterator<Item = &String> {
     std::iter::once(&commit.key).chain(commit.linked.iter().map(|it| &it.key))
@@ -89,6 +96,10 @@ pub(crate) struct BatchBuilder {
     pub(crate) commits: Vec<QueuedCommit>,
     compared: HashMap<Bytes, i64>,
     pools: BTreeMap<&'static str, i64>,
+    /// The terms of Leases after whose etcd revisions no term may have begun, see [`muster_store::Fence`].
+    fences: BTreeMap<Bytes, i64>,
+    /// The terms that the commits begin.
+    begun_terms: Vec<Bytes>,
     request: TxnRequest,
     bytes: usize,
 }
@@ -110,8 +121,8 @@ impl BatchBuilder {
             commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
         // Two commits that expect different revisions of a namespace cannot both succeed.
         let agrees = within.as_ref().is_none_or(|(key, at)| self.compared.get(key).is_none_or(|it| it == at));
-        let compares = self.compared.len() + 2 + commit.linked.len();
-        let writes = self.request.success.len() + 1 + commit.linked.len();
+        let compares = self.compared.len() + self.fences.len() + 3 + commit.linked.len();
+        let writes = self.request.success.len() + self.begun_terms.len() + 2 + commit.linked.len();
         self.commits.is_empty()
             || (agrees
                 && self.bytes + bytes <= BATCH_BYTES_MAX
@@ -152,6 +163,13 @@ impl BatchBuilder {
         for (compared, revision) in expected_revisions(keys, commit, get(&commit.key)) {
             self.compare(compared, revision);
         }
+        if let Some((key, bound)) = fence_bound(keys, commit) {
+            let lowest = self.fences.entry(key).or_insert(bound);
+            *lowest = bound.min(*lowest);
+        }
+        if commit.begins_term {
+            self.begun_terms.push(keys.term(&commit.key));
+        }
         for (key, value) in written_keys(commit).zip(values) {
             self.bytes += value.as_ref().map_or(0, Bytes::len);
             let key = keys.object(key);
@@ -178,6 +196,13 @@ impl BatchBuilder {
     }
 
     pub(crate) fn build(mut self, keys: &Keyspace) -> Option<Batch> {
+        for (key, bound) in std::mem::take(&mut self.fences) {
+            self.request.compare.push(lane::revision_is_at_most(key.clone(), bound));
+            self.request.failure.push(lane::keys_only_range_op(key, Bytes::new()));
+        }
+        // After the objects, whose positions are those of their operations.
+        let begun_terms = self.begun_terms.iter().map(|it| lane::put(it.clone(), Bytes::new()));
+        self.request.success.extend(begun_terms);
         for (pool, bound) in &self.pools {
             let key = keys.allocation_pool(pool);
             self.request.compare.push(lane::revision_is_at_most(key.clone(), *bound));

@@ -22,7 +22,8 @@ use tokio::time::Instant;
 use crate::allocation_pool::AllocationPools;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
 use crate::batch::{
-    Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, written_keys,
+    Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, fence_bound,
+    written_keys,
 };
 use crate::keyspace::Keyspace;
 use crate::lane::{self, Lane, LaneOutcome};
@@ -471,11 +472,19 @@ impl<A: EtcdApi> Driver<A> {
                 let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
                 self.pools.revision_bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
             });
+            let is_fenced = fence_bound(&self.keys, &it.commit)
+                .is_some_and(|(key, bound)| bound < found.get(&key).copied().unwrap_or(0));
+            let refusal = match conflict {
+                _ if is_fenced => Some(CommitConflict::Fenced),
+                None if is_allocated => Some(CommitConflict::Allocated),
+                _ => None,
+            };
+            if let Some(refusal) = refusal {
+                let (commit, error) = (Box::new(it), refusal.into());
+                self.wait_until_applied(last_write, Waiting::Refused { commit, error });
+                continue;
+            }
             match conflict {
-                None if is_allocated => {
-                    let error = CommitConflict::Allocated.into();
-                    self.wait_until_applied(last_write, Waiting::Refused { commit: Box::new(it), error });
-                }
                 None => {
                     it.refusals += 1;
                     self.queue.push_front(it);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
 //! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
+//! | `t/KEY` | written by every transaction that gives the Lease with the store key `KEY` another holder |
 //! | `a/POOL` | written by every transaction that allocates from a pool, see [`allocation_pool`](crate::allocation_pool) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
@@ -68,6 +69,11 @@ impl Keyspace {
 
     pub(crate) fn allocation_pool(&self, pool: &str) -> Bytes {
         format!("{}a/{pool}", self.prefix).into()
+    }
+
+    /// Returns the etcd key of the term of a Lease. `lease` is the store key of the Lease.
+    pub(crate) fn term(&self, lease: &str) -> Bytes {
+        format!("{}t/{lease}", self.prefix).into()
     }
 
     pub(crate) fn cluster_keys(&self) -> Bytes {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, HistoryWindow, KeyChange, LinkedUpdate,
-    ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits, StoredObject,
-    WriteClass,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Fence, HistoryWindow, KeyChange,
+    LinkedUpdate, ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits,
+    StoredObject, WriteClass,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -104,6 +104,8 @@ fn put(key: &str, expect: Precondition, value: &str) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::Ordinary,
         write,
     }
@@ -116,6 +118,8 @@ fn delete(key: &str, expect: Precondition) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::Ordinary,
         write: CommitWrite::Delete,
     }
@@ -574,4 +578,37 @@ async fn linked_updates_are_made_with_their_commit_or_not_at_all() {
             }
         }
     }
+}
+
+/// A leader that lost its Lease may still have commits on the way.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_lost_its_lease_cannot_write() {
+    const LEASE: &str = "leases.coordination.k8s.io/kube-system/muster-scheduler";
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let acquire =
+        |expect: Precondition, holder: &str| Commit { begins_term: true, ..put(LEASE, expect, holder) };
+    let fenced = |name: &str, at: Revision| {
+        let fence = Some(Fence { lease: LEASE.into(), at });
+        Commit { fence, ..put(&format!("pods/default/{name}"), Precondition::Absent, name) }
+    };
+    let refused = Err(CommitError::Conflict(CommitConflict::Fenced));
+    let commit = async |server: &Server, commit: Commit| server.commit(commit).await.map(|it| it.revision);
+
+    let first = one.commit(acquire(Precondition::Absent, "one")).await.unwrap().revision;
+    assert_eq!(commit(&one, fenced("before", 0)).await, refused, "it has not held the Lease");
+    commit(&one, fenced("a", first)).await.unwrap();
+    // A renewal does not begin a term.
+    let renewed = one.commit(put(LEASE, Precondition::At(first), "one")).await.unwrap().revision;
+    commit(&one, fenced("b", first)).await.unwrap();
+    commit(&one, fenced("c", renewed)).await.unwrap();
+    let second = two.commit(acquire(Precondition::At(renewed), "two")).await.unwrap().revision;
+    // Commits in one transaction: those without a fence, and of another Lease, are written.
+    let other = Commit { fence: None, ..fenced("other", 0) };
+    let together = [fenced("late", renewed), other, fenced("later", first)].map(|it| commit(&one, it));
+    let together = futures::future::join_all(together).await;
+    assert!(together[0] == refused && together[1].is_ok() && together[2] == refused, "{together:?}");
+    commit(&two, fenced("d", second)).await.unwrap();
+    let pods: Vec<_> = two.published.read().list("pods/").map(|it| value_of(it).to_owned()).collect();
+    assert_eq!(pods, ["a", "b", "c", "d", "other"]);
 }

@@ -102,6 +102,8 @@ fn commit(db: &Db, key: &str, expect: Precondition, value: usize) -> Result<Arc<
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::Ordinary,
         write,
     };

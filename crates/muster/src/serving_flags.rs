@@ -12,7 +12,7 @@ use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_control::{LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
-use muster_server::{ApiServer, BuiltinUser, EtcdOptions, StoreOptions};
+use muster_server::{ApiServer, BuiltinUser, EtcdOptions, LeaderFence, LoopbackClient, StoreOptions};
 
 use crate::data_dir::lock;
 use crate::encrypt;
@@ -225,21 +225,27 @@ impl ServingFlags {
             election: LeaderElectionConfig::default(),
         };
         for it in supervisor::enabled_controllers(without) {
-            let (client, choices, stop) = (
-                loopback_kube_client(&server, it.user, it.name),
-                self.node_lifecycle,
-                supervisor.stop_token(),
-            );
             let lease = is_shared.then(|| lease(it.name));
+            let fence = lease.as_ref().map(|it| LeaderFence::new(&it.name));
             let lease_client = loopback_kube_client(&server, BuiltinUser::Admin, it.name);
+            let client = server.loopback_client(it.user);
+            let client = match &fence {
+                None => client,
+                Some(fence) => client.with_fence(fence.clone()),
+            };
+            let client = to_kube_client(client, it.name);
+            let (choices, stop) = (self.node_lifecycle, supervisor.stop_token());
             supervisor.supervise(it.name, move || {
                 let (client, stop) = (client.clone(), stop.clone());
-                let (lease, lease_client) = (lease.clone(), lease_client.clone());
+                let (lease, fence, lease_client) = (lease.clone(), fence.clone(), lease_client.clone());
                 async move {
                     let run = |stop| (it.run)(client.clone(), &choices, stop);
-                    match lease {
+                    match lease.zip(fence) {
                         None => run(stop).await,
-                        Some(lease) => run_while_leading(lease_client, lease, stop, run).await,
+                        Some((lease, fence)) => {
+                            let on_held = move |version: &str| fence.record_held(version);
+                            run_while_leading(lease_client, lease, stop, on_held, run).await;
+                        }
                     }
                     Ok(())
                 }
@@ -249,10 +255,14 @@ impl ServingFlags {
         for task in singleton_tasks {
             let client = loopback_kube_client(&server, BuiltinUser::Admin, task.name);
             let (lease, stop, task) = (lease(task.name), supervisor.stop_token(), Arc::new(task));
+            let fence = LeaderFence::new(&lease.name);
             supervisor.supervise(task.name, move || {
                 let (client, lease, stop, task) = (client.clone(), lease.clone(), stop.clone(), task.clone());
+                let (fence, held) = (fence.clone(), fence.clone());
                 async move {
-                    run_while_leading(client, lease, stop, |stop| task.run(stop)).await;
+                    let on_held = move |version: &str| held.record_held(version);
+                    let run = |stop| task.run_fenced(fence.clone(), stop);
+                    run_while_leading(client, lease, stop, on_held, run).await;
                     Ok(())
                 }
             });
@@ -287,7 +297,11 @@ pub(crate) enum ShutdownMode {
 /// Returns a kube client for one component of this process, with the identity `user` and the user agent `muster-NAME`.
 /// Requests go directly to the server in this process, without a network connection and without retries.
 pub(crate) fn loopback_kube_client(server: &ApiServer, user: BuiltinUser, name: &str) -> kube::Client {
-    let client = server.loopback_client(user);
+    to_kube_client(server.loopback_client(user), name)
+}
+
+/// Returns a kube client that sends its requests with `client`, with the user agent `muster-NAME`.
+fn to_kube_client(client: LoopbackClient, name: &str) -> kube::Client {
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
     let send = move |mut request: Request<kube::client::Body>| {

@@ -153,6 +153,7 @@ pub use crate::storage::data_dir::{
     DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
 };
 pub use crate::storage::etcd::{DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdStoreError, EtcdTlsFiles};
+pub use crate::storage::fence::LeaderFence;
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
 /// Timeout of the TLS handshake of a connection.

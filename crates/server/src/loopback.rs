@@ -14,6 +14,7 @@ use crate::connections::RequestClient;
 use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
+use crate::storage::fence::LeaderFence;
 
 /// Maximum number of requests that all loopback clients together may have in flight. This includes requests that wait
 /// for a seat. A watch is in flight only until its response begins.
@@ -36,6 +37,8 @@ pub struct LoopbackClient {
     api: Api,
     /// The user as which all requests are authorized.
     user: Arc<User>,
+    /// The fence of all writes, if the client belongs to a leader.
+    fence: Option<LeaderFence>,
     /// State that this client shares with the other loopback clients of the server.
     shared: SharedLoopbackState,
 }
@@ -50,6 +53,12 @@ pub(crate) struct SharedLoopbackState {
 }
 
 impl LoopbackClient {
+    /// Returns the same client with a fence: its writes are refused once the Lease of the fence has another holder.
+    #[must_use]
+    pub fn with_fence(self, fence: LeaderFence) -> Self {
+        Self { fence: Some(fence), ..self }
+    }
+
     /// Sends a request and returns its response. The body of the response produces data only when it is read.
     ///
     /// Dropping the future cancels the request, as closing a connection does. Dropping the body of a watch ends the
@@ -63,12 +72,15 @@ impl LoopbackClient {
     {
         let permit = self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Closed)?;
         request.extensions_mut().insert(self.shared.client.clone());
-        let (api, user) = (self.api.clone(), self.user.clone());
+        let (api, user, fence) = (self.api.clone(), self.user.clone(), self.fence.clone());
         // Each request is a task, as over the network, so that one client's requests run concurrently.
         let mut handling = JoinSet::new();
         handling.spawn(async move {
             let _permit = permit;
-            api.handle(Some(&user), request).await
+            match fence {
+                None => api.handle(Some(&user), request).await,
+                Some(fence) => fence.apply_to(api.handle(Some(&user), request)).await,
+            }
         });
         let response: Option<Result<OutgoingResponse, _>> = handling.join_next().await;
         response.and_then(Result::ok).ok_or(LoopbackError::Panicked)
@@ -89,7 +101,7 @@ impl SharedLoopbackState {
 
     /// Returns a client whose requests are authorized as `user`.
     pub(crate) fn client(&self, api: Api, user: User) -> LoopbackClient {
-        LoopbackClient { api, user: Arc::new(user), shared: self.clone() }
+        LoopbackClient { api, user: Arc::new(user), fence: None, shared: self.clone() }
     }
 
     /// Refuses new requests, and waits until the requests in flight are complete.

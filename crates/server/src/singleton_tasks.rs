@@ -11,6 +11,7 @@ use crate::bootstrap::{self, ApiEndpoints, ServerIdentity};
 use crate::controllers::{certificate_signing, cluster_roles, namespace_deletion};
 use crate::pki::Pki;
 use crate::registry::Registry;
+use crate::storage::fence::LeaderFence;
 use crate::storage::run_housekeeping;
 
 /// A background task of the server that must not run on two servers of one store at the same time.
@@ -29,8 +30,13 @@ impl SingletonTask {
     }
 
     /// Runs the task until `stop` is cancelled. It can be run again after that.
-    pub fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    pub(crate) fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
         (self.start)(stop)
+    }
+
+    /// Like [`Self::run`], for a leader: writes are refused once the Lease of the fence has another holder.
+    pub fn run_fenced(&self, fence: LeaderFence, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(fence.apply_to(self.run(stop)))
     }
 }
 

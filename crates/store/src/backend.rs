@@ -75,6 +75,23 @@ pub struct Commit {
     pub write: CommitWrite,
     /// Updates of other objects. Either all of them and `write` are made, or nothing.
     pub linked: Vec<LinkedUpdate>,
+    /// Precondition on the leader that makes the write. `None` if the writer need not be a leader.
+    pub fence: Option<Fence>,
+    /// Whether the commit writes a Lease with another holder than before, and so begins a term. Commits with a [`Fence`]
+    /// of an earlier term of this Lease are rejected from then on.
+    pub begins_term: bool,
+}
+
+/// The lease term in which a leader makes a write.
+///
+/// A backend with several servers rejects the commit if the Lease has got another holder since `at`, so that a leader
+/// that was stopped for a while cannot write after its successor has taken over. A backend with one server ignores it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Store key of the Lease.
+    pub lease: String,
+    /// A revision at which the writer held the Lease.
+    pub at: Revision,
 }
 
 /// An update of another object that is made together with a [`Commit`], such as the usage of a ResourceQuota. No size

@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Allocation, Backend, Commit, CommitError, CommitWrite, DbOptions, LinkedUpdate, OnBatchPublished,
+    Allocation, Backend, Commit, CommitError, CommitWrite, DbOptions, Fence, LinkedUpdate, OnBatchPublished,
     OnCommitted, OnFailure, OnReadBarrier, PublishedStore, ReadBarrierError,
 };
 pub use crate::db::Db;
@@ -112,6 +112,8 @@ pub enum CommitConflict {
     Modified { at: Revision },
     /// Another server may have allocated the same value from the pool, see [`Allocation`].
     Allocated,
+    /// The writer no longer holds its Lease, see [`Fence`].
+    Fenced,
 }
 
 impl fmt::Display for CommitConflict {
@@ -123,6 +125,7 @@ impl fmt::Display for CommitConflict {
                 write!(f, "the key was modified at revision {at}: read it again and retry")
             }
             Self::Allocated => write!(f, "another server allocated from the same pool: choose again"),
+            Self::Fenced => write!(f, "the writer no longer holds its Lease"),
         }
     }
 }

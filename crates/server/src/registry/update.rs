@@ -226,7 +226,7 @@ impl Registry {
         let quotas = charge.as_ref().map_or(&[][..], |it| &it.updates);
         let commit = match is_gone {
             true => ObjectCommit::Delete,
-            false => ObjectCommit::Update { object: &new, allocation, quotas },
+            false => ObjectCommit::Update { object: &new, old: &old, allocation, quotas },
         };
         let written = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
         Ok(if is_gone { written.map(|_| unstructured::to_bytes(&new)) } else { written })

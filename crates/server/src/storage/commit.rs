@@ -6,12 +6,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use muster_store::{
-    Allocation, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision, WriteClass,
+    Allocation, CommitConflict, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision,
+    WriteClass,
 };
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::ObjectStorage;
+use super::fence::{LeaderFence, begins_term};
 use crate::error::ApiError;
 use crate::request::{MASTERS_GROUP, RequestContext, RequestTarget};
 use crate::subresource::Subresource;
@@ -38,8 +40,8 @@ pub(crate) enum ObjectCommit<'a> {
         /// The usage of ResourceQuotas with this object.
         quotas: &'a [QuotaUpdate],
     },
-    /// Replaces the stored object.
-    Update { object: &'a Value, allocation: Option<Allocation>, quotas: &'a [QuotaUpdate] },
+    /// Replaces the stored object `old`.
+    Update { object: &'a Value, old: &'a Value, allocation: Option<Allocation>, quotas: &'a [QuotaUpdate] },
     /// Replaces the stored object with one that has a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
     /// Removes the object.
@@ -89,11 +91,16 @@ impl ObjectStorage {
             }
         };
         let class = write_class(context, target);
+        let begins_term = match commit {
+            ObjectCommit::Create { object, .. } => begins_term(target, object, &Value::Null),
+            ObjectCommit::Update { object, old, .. } => begins_term(target, object, old),
+            ObjectCommit::MarkDeleted(_) | ObjectCommit::Delete => false,
+        };
         let (write, within, allocation, quotas, class) = match commit {
             ObjectCommit::Create { object, within, allocation, quotas } => {
                 (put(object, self.draft_within_limit(target, object)?), within, allocation, quotas, class)
             }
-            ObjectCommit::Update { object, allocation, quotas } => {
+            ObjectCommit::Update { object, allocation, quotas, .. } => {
                 (put(object, self.draft_within_limit(target, object)?), None, allocation, quotas, class)
             }
             ObjectCommit::MarkDeleted(object) => {
@@ -104,8 +111,17 @@ impl ObjectStorage {
         let linked = quotas.iter().map(QuotaUpdate::to_linked_update).collect();
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
-        let commit =
-            muster_store::Commit { key: target.key(), expect, within, allocation, class, write, linked };
+        let commit = muster_store::Commit {
+            key: target.key(),
+            expect,
+            within,
+            allocation,
+            class,
+            write,
+            linked,
+            fence: LeaderFence::current(),
+            begins_term,
+        };
         // The write completes even if the client disconnects.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
@@ -114,6 +130,9 @@ impl ObjectStorage {
             Ok(Ok(event)) => {
                 self.metrics.record_commit(begun.elapsed());
                 Ok(Some(event.latest_value().clone()))
+            }
+            Ok(Err(CommitError::Conflict(error @ CommitConflict::Fenced))) => {
+                Err(ApiError::conflict(target.kind, &target.name, &error.to_string()))
             }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
             Ok(Err(CommitError::SizeLimitExceeded(over))) => {
@@ -332,6 +351,8 @@ mod tests {
             within: None,
             allocation: None,
             linked: Vec::new(),
+            fence: None,
+            begins_term: false,
             class: WriteClass::System,
             write,
         };

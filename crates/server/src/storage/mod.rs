@@ -7,6 +7,8 @@ mod commit;
 pub(crate) mod data_dir;
 /// The store on etcd, which several servers share.
 pub(crate) mod etcd;
+/// Fencing of leaders.
+pub(crate) mod fence;
 /// Periodic compaction of the history and deletion of expired objects.
 mod housekeeping;
 /// Lists and their pages.

@@ -34,6 +34,8 @@ fn put(key: &str, expect: Precondition) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::default(),
         write: CommitWrite::Put { index, expires_s: None, draft: object(key) },
     }
@@ -46,6 +48,8 @@ fn delete(key: &str, expect: Precondition) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::default(),
         write: CommitWrite::Delete,
     }
@@ -356,6 +360,8 @@ fn records_expire_in_order_and_an_update_renews_them() {
                 within: None,
                 allocation: None,
                 linked: Vec::new(),
+                fence: None,
+                begins_term: false,
                 class: WriteClass::default(),
                 write,
             },
@@ -535,6 +541,8 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
             within: None,
             allocation: None,
             linked: Vec::new(),
+            fence: None,
+            begins_term: false,
             class,
             write,
         }
@@ -581,7 +589,7 @@ proptest! {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
                 let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-                Commit { key, expect: Precondition::Any, within: None, allocation: None, linked: Vec::new(), class: WriteClass::Ordinary, write }
+                Commit { key, expect: Precondition::Any, within: None, allocation: None, linked: Vec::new(), fence: None, begins_term: false, class: WriteClass::Ordinary, write }
             } else {
                 delete(&key, Precondition::Any)
             });

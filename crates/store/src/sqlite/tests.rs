@@ -51,6 +51,8 @@ fn put(key: &str, value: String) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::default(),
         write,
     }
@@ -67,6 +69,8 @@ fn delete(key: &str) -> Commit {
         within: None,
         allocation: None,
         linked: Vec::new(),
+        fence: None,
+        begins_term: false,
         class: WriteClass::default(),
         write: CommitWrite::Delete,
     }

@@ -1,0 +1,113 @@
+//! Fencing of leaders. Of the servers that share a store, one at a time runs each controller and each singleton task: the
+//! one that holds its Lease. A leader that was stopped for a while may still write before it notices that it has lost the
+//! Lease. The store refuses such a write.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use muster_store::{Fence, Revision};
+use serde_json::Value;
+
+use crate::kinds::Kind;
+use crate::request::RequestTarget;
+
+/// Namespace of the Leases whose holders are fenced.
+const LEASE_NAMESPACE: &str = "kube-system";
+/// Prefix of the names of the Leases whose holders are fenced.
+const LEASE_NAME_PREFIX: &str = "muster-";
+
+tokio::task_local! {
+    /// The fence of all writes that the current task makes.
+    static CURRENT_FENCE: LeaderFence;
+}
+
+/// Lets a leader write only as long as it holds its Lease.
+#[derive(Debug, Clone)]
+pub struct LeaderFence {
+    /// Store key of the Lease.
+    lease: Arc<str>,
+    /// The last known revision at which the leader held the Lease. 0 before it has held the Lease.
+    held_at: Arc<AtomicU64>,
+}
+
+impl LeaderFence {
+    /// Returns the fence of a Lease in `kube-system` whose name begins with `muster-`. Until
+    /// [`LeaderFence::record_held`] is called, writes are refused.
+    pub fn new(lease_name: &str) -> Self {
+        let kind = Kind::builtin("coordination.k8s.io", "v1", "leases");
+        let lease = kind.store_key(Some(LEASE_NAMESPACE), lease_name).into();
+        Self { lease, held_at: Arc::default() }
+    }
+
+    /// Records that the leader held the Lease at this resourceVersion.
+    pub fn record_held(&self, resource_version: &str) {
+        let revision: Revision = resource_version.parse().unwrap_or(0);
+        self.held_at.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Runs `task`. All its writes are refused once another replica has got the Lease.
+    pub(crate) async fn apply_to<F: Future>(self, task: F) -> F::Output {
+        CURRENT_FENCE.scope(self, task).await
+    }
+
+    /// Returns the fence of the current task. `None` if it need not be a leader.
+    pub(super) fn current() -> Option<Fence> {
+        let fence = |it: &Self| Fence { lease: it.lease.to_string(), at: it.held_at.load(Ordering::Acquire) };
+        CURRENT_FENCE.try_with(fence).ok()
+    }
+}
+
+/// Whether a write begins a term of a fenced Lease. `old` is the stored object, or null for a create.
+///
+/// Rule: a term of a Lease `kube-system/muster-…` begins when its holder changes. From then on, writes of the previous
+/// holder are refused.
+pub(crate) fn begins_term(target: &RequestTarget, new: &Value, old: &Value) -> bool {
+    target.kind.plural == "leases"
+        && target.namespace.as_deref() == Some(LEASE_NAMESPACE)
+        && target.name.starts_with(LEASE_NAME_PREFIX)
+        && new["spec"]["holderIdentity"] != old["spec"]["holderIdentity"]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::subresource::Subresource;
+
+    #[test]
+    fn a_term_begins_when_the_holder_of_a_fenced_lease_changes() {
+        let target = |plural: &str, namespace: &str, name: &str| RequestTarget {
+            kind: Kind::builtin(if plural == "leases" { "coordination.k8s.io" } else { "" }, "v1", plural),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+            subresource: Subresource::Whole,
+        };
+        let lease = |holder: &str, time: u64| json!({"spec": {"holderIdentity": holder, "renewTime": time}});
+        let scheduler = target("leases", "kube-system", "muster-scheduler");
+        assert!(begins_term(&scheduler, &lease("a", 1), &Value::Null));
+        assert!(begins_term(&scheduler, &lease("b", 2), &lease("a", 1)));
+        assert!(begins_term(&scheduler, &lease("", 2), &lease("a", 1)), "a released Lease has no holder");
+        assert!(!begins_term(&scheduler, &lease("a", 2), &lease("a", 1)), "a renewal");
+        for other in [
+            target("leases", "kube-node-lease", "muster-scheduler"),
+            target("leases", "kube-system", "apiserver-a"),
+            target("configmaps", "kube-system", "muster-scheduler"),
+        ] {
+            assert!(!begins_term(&other, &lease("b", 2), &lease("a", 1)));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_writes_of_a_task_have_its_fence() {
+        let fence = LeaderFence::new("muster-scheduler");
+        assert_eq!(LeaderFence::current(), None);
+        let current = || LeaderFence::current().map(|it| (it.lease, it.at));
+        let key = "leases.coordination.k8s.io/kube-system/muster-scheduler".to_owned();
+        assert_eq!(fence.clone().apply_to(async { current() }).await, Some((key.clone(), 0)));
+        fence.record_held("17");
+        fence.record_held("not a version");
+        assert_eq!(fence.apply_to(async { current() }).await, Some((key, 17)));
+    }
+}
