@@ -7,8 +7,15 @@ use muster_api::time::{self, DurationError};
 
 /// Parses a positive duration such as `500ms`, `30s`, `15m`, `24h` or `7d`.
 pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
+    match parse_duration_or_zero(text)? {
+        Duration::ZERO => bail!("{text:?} is not a positive duration"),
+        duration => Ok(duration),
+    }
+}
+
+/// Parses a duration such as `0s`, `500ms`, `30s`, `15m`, `24h` or `7d`.
+pub(crate) fn parse_duration_or_zero(text: &str) -> anyhow::Result<Duration> {
     match time::parse_duration(text) {
-        Ok(Duration::ZERO) => bail!("{text:?} is not a positive duration"),
         Ok(duration) => Ok(duration),
         Err(DurationError::NoUnit) => {
             bail!("{text:?} is not a duration such as 500ms, 30s, 15m, 24h or 7d")

@@ -12,7 +12,9 @@ use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_control::{LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
-use muster_server::{ApiServer, BuiltinUser, EtcdOptions, LeaderFence, LoopbackClient, StoreOptions};
+use muster_server::{
+    AdvertisedUrl, ApiServer, BuiltinUser, EtcdOptions, LeaderFence, LoopbackClient, StoreOptions,
+};
 
 use crate::data_dir::lock;
 use crate::encrypt;
@@ -33,6 +35,10 @@ pub(crate) struct ServingFlags {
     /// Address and port on which the API server listens; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
+    /// URL for clients, such as https://k8s.example.com:6443, if they reach the server through a load balancer or a DNS
+    /// name: it is written to kubeconfigs, and the serving certificate is valid for its host
+    #[arg(long, value_name = "URL")]
+    advertise: Option<AdvertisedUrl>,
     /// File to which the administrator's kubeconfig is written [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -64,6 +70,10 @@ pub(crate) struct ServingFlags {
     /// Maximum lifetime of service account tokens [default: one day for tokens that are not bound to an object]
     #[arg(long, value_name = "TIME", value_parser = duration_flag::parse_duration)]
     service_account_max_token_expiration: Option<Duration>,
+    /// Time for which a server that is stopped with SIGTERM still serves while /readyz fails, so that load balancers stop
+    /// sending requests to it
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration_flag::parse_duration_or_zero)]
+    shutdown_delay: Duration,
     #[command(flatten)]
     pod_security: pod_security_flags::PodSecurityFlags,
     #[command(flatten)]
@@ -170,6 +180,9 @@ impl ServingFlags {
         if let Some(path) = &self.audit_log {
             server.enable_audit_log(path)?;
         }
+        if let Some(url) = &self.advertise {
+            server.set_advertised_url(url.clone());
+        }
         server.set_certificate_lifetime_max(self.cluster_signing_duration);
         if let Some(life) = self.service_account_max_token_expiration {
             server.set_token_lifetime_max(life);
@@ -267,7 +280,7 @@ impl ServingFlags {
                 }
             });
         }
-        supervisor.spawn_server(server);
+        supervisor.spawn_server(server, self.shutdown_delay);
         Ok(format!("export KUBECONFIG={}", quote_for_shell(&path)))
     }
 }

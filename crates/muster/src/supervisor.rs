@@ -123,6 +123,8 @@ pub(crate) struct Supervisor {
     abort: CancellationToken,
     /// Cancelled when the server must stop, after the tasks.
     server_stop: CancellationToken,
+    /// Time for which the server still serves after `server_stop` is cancelled.
+    shutdown_delay: Duration,
     /// The task of the API server.
     server: JoinSet<anyhow::Result<()>>,
     /// All other tasks.
@@ -145,7 +147,9 @@ impl Supervisor {
     }
 
     /// Starts the API server. It is not restarted: the process ends when the server ends.
-    pub(crate) fn spawn_server(&mut self, server: ApiServer) {
+    pub(crate) fn spawn_server(&mut self, mut server: ApiServer, shutdown_delay: Duration) {
+        server.set_shutdown_delay(shutdown_delay);
+        self.shutdown_delay = shutdown_delay;
         let serving = server.serve(self.server_stop.clone());
         self.server.spawn(async move { Ok(serving.await?) });
     }
@@ -191,7 +195,7 @@ impl Supervisor {
         }
         self.server_stop.cancel();
         let server = async { while self.server.join_next().await.is_some() {} };
-        if tokio::time::timeout(SERVER_STOP_TIMEOUT, server).await.is_err() {
+        if tokio::time::timeout(SERVER_STOP_TIMEOUT + self.shutdown_delay, server).await.is_err() {
             tracing::warn!("the server did not stop in time");
         }
     }

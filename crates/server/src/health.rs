@@ -18,7 +18,7 @@ pub(crate) struct HealthProbe {
 pub(crate) struct HealthState {
     /// Whether the server is shutting down.
     pub(crate) is_stopping: bool,
-    /// Whether the store accepts writes.
+    /// Whether the store accepts writes and its state is current.
     pub(crate) is_writable: bool,
     /// Used bytes and capacity of the store.
     pub(crate) store_bytes: (usize, usize),

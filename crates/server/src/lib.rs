@@ -101,6 +101,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -265,6 +266,10 @@ pub struct ApiServer {
     registration: Option<(ServerRegistration, watch::Sender<BTreeSet<SocketAddr>>)>,
     /// The endpoints of the Service `kubernetes`.
     endpoints: ApiEndpoints,
+    /// The URL that clients use, if it is not the listen address.
+    advertised: Option<AdvertisedUrl>,
+    /// Time between the begin of a shutdown and the end of serving.
+    shutdown_delay: Duration,
     /// Whether the server runs the singleton tasks itself, see [`ApiServer::take_singleton_tasks`].
     runs_singleton_tasks: bool,
     pki: Arc<Pki>,
@@ -350,6 +355,8 @@ impl ApiServer {
             is_bootstrapped: is_complete,
             registration,
             endpoints,
+            advertised: None,
+            shutdown_delay: Duration::ZERO,
             runs_singleton_tasks: true,
             pki,
             api,
@@ -363,6 +370,9 @@ impl ApiServer {
     /// Returns a kubeconfig for a built-in user. It contains a new client certificate, which is valid for one year for
     /// the administrator and for ten years for a component of Muster.
     pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
+        if let Some(advertised) = &self.advertised {
+            return self.pki.kubeconfig(&advertised.url, user);
+        }
         let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
         } else {
@@ -433,6 +443,18 @@ impl ApiServer {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
+    /// Sets the URL that clients use, such as that of a load balancer. Kubeconfigs contain it, and the serving certificate
+    /// is valid for its host.
+    pub fn set_advertised_url(&mut self, url: AdvertisedUrl) {
+        self.advertised = Some(url);
+    }
+
+    /// Sets the time for which a server that shuts down still serves, while `/readyz` fails, so that load balancers and
+    /// agents move to other servers first. Zero by default.
+    pub fn set_shutdown_delay(&mut self, delay: Duration) {
+        self.shutdown_delay = delay;
+    }
+
     /// Sets the function that answers `/debug/explain`. The function takes the namespace and name of a DaemonSet, and
     /// returns the controller's in-memory state as JSON, or an error message.
     pub fn set_explain_provider<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
@@ -454,7 +476,7 @@ impl ApiServer {
         singleton_tasks::all(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
     }
 
-    /// Serves until `stop` is cancelled. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes
+    /// Serves until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes
     /// the store. Returns an error if the store or a background task fails.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
@@ -462,7 +484,10 @@ impl ApiServer {
             .flatten()
             .collect();
         let singleton_tasks = if self.runs_singleton_tasks { self.singleton_tasks() } else { Vec::new() };
-        let serving = Arc::new(ServingCertificate::new(self.pki.clone(), addresses, Timestamp::now())?);
+        let advertised_host = self.advertised.map(|it| it.host);
+        let serving =
+            ServingCertificate::new(self.pki.clone(), addresses, advertised_host, Timestamp::now())?;
+        let serving = Arc::new(serving);
         let tls = TlsAcceptor::from(Arc::new(serving.server_config()?));
         let (api, mut failure) = (self.api, self.failure);
         let (stop_requested, stop) = (stop, api.stop.clone());
@@ -476,7 +501,8 @@ impl ApiServer {
             background.spawn_task("missing-bootstrap-objects", completing);
         }
         if let Some((registration, endpoints)) = self.registration {
-            let renewing = server_leases::run(registry.clone(), registration, endpoints, stop.clone());
+            let shutting_down = api.shutting_down.clone();
+            let renewing = server_leases::run(registry.clone(), registration, endpoints, shutting_down);
             background.spawn_task("server-lease", renewing);
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
@@ -486,9 +512,15 @@ impl ApiServer {
         background
             .spawn_task("data-directory-files", data_dir::watch_data_files(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
+        let end_of_delay = async {
+            stop_requested.cancelled().await;
+            api.shutting_down.cancel();
+            tokio::time::sleep(self.shutdown_delay).await;
+        };
+        let mut end_of_delay = pin!(end_of_delay);
         loop {
             let accepted = tokio::select! {
-                () = stop_requested.cancelled() => break,
+                () = &mut end_of_delay => break,
                 // The server must not serve reads once it cannot tell what is durable.
                 Ok(error) = &mut failure => return Err(error.into()),
                 Ok(error) = &mut is_gone => return Err(error.into()),
@@ -530,6 +562,34 @@ impl ApiServer {
         background.join_all().await;
         drop(tokio::task::spawn_blocking(move || registry.storage.close()).await);
         Ok(())
+    }
+}
+
+/// A URL of the server that is not its listen address, such as that of a load balancer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdvertisedUrl {
+    /// The URL without a trailing slash.
+    url: String,
+    /// Its host: a DNS name, or an IP address without brackets.
+    host: String,
+}
+
+impl FromStr for AdvertisedUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || format!("{text:?} is not https://HOST or https://HOST:PORT");
+        let url: hyper::Uri = text.parse().map_err(|_| invalid())?;
+        let host = url.host().map(|it| it.trim_matches(['[', ']'])).filter(|it| !it.is_empty());
+        let is_name = |it: &str| it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-.".contains(&it));
+        let is_host = |it: &&str| it.parse::<IpAddr>().is_ok() || is_name(it);
+        let is_plain = url.path() == "/" && url.query().is_none();
+        match host.filter(is_host) {
+            Some(host) if url.scheme_str() == Some("https") && is_plain && !text.contains('@') => {
+                Ok(Self { url: text.trim_end_matches('/').to_owned(), host: host.to_owned() })
+            }
+            _ => Err(invalid()),
+        }
     }
 }
 
@@ -760,4 +820,33 @@ where
         .keep_alive_interval(limits::HTTP2_PING_INTERVAL)
         .keep_alive_timeout(limits::HTTP2_PING_TIMEOUT);
     watcher.watch(http2.serve_connection(TokioIo::new(stream), service)).await.map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advertised_url_has_a_host_and_maybe_a_port() {
+        let parse = |text: &str| text.parse::<AdvertisedUrl>().map(|it| format!("{} {}", it.url, it.host));
+        for (text, expected) in [
+            ("https://api.example.com:6443", "https://api.example.com:6443 api.example.com"),
+            ("https://api.example.com/", "https://api.example.com api.example.com"),
+            ("https://10.0.0.9:443", "https://10.0.0.9:443 10.0.0.9"),
+            ("https://[fd00::1]:6443", "https://[fd00::1]:6443 fd00::1"),
+        ] {
+            assert_eq!(parse(text), Ok(expected.to_owned()));
+        }
+        for text in [
+            "api.example.com",
+            "http://a:6443",
+            "https://",
+            "https://a/b",
+            "https://a?b",
+            "https://u@a",
+            "https://a_b",
+        ] {
+            assert_eq!(parse(text), Err(format!("{text:?} is not https://HOST or https://HOST:PORT")));
+        }
+    }
 }

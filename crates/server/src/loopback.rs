@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_server_that_shuts_down_is_not_ready_but_serves_until_the_delay_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = server(&dir).await;
+        server.set_shutdown_delay(std::time::Duration::from_secs(3600));
+        let (client, stop) = (server.loopback_client(BuiltinUser::Admin), CancellationToken::new());
+        let serving = tokio::spawn(server.serve(stop.clone()));
+        let code = async |path: &str| client.send(request("GET", path)).await.unwrap().status().as_u16();
+        assert_eq!([code("/readyz").await, code("/livez").await, code(SETS).await], [200, 200, 200]);
+        stop.cancel();
+        while code("/readyz").await == 200 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!([code("/readyz").await, code("/livez").await, code(SETS).await], [500, 200, 200]);
+        assert!(!serving.is_finished());
+        serving.abort();
+    }
+
+    #[tokio::test]
     async fn a_dropped_loopback_request_is_cancelled() {
         let dir = tempfile::tempdir().unwrap();
         let server = server(&dir).await;

@@ -299,10 +299,14 @@ current-context: muster
         ))
     }
 
-    /// Issues the serving certificate of the server for these addresses and for the DNS names of the server.
-    fn issue_serving_certificate(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
+    /// Issues the serving certificate of the server for the names that [`server_names`] returns.
+    fn issue_serving_certificate(
+        &self,
+        addresses: &[IpAddr],
+        advertised_host: Option<&str>,
+    ) -> Result<CertifiedKey, PkiError> {
         let mut params = leaf_params(
-            server_names(addresses),
+            server_names(addresses, advertised_host),
             ExtendedKeyUsagePurpose::ServerAuth,
             SERVING_CERTIFICATE_YEARS,
         )?;
@@ -391,15 +395,23 @@ pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
     /// IP addresses of the server, from which [`server_names`] derives the names of the certificate.
     addresses: Vec<IpAddr>,
+    /// Host name or address of `--advertise`.
+    advertised_host: Option<String>,
     /// The current certificate with its key, and its issue time.
     current_key: RwLock<(Arc<CertifiedKey>, Timestamp)>,
 }
 
 impl ServingCertificate {
     /// Issues the first serving certificate.
-    pub(crate) fn new(pki: Arc<Pki>, addresses: Vec<IpAddr>, now: Timestamp) -> Result<Self, PkiError> {
-        let current = RwLock::new((Arc::new(pki.issue_serving_certificate(&addresses)?), now));
-        Ok(Self { pki, addresses, current_key: current })
+    pub(crate) fn new(
+        pki: Arc<Pki>,
+        addresses: Vec<IpAddr>,
+        advertised_host: Option<String>,
+        now: Timestamp,
+    ) -> Result<Self, PkiError> {
+        let first = pki.issue_serving_certificate(&addresses, advertised_host.as_deref())?;
+        let current_key = RwLock::new((Arc::new(first), now));
+        Ok(Self { pki, addresses, advertised_host, current_key })
     }
 
     /// Returns the server-side TLS configuration with this certificate. A client need not send a certificate, but a
@@ -433,7 +445,8 @@ impl ServingCertificate {
         if now < renew_at.timestamp() {
             return Ok(false);
         }
-        let new = Arc::new(self.pki.issue_serving_certificate(&self.addresses)?);
+        let new = self.pki.issue_serving_certificate(&self.addresses, self.advertised_host.as_deref())?;
+        let new = Arc::new(new);
         *self.current_key.write().unwrap_or_else(PoisonError::into_inner) = (new, now);
         Ok(true)
     }
@@ -485,8 +498,9 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
 }
 
 /// Returns the DNS names and IP addresses for which the serving certificate is valid: fixed names, the host name of
-/// this machine and `addresses`. An unspecified address such as `0.0.0.0` stands for the address of this machine.
-fn server_names(addresses: &[IpAddr]) -> Vec<String> {
+/// this machine, `addresses` and the host of `--advertise`. An unspecified address such as `0.0.0.0` stands for the
+/// address of this machine.
+fn server_names(addresses: &[IpAddr], advertised_host: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
         "127.0.0.1",
@@ -510,6 +524,7 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
         false => Some(*it),
     });
     names.extend(addresses.map(|it| it.to_string()));
+    names.extend(advertised_host.map(str::to_owned));
     names.sort();
     names.dedup();
     names

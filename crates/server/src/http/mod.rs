@@ -65,6 +65,9 @@ pub(crate) struct Api {
     pub(crate) agents: Option<Arc<AgentClient>>,
     /// Cancelled when the server stops, which ends watches and agent streams.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when the server begins to shut down, which is `--shutdown-delay` before it stops. From then on `/readyz`
+    /// fails.
+    pub(crate) shutting_down: CancellationToken,
 }
 
 impl Api {
@@ -75,6 +78,7 @@ impl Api {
             audit: None,
             explain_provider: None,
             agents: None,
+            shutting_down: stop.child_token(),
             stop,
         }
     }

@@ -37,7 +37,7 @@ fn the_certificate_is_replaced_while_it_serves_and_not_before() {
     let dir = tempdir().unwrap();
     let pki = Arc::new(Pki::open(dir.path()).unwrap());
     let now: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
-    let serving = ServingCertificate::new(pki, vec![Ipv4Addr::LOCALHOST.into()], now).unwrap();
+    let serving = ServingCertificate::new(pki, vec![Ipv4Addr::LOCALHOST.into()], None, now).unwrap();
     let first = shown(&serving);
 
     assert!(!serving.renew_if_due("2026-09-14T23:59:59Z".parse().unwrap()).unwrap());
@@ -89,16 +89,21 @@ fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
         Arc::new(roots),
         Arc::new(ring::default_provider()),
     );
-    let shown = after.issue_serving_certificate(&[]).unwrap();
-    let verified = tokio_rustls::rustls::client::danger::ServerCertVerifier::verify_server_cert(
-        verifier.build().unwrap().as_ref(),
-        &shown.cert[0],
-        &[],
-        &"localhost".try_into().unwrap(),
-        &[],
-        UnixTime::now(),
-    );
-    assert!(verified.is_ok(), "{verified:?}");
+    let shown = after.issue_serving_certificate(&[], Some("k8s.example.com")).unwrap();
+    let verifier = verifier.build().unwrap();
+    let verify = |name: &'static str| {
+        tokio_rustls::rustls::client::danger::ServerCertVerifier::verify_server_cert(
+            verifier.as_ref(),
+            &shown.cert[0],
+            &[],
+            &name.try_into().unwrap(),
+            &[],
+            UnixTime::now(),
+        )
+        .map(drop)
+    };
+    assert_eq!((verify("localhost"), verify("k8s.example.com")), (Ok(()), Ok(())));
+    assert!(verify("other.example.com").is_err());
 }
 
 #[test]

@@ -39,12 +39,9 @@ impl Api {
             Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths())),
             Route::Health(health) => {
                 let excluded: Vec<_> = api_request.query.values("exclude").collect();
-                let (code, text) = health::health_response(
-                    &health,
-                    self.health_state(),
-                    api_request.query.contains("verbose"),
-                    &excluded,
-                );
+                let state = self.health_state(health.endpoint).await;
+                let (code, text) =
+                    health::health_response(&health, state, api_request.query.contains("verbose"), &excluded);
                 Ok(full_response(code, TEXT_PLAIN, text.into()))
             }
             Route::Metrics => {
@@ -57,7 +54,7 @@ impl Api {
                 Ok(full_response(
                     StatusCode::OK,
                     format.media_type(),
-                    format.encode(health::health_metrics(self.health_state())).into(),
+                    format.encode(health::health_metrics(self.health_state("readyz").await)).into(),
                 ))
             }
             Route::Explain => match &self.explain_provider {
@@ -114,12 +111,14 @@ impl Api {
         metrics.encode()
     }
 
-    /// Returns the server state that the health checks report.
-    fn health_state(&self) -> HealthState {
+    /// Returns the server state that the checks of a health endpoint report.
+    async fn health_state(&self, endpoint: &str) -> HealthState {
         let is_disk_full = self.registry.storage.is_disk_full.load(Ordering::Relaxed);
+        // Without a quorum of etcd, the barrier fails after a timeout. A restart would not help, so `/livez` ignores it.
+        let is_current = endpoint == "livez" || self.registry.storage.wait_until_fresh().await.is_ok();
         HealthState {
-            is_stopping: self.stop.is_cancelled(),
-            is_writable: !is_disk_full,
+            is_stopping: self.shutting_down.is_cancelled(),
+            is_writable: !is_disk_full && is_current,
             store_bytes: self.registry.storage.used_bytes_and_capacity(),
         }
     }

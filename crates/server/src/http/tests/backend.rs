@@ -166,6 +166,7 @@ async fn requests_wait_for_a_fresh_state() {
         ("GET", &*any_version, Value::Null),
         ("GET", &*watch_after, Value::Null),
         ("GET", "/livez", Value::Null),
+        ("GET", "/readyz", Value::Null),
     ] {
         remote.fall_behind();
         let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -190,6 +191,7 @@ async fn requests_wait_for_a_fresh_state() {
         GET /api/v1/namespaces/default/configmaps/a?resourceVersion=0: 0 404
         GET /api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=0&resourceVersion=5: 0 200
         GET /livez: 0 200
+        GET /readyz: 1 200
     "#]]
     .assert_eq(&seen);
 
@@ -198,4 +200,9 @@ async fn requests_wait_for_a_fresh_state() {
     assert!(futures::poll!(&mut request).is_pending());
     remote.catch_up(&Err(ReadBarrierError { why: "no quorum".into() }));
     check(request.await, &expect!["503 the store cannot confirm that its state is current: no quorum"]);
+    remote.fall_behind();
+    let mut request = pin!(server.get("/readyz"));
+    assert!(futures::poll!(&mut request).is_pending());
+    remote.catch_up(&Err(ReadBarrierError { why: "no quorum".into() }));
+    assert_eq!(request.await.0, 500);
 }

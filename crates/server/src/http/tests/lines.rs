@@ -62,7 +62,7 @@ async fn silent(offers: Option<&[u8]>) -> String {
     let dir = tempfile::tempdir().unwrap();
     let pki = Arc::new(Pki::open(dir.path()).unwrap());
     let serving = Arc::new(
-        ServingCertificate::new(pki.clone(), vec![[127, 0, 0, 1].into()], Timestamp::now()).unwrap(),
+        ServingCertificate::new(pki.clone(), vec![[127, 0, 0, 1].into()], None, Timestamp::now()).unwrap(),
     );
     let tls = TlsAcceptor::from(Arc::new(serving.server_config().unwrap()));
     let (client, line) = tokio::io::duplex(SOCKET_BYTES);
