@@ -91,7 +91,11 @@ impl EncryptionKeys {
         if std::fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
             return Err(KeyFileError::Loose { path: path.to_owned() });
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Self::parse(&std::fs::read_to_string(path).map_err(failed)?, path)
+    }
+
+    /// Parses the content of a key file. Errors name `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, KeyFileError> {
         let mut keys: Vec<EncryptionKey> = Vec::new();
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -127,12 +131,20 @@ impl EncryptionKeys {
         let (secret, id) = random.split_at(KEY_BYTES);
         let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
         let mut text = format!("{KEY_FILE_HEADER}{id} {}\n", BASE64.encode(secret));
-        for key in kept.iter().flat_map(|it| it.0.iter()) {
-            text.push_str(&format!("{} {}\n", key.id, BASE64.encode(key.secret)));
-        }
+        text.push_str(&kept.map(Self::to_lines).unwrap_or_default());
         let written = muster_files::write_private_file(path, text.as_bytes());
         written.map_err(|source| KeyFileError::Write { path: path.to_owned(), source })?;
         Self::read(path)
+    }
+
+    /// Returns the keys as the content of a key file.
+    pub fn to_file_text(&self) -> String {
+        KEY_FILE_HEADER.to_owned() + &self.to_lines()
+    }
+
+    /// Returns one line of a key file for each key.
+    fn to_lines(&self) -> String {
+        self.0.iter().map(|it| format!("{} {}\n", it.id, BASE64.encode(it.secret))).collect()
     }
 
     /// Returns the ID of the active key, which encrypts new values.

@@ -48,7 +48,8 @@ pub use crate::encryption::{DecryptError, EncryptionKeys, KeyFileError};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
-    DataDirectory, DataFileGuard, OpenedLog, Sqlite, backup, reencrypt_secrets, restore,
+    BackupFile, DataDirectory, DataFileGuard, ObjectDigest, OpenedLog, RESTORE_REVISION_GAP, Snapshot,
+    SnapshotWriter, Sqlite, backup, move_to_etcd_aside, reencrypt_secrets, restore,
 };
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};

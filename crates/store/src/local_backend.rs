@@ -622,7 +622,12 @@ fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) ->
 
 /// Reads and verifies the whole log, and returns its last revision.
 pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
-    Ok(load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
+    Ok(load_objects(log)?.revision())
+}
+
+/// Reads and verifies the whole log, and returns its objects without history.
+pub(crate) fn load_objects(log: &mut dyn Log) -> Result<Store, LogError> {
+    load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())
 }
 
 /// Loads the store from the log. The history contains at most as many commits as `window` allows. Older commits are

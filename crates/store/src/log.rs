@@ -100,6 +100,9 @@ pub enum LogError {
     /// cluster.
     #[error("the data file {} is {what}, and this data directory had a cluster", path.display())]
     Lost { path: PathBuf, what: &'static str },
+    /// The objects of the database were moved to etcd, and its file was renamed.
+    #[error("the cluster of the data file {} was moved to etcd", path.display())]
+    MovedToEtcd { path: PathBuf },
     /// The database ends before the revision in its cluster marker, so commits are lost.
     #[error(
         "the data file {} ends at revision {found}, and revision {expected} had been written: its -wal file is missing or was \

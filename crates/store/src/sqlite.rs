@@ -9,6 +9,8 @@ mod data_directory;
 mod disk_reserve;
 /// Changes the encryption of all Secrets of a closed database.
 mod secret_reencryption;
+/// Writes and reads all objects of a cluster as one database file.
+mod snapshot;
 /// Detects a damaged write-ahead log.
 mod wal;
 
@@ -20,7 +22,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_files::{create_private_file, sync_parent_dir};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Statement, Transaction, ffi, params,
+};
 
 use crate::cluster_marker::ClusterMarker;
 use crate::encryption::{DecryptError, EncryptionKeys};
@@ -32,6 +36,7 @@ use self::disk_reserve::DiskReserve;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
 pub use self::secret_reencryption::reencrypt_secrets;
+pub use self::snapshot::{BackupFile, ObjectDigest, Snapshot, SnapshotWriter, move_to_etcd_aside};
 
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;
@@ -60,12 +65,18 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum difference between the revision of a restored store and that of its backup. Clients may have seen revisions
 /// after the backup, so no new commit may have one of these revisions.
-const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
+pub const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
 /// Suffixes of the journal, write-ahead log and shared-memory files that SQLite keeps beside a database. They must be
 /// moved or removed together with the database file, because SQLite would apply them to a new database of the same
 /// name.
 const JOURNAL_FILE_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
+
+/// Suffix of a database that a restore has replaced.
+const REPLACED_SUFFIX: &str = ".replaced";
+
+/// Suffix of a database whose objects were moved to etcd.
+const MOVED_SUFFIX: &str = ".moved";
 
 /// SQL statements that create the tables of a new database. `version` has a row for each commit, as in [`LogRow`].
 /// `floor` has one row with the compacted revision, see [`Log::compacted_revision`].
@@ -85,6 +96,9 @@ const CREATE_TABLES_SQL: &str = "
         SELECT key, max(revision) AS revision, created, expires_s, CAST(value AS TEXT) AS value
         FROM version GROUP BY key HAVING NOT is_gone;
 ";
+
+/// SQL statement that inserts a row, see [`StoredRow::insert`].
+const INSERT_ROW_SQL: &str = "INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 /// An open SQLite database as a durable [`Log`].
 #[derive(Debug)]
@@ -123,7 +137,12 @@ impl Sqlite {
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
             return Err(LogError::Lost { path, what: "empty" });
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Self::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    /// Opens an existing database for reading or writing, and checks its format.
+    fn open_with_flags(path: PathBuf, flags: OpenFlags) -> Result<Self, LogError> {
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(&path, flags).map_err(|it| log_error_from_sqlite(&path, &it))?;
         let log = Self {
@@ -302,8 +321,7 @@ impl Sqlite {
                 .execute([compaction.revision as i64])?;
         }
         {
-            let mut insert =
-                transaction.prepare_cached("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+            let mut insert = transaction.prepare_cached(INSERT_ROW_SQL)?;
             for (at, event) in batch.iter().enumerate() {
                 if compaction.is_some_and(|it| it.rows.contains(&event.revision)) {
                     continue;
@@ -312,16 +330,7 @@ impl Sqlite {
                 if let Some(Some(encrypted)) = encrypted.get(at) {
                     stored.value = encrypted;
                 }
-                insert.execute(params![
-                    stored.revision,
-                    stored.key,
-                    stored.is_delete,
-                    stored.created,
-                    stored.expires_s,
-                    stored.checksum(),
-                    stored.index,
-                    stored.value
-                ])?;
+                stored.insert(&mut insert)?;
             }
         }
         if let Some(reserve) = &mut self.reserve {
@@ -481,6 +490,13 @@ impl<'a> StoredRow<'a> {
         })
     }
 
+    /// Inserts the row with its checksum. `statement` is [`INSERT_ROW_SQL`].
+    fn insert(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
+        let Self { revision, key, is_delete, created, expires_s, index, value } = self;
+        let row = params![revision, key, is_delete, created, expires_s, self.checksum(), index, value];
+        statement.execute(row).map(drop)
+    }
+
     /// Returns the row as [`Log::load`] passes it to its callback. The value is the stored one, which may be encrypted.
     fn to_log_row(&self) -> LogRow {
         LogRow {
@@ -596,7 +612,9 @@ pub fn restore(
         let transaction = log.connection.transaction()?;
         transaction.execute_batch(
             "DELETE FROM version
-             WHERE is_gone OR revision NOT IN (SELECT max(revision) FROM version GROUP BY key)",
+             WHERE is_gone OR revision NOT IN (SELECT max(revision) FROM version GROUP BY key);
+             -- The keys of a backup of etcd. The data directory has its own.
+             DROP TABLE IF EXISTS cluster_keys;",
         )?;
         transaction.execute("UPDATE floor SET revision = ?1", [revision as i64])?;
         transaction.commit()
@@ -611,7 +629,7 @@ pub fn restore(
     // two. The marker is written last: if it still names another cluster or a higher revision, the next start asks for
     // a restore.
     let replace = || {
-        move_or_link_aside(&to, true)?;
+        move_or_link_aside(&to, REPLACED_SUFFIX, true)?;
         rename_durably(&partial, &to)?;
         ClusterMarker { uid, revision }.write(marker)
     };
@@ -622,13 +640,13 @@ pub fn restore(
 /// Renames a database file `NAME` to `NAME.replaced`, and its files `NAME-journal`, `NAME-wal` and `NAME-shm` to
 /// `NAME.replaced-journal` and so on. Earlier files with these new names are removed.
 fn move_aside(path: &Path) -> io::Result<()> {
-    move_or_link_aside(path, false)
+    move_or_link_aside(path, REPLACED_SUFFIX, false)
 }
 
-/// Renames the files of a database as [`move_aside`] does. With `keeps_name`, the database file is hard-linked instead
-/// of renamed, so that it also keeps its old name.
-fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
-    let aside = with_suffix(path, ".replaced");
+/// Renames the files of a database as [`move_aside`] does, with another suffix than `.replaced`. With `keeps_name`, the
+/// database file is hard-linked instead of renamed, so that it also keeps its old name.
+fn move_or_link_aside(path: &Path, suffix: &str, keeps_name: bool) -> io::Result<()> {
+    let aside = with_suffix(path, suffix);
     for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
         remove_if_exists(&with_suffix(&aside, end))?;
         let (from, to) = (with_suffix(path, end), with_suffix(&aside, end));

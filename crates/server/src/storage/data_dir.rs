@@ -25,7 +25,7 @@ pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
 }
 
 /// Returns the path of the cluster marker, which contains the UID of the cluster.
-fn cluster_marker_path(data_dir: &Path) -> PathBuf {
+pub(crate) fn cluster_marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
 
@@ -90,6 +90,9 @@ impl DataError {
                 ". Restore a backup with `muster restore --replace`, or put the file back. Without one, --new-cluster begins an empty \
                  cluster: its nodes then end all pods"
             }
+            LogError::MovedToEtcd { .. } => {
+                ": start the server with --etcd. `muster migrate --to-sqlite` moves the cluster back"
+            }
             LogError::Behind { .. } => {
                 ". Put the missing file back, or restore a backup with `muster restore --replace`. To go on without the writes that \
                  are missing, run `muster backup` and restore that"
@@ -118,8 +121,12 @@ impl DataError {
 /// Returns the description of a data directory with which the store opens its database. Checks whether the directory
 /// had a cluster. `new_cluster` is [`StoreOptions::new_cluster`].
 fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
-    let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
-    DataDirectory { marker: cluster_marker_path(data_dir), had_cluster, new_cluster }
+    DataDirectory { marker: cluster_marker_path(data_dir), had_cluster: had_cluster(data_dir), new_cluster }
+}
+
+/// Whether a data directory has certificates or keys of a cluster.
+pub(crate) fn had_cluster(data_dir: &Path) -> bool {
+    CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists())
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.

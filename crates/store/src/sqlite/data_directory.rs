@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension as _, Transaction};
 use uuid::Uuid;
 
 use super::disk_reserve::DiskReserve;
-use super::{JOURNAL_FILE_SUFFIXES, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
+use super::{JOURNAL_FILE_SUFFIXES, MOVED_SUFFIX, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
 use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
 use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
@@ -140,6 +140,9 @@ impl Sqlite {
         if found.unwrap_or(0) == 0 {
             let has_log = 0 < len(&with_suffix(path, "-wal"))?.unwrap_or(0);
             let had_cluster = directory.had_cluster && !directory.new_cluster;
+            if !has_log && with_suffix(path, MOVED_SUFFIX).exists() {
+                return Err(LogError::MovedToEtcd { path: path.to_owned() });
+            }
             if marker.is_some() || had_cluster || has_log {
                 let what = if found.is_none() { "missing" } else { "empty" };
                 return Err(LogError::Lost { path: path.to_owned(), what });

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use rusqlite::params;
-
 use super::data_directory::DataDirectory;
 use super::{
-    SecretEncryption, Sqlite, StoredRow, create_empty_database, damaged_error, log_error_from_io,
-    log_error_from_sqlite, remove_if_exists, rename_durably, with_suffix,
+    INSERT_ROW_SQL, SecretEncryption, Sqlite, StoredRow, create_empty_database, damaged_error,
+    log_error_from_io, log_error_from_sqlite, remove_if_exists, rename_durably, with_suffix,
 };
 use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
@@ -41,9 +39,7 @@ pub fn reencrypt_secrets(
         let transaction = to.connection.transaction().map_err(|it| log_error_from_sqlite(&partial, &it))?;
         let mut copy = || -> Result<(), LogError> {
             let wrong = |error: rusqlite::Error| log_error_from_sqlite(&partial, &error);
-            let mut insert = transaction
-                .prepare("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
-                .map_err(wrong)?;
+            let mut insert = transaction.prepare(INSERT_ROW_SQL).map_err(wrong)?;
             let mut select = from
                 .connection
                 .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
@@ -61,11 +57,7 @@ pub fn reencrypt_secrets(
                 };
                 secrets += usize::from(encryption::is_key_of_secret(stored.key));
                 stored.value = encrypted.as_deref().unwrap_or(clear);
-                let sum = stored.checksum();
-                let StoredRow { revision, key, is_delete, created, expires_s, index, value } = stored;
-                insert
-                    .execute(params![revision, key, is_delete, created, expires_s, sum, index, value])
-                    .map_err(wrong)?;
+                stored.insert(&mut insert).map_err(wrong)?;
             }
             transaction
                 .execute("UPDATE floor SET revision = ?1", [compacted_revision.cast_signed()])
