@@ -2,13 +2,21 @@
 //! them in memory with faults.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::Stream;
+use tokio::time::Instant;
 
 use crate::proto::{
     CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest,
     WatchResponse,
 };
+
+/// Time after which [`retry`] gives up.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Delay before [`retry`] repeats a call.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The calls that the backend makes. A write is tried only once, and the backend decides whether to repeat it. A read
 /// may be repeated at other members.
@@ -70,6 +78,20 @@ impl EtcdError {
                 Self::Rejected { why }
             }
             _ => Self::NoResponse { why },
+        }
+    }
+}
+
+/// Repeats a call until etcd responds, or until [`RETRY_TIMEOUT`]. The call must have the same result if
+/// it is executed twice.
+pub(crate) async fn retry<T>(mut call: impl AsyncFnMut() -> Result<T, EtcdError>) -> Result<T, EtcdError> {
+    let deadline = Instant::now() + RETRY_TIMEOUT;
+    loop {
+        match call().await {
+            Err(EtcdError::NoResponse { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            result => return result,
         }
     }
 }

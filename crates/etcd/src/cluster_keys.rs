@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::api::{EtcdApi, EtcdError};
+use crate::cluster_state::UnusableError;
 use crate::keyspace::Keyspace;
 use crate::lane::{found_keys, get, put, revision_is};
 use crate::proto::{RangeRequest, TxnRequest};
@@ -14,7 +15,7 @@ pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Op
     Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
 }
 
-/// Stores `value` unless the cluster already has keys. Returns the stored value: `value`, or that of the server that was
+/// Stores `value` unless the cluster already has keys or a restore is in progress. Returns the stored value: `value`, or that of the server that was
 /// first. A call without a response may be repeated with the same value.
 pub async fn create_cluster_keys(
     api: &impl EtcdApi,
@@ -23,12 +24,17 @@ pub async fn create_cluster_keys(
 ) -> Result<Bytes, EtcdError> {
     let key = keys.cluster_keys();
     let request = TxnRequest {
-        compare: vec![revision_is(key.clone(), 0)],
+        // A restore writes the keys of its backup.
+        compare: vec![revision_is(key.clone(), 0), revision_is(keys.restoring_key(), 0)],
         success: vec![put(key.clone(), value.clone())],
         failure: vec![get(key)],
     };
     let response = api.txn(request).await?;
-    Ok(found_keys(&response, 0).first().map_or(value, |it| it.value.clone()))
+    match found_keys(&response, 0).first() {
+        _ if response.succeeded => Ok(value),
+        Some(found) => Ok(found.value.clone()),
+        None => Err(EtcdError::Rejected { why: UnusableError::Restoring.to_string() }),
+    }
 }
 
 /// Whether the cluster has any object in etcd.

@@ -25,6 +25,7 @@ use crate::batch::{
     Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, fence_bound,
     written_keys,
 };
+use crate::cluster_state;
 use crate::keyspace::Keyspace;
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load;
@@ -646,6 +647,7 @@ impl<A: EtcdApi> Driver<A> {
             if self.lane_keys.contains(&kv.key) {
                 own.push(revision);
             }
+            cluster_state::check_event(&self.keys, event)?;
             let Some(key) = self.keys.store_key(&kv.key) else { continue };
             let before = match changed.get(key) {
                 Some(changed) => changed.clone(),

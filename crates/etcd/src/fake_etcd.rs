@@ -124,11 +124,7 @@ impl State {
         if at < self.compacted {
             return Err(EtcdError::Compacted);
         }
-        let end = if request.range_end.is_empty() {
-            [&request.key[..], &[0]].concat().into()
-        } else {
-            request.range_end.clone()
-        };
+        let end = range_end(&request.key, &request.range_end);
         let keys = if at == self.revision { self.keys.clone() } else { self.keys_at(at) };
         let mut kvs: Vec<KeyValue> = keys.range(request.key.clone()..end).map(|(_, kv)| kv.clone()).collect();
         let count = kvs.len();
@@ -159,11 +155,15 @@ impl State {
         assert!(request.compare.len() <= 128 && request.success.len() <= 128 && request.failure.len() <= 128);
         let succeeded = request.compare.iter().all(|it| {
             assert_eq!(it.target(), CompareTarget::Mod);
-            let found = self.keys.get(&it.key).map_or(0, |kv| kv.mod_revision);
+            let range = it.key.clone()..range_end(&it.key, &it.range_end);
+            let mut found: Vec<i64> = self.keys.range(range).map(|(_, kv)| kv.mod_revision).collect();
+            if found.is_empty() {
+                found.push(0);
+            }
             let Some(TargetUnion::ModRevision(expected)) = it.target_union else { panic!("{it:?}") };
             match it.result() {
-                CompareResult::Equal => found == expected,
-                CompareResult::Less => found < expected,
+                CompareResult::Equal => found.iter().all(|it| *it == expected),
+                CompareResult::Less => found.iter().all(|it| *it < expected),
                 other => panic!("{other:?} is not used"),
             }
         });
@@ -202,9 +202,11 @@ impl State {
                 response_op::Response::ResponsePut(Default::default())
             }
             request_op::Request::RequestDeleteRange(delete) => {
-                if self.keys.remove(&delete.key).is_some() {
-                    let kv =
-                        KeyValue { key: delete.key.clone(), mod_revision: revision, ..KeyValue::default() };
+                let range = delete.key.clone()..range_end(&delete.key, &delete.range_end);
+                let keys: Vec<Bytes> = self.keys.range(range).map(|(key, _)| key.clone()).collect();
+                for key in keys {
+                    self.keys.remove(&key);
+                    let kv = KeyValue { key, mod_revision: revision, ..KeyValue::default() };
                     events.push(Event { r#type: EventType::Delete.into(), kv: Some(kv) });
                 }
                 response_op::Response::ResponseDeleteRange(Default::default())
@@ -318,6 +320,11 @@ impl EtcdApi for FakeEtcd {
             }
         })))
     }
+}
+
+/// Returns the end of a range of keys, or of one key if `end` is empty.
+fn range_end(key: &Bytes, end: &Bytes) -> Bytes {
+    if end.is_empty() { [&key[..], &[0]].concat().into() } else { end.clone() }
 }
 
 fn no_response() -> EtcdError {

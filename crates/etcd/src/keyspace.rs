@@ -9,6 +9,9 @@
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
 //! | `m/compacted` | the etcd revision up to which a server has compacted the history, in decimal |
+//! | `m/source` | what the cluster was restored or moved from, see [`cluster_state`](crate::cluster_state) |
+//! | `m/restoring` | only while a restore writes the cluster, see [`restore`](crate::restore()) |
+//! | `m/moved` | only if the cluster was moved from etcd to a data directory |
 //!
 //! # resourceVersion
 //!
@@ -86,6 +89,18 @@ impl Keyspace {
 
     pub(crate) fn compacted_key(&self) -> Bytes {
         format!("{}m/compacted", self.prefix).into()
+    }
+
+    pub(crate) fn source_key(&self) -> Bytes {
+        format!("{}m/source", self.prefix).into()
+    }
+
+    pub(crate) fn restoring_key(&self) -> Bytes {
+        format!("{}m/restoring", self.prefix).into()
+    }
+
+    pub(crate) fn moved_key(&self) -> Bytes {
+        format!("{}m/moved", self.prefix).into()
     }
 
     /// Returns the range of all keys of the cluster.

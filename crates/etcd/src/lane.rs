@@ -205,16 +205,23 @@ pub(crate) fn revision_is(key: Bytes, revision: i64) -> Compare {
         target: CompareTarget::Mod.into(),
         key,
         target_union: Some(TargetUnion::ModRevision(revision)),
+        range_end: Bytes::new(),
     }
 }
 
 /// Returns the comparison "the key was not modified after this etcd revision".
 pub(crate) fn revision_is_at_most(key: Bytes, revision: i64) -> Compare {
+    revisions_are_at_most(KeyRange { start: key, end: Bytes::new() }, revision)
+}
+
+/// Returns the comparison "no key of the range was modified after this etcd revision".
+pub(crate) fn revisions_are_at_most(range: KeyRange, revision: i64) -> Compare {
     Compare {
         result: CompareResult::Less.into(),
         target: CompareTarget::Mod.into(),
-        key,
+        key: range.start,
         target_union: Some(TargetUnion::ModRevision(revision + 1)),
+        range_end: range.end,
     }
 }
 
@@ -223,7 +230,11 @@ pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
 }
 
 pub(crate) fn delete(key: Bytes) -> RequestOp {
-    let request = DeleteRangeRequest { key, range_end: Bytes::new() };
+    delete_range(KeyRange { start: key, end: Bytes::new() })
+}
+
+pub(crate) fn delete_range(range: KeyRange) -> RequestOp {
+    let request = DeleteRangeRequest { key: range.start, range_end: range.end };
     RequestOp { request: Some(request_op::Request::RequestDeleteRange(request)) }
 }
 

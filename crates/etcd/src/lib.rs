@@ -19,6 +19,8 @@ mod batch;
 mod client;
 /// The private keys of the cluster, which all servers share.
 mod cluster_keys;
+/// Whether servers may use a cluster in etcd, and whether servers are running.
+mod cluster_state;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
@@ -29,6 +31,10 @@ mod lane;
 mod load;
 /// Encoding of an object as a value in etcd.
 mod object_value;
+/// Writes the objects of a backup or of another backend as a cluster in etcd.
+mod restore;
+/// Reads a whole cluster at one revision.
+mod snapshot;
 
 /// An etcd in memory with faults.
 #[cfg(test)]
@@ -46,4 +52,10 @@ pub use crate::api::{EtcdApi, EtcdError, WatchStream};
 pub use crate::backend::{EtcdBackend, OpenError, open};
 pub use crate::client::{ClientError, ClientTls, EtcdClient, EtcdVersion};
 pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
+pub use crate::cluster_state::{
+    ClusterSource, ClusterState, UnusableError, mark_moved, read as read_cluster_state,
+};
 pub use crate::keyspace::Keyspace;
+pub use crate::load::LoadError;
+pub use crate::restore::{RestoreError, RestoreInput, restore};
+pub use crate::snapshot::EtcdSnapshot;

@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use muster_store::{HistoryWindow, Store, StoredObject};
 
-use crate::api::{EtcdApi, EtcdError};
+use crate::api::{EtcdApi, EtcdError, retry};
+use crate::cluster_state::{self, UnusableError};
 use crate::keyspace::Keyspace;
 use crate::object_value::{ObjectCodec, ValueError};
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
@@ -35,6 +36,8 @@ pub enum LoadError {
     },
     #[error("read the value of {key} in etcd: {why}")]
     Value { key: String, why: String },
+    #[error(transparent)]
+    Unusable(#[from] UnusableError),
 }
 
 /// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers all
@@ -47,6 +50,7 @@ pub(crate) async fn load(
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
     let failed = |source| LoadError::Etcd { source };
+    cluster_state::read(api, &keys).await.map_err(failed)?.check_usable()?;
     let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
     let found = api.range(base_request).await.map_err(failed)?;
     let (current, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
@@ -74,6 +78,22 @@ async fn list(
     revision: i64,
 ) -> Result<Store, LoadError> {
     let mut store = Store::empty_after(keys.last_resource_version(revision), window);
+    read_objects::<LoadError>(api, keys, codec, revision, &mut |object| {
+        store.restore_object(object);
+        Ok(())
+    })
+    .await?;
+    Ok(store)
+}
+
+/// Reads all objects at an etcd revision, page by page, in the order of their keys. Fails if `on_object` does.
+pub(crate) async fn read_objects<E: From<LoadError>>(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    codec: &ObjectCodec,
+    revision: i64,
+    on_object: &mut (dyn FnMut(StoredObject) -> Result<(), E> + Send),
+) -> Result<(), E> {
     let range = keys.objects();
     let mut start = range.start;
     loop {
@@ -84,22 +104,21 @@ async fn list(
             revision,
             ..RangeRequest::default()
         };
-        let page = api.range(request).await.map_err(|source| LoadError::Etcd { source })?;
+        let page = retry(async || api.range(request.clone()).await).await;
+        let page = page.map_err(|source| LoadError::Etcd { source })?;
         for kv in &page.kvs {
-            let (key, stored) = decode_stored_object(keys, codec, kv)?;
-            debug_assert_eq!(key, &*stored.key);
-            store.restore_object(stored);
+            on_object(decode_stored_object(keys, codec, kv)?.1)?;
         }
         match page.kvs.last() {
             // The next page begins with the key after the last one.
             Some(last) if page.more => start = [&last.key[..], &[0]].concat().into(),
-            _ => return Ok(store),
+            _ => return Ok(()),
         }
     }
 }
 
 /// Returns the number that a key has as its value, or `None` if the key does not exist.
-fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadError> {
+pub(crate) fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadError> {
     let Some(kv) = found.kvs.first() else { return Ok(None) };
     let text = std::str::from_utf8(&kv.value).unwrap_or_default();
     text.parse().map(Some).map_err(|_| value_error(&kv.key, "it is not a number"))

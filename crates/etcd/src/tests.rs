@@ -1,6 +1,9 @@
 //! Model tests: several servers write to one etcd that loses requests and responses, applies requests late, and breaks
 //! watches. Every server must end with the state of etcd, and every answer must be true.
 
+/// Restore of a cluster, and snapshots.
+mod restore;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,176 @@
+//! The state of a cluster in etcd as a whole: whether servers may use it, when a server last wrote to it, and what it was
+//! restored from.
+
+use muster_store::{LogError, Revision};
+
+use crate::api::{EtcdApi, EtcdError, retry};
+use crate::keyspace::Keyspace;
+use crate::lane::{found_keys, get, header_revision, put, range_keys, revision_is, revisions_are_at_most};
+use crate::proto::event::EventType;
+use crate::proto::{Event, KeyValue, RangeRequest, RequestOp, TxnRequest, request_op};
+
+/// The state of a cluster in etcd at one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterState {
+    /// Whether the prefix has no key at all.
+    pub is_empty: bool,
+    /// The highest etcd revision of all lanes. Every write of a server writes a lane. 0 if no server has written.
+    pub last_write: i64,
+    /// What the cluster was restored or moved from. `None` for a cluster that began in etcd.
+    pub source: Option<ClusterSource>,
+    /// The etcd revision at which the cluster was moved from etcd to a data directory. `None` if it was not.
+    pub(crate) moved: Option<i64>,
+    /// The etcd revision of `source`, or 0.
+    pub(crate) source_revision: i64,
+    pub(crate) restoring: Option<RestoreMark>,
+    /// The etcd revision of this state.
+    pub(crate) revision: i64,
+    /// The highest resourceVersion that an object of the cluster can have. 0 if there is no cluster.
+    pub(crate) resource_version: Revision,
+}
+
+/// What a cluster in etcd was restored or moved from: the value of `m/source`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSource {
+    /// The UID of the cluster in the database file.
+    pub cluster_uid: String,
+    /// The revision of the database file.
+    pub revision: Revision,
+    /// Identifies the restore, so that it can be seen whether its last transaction was applied.
+    pub(crate) restore_id: String,
+}
+
+/// A restore that is not complete: the value of `m/restoring`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RestoreMark {
+    /// The etcd revision of the mark.
+    pub(crate) revision: i64,
+    /// The highest resourceVersion that the cluster had before the restore.
+    pub(crate) resource_version: Revision,
+}
+
+/// Why servers may not use a cluster in etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableError {
+    #[error("a restore or a migration into etcd was interrupted or is running: wait for it, or run it again")]
+    Restoring,
+    #[error(
+        "the cluster was moved from etcd to a data directory: start the server there without --etcd. `muster migrate` moves it to \
+         etcd again"
+    )]
+    Moved,
+}
+
+impl ClusterState {
+    /// Fails if servers may not use the cluster.
+    pub fn check_usable(&self) -> Result<(), UnusableError> {
+        if self.is_restoring() {
+            return Err(UnusableError::Restoring);
+        }
+        if self.is_moved() { Err(UnusableError::Moved) } else { Ok(()) }
+    }
+
+    /// Whether the cluster was moved from etcd to a data directory.
+    pub fn is_moved(&self) -> bool {
+        self.moved.is_some()
+    }
+
+    /// Whether a restore is in progress or was interrupted.
+    pub fn is_restoring(&self) -> bool {
+        self.restoring.is_some()
+    }
+}
+
+impl ClusterSource {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let (uid, revision, id) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+        Some(Self { cluster_uid: uid.to_owned(), revision, restore_id: id.to_owned() })
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        format!("{} {} {}", self.cluster_uid, self.revision, self.restore_id)
+    }
+}
+
+/// Reads the state of the cluster.
+pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
+    let (all, lanes) = (keys.all(), keys.lanes());
+    let first = RangeRequest {
+        key: all.start,
+        range_end: all.end,
+        limit: 1,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    let request = TxnRequest {
+        success: vec![
+            get(keys.restoring_key()),
+            get(keys.moved_key()),
+            get(keys.source_key()),
+            get(keys.base_key()),
+            range_keys(lanes.start, lanes.end),
+            RequestOp { request: Some(request_op::Request::RequestRange(first)) },
+        ],
+        ..TxnRequest::default()
+    };
+    let response = api.txn(request).await?;
+    let revision = header_revision(&response);
+    let found = |operation| found_keys(&response, operation).first();
+    let text = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
+    let restoring = found(0)
+        .map(|kv| RestoreMark { revision: kv.mod_revision, resource_version: text(kv).parse().unwrap_or(0) });
+    let is_empty = found(5).is_none();
+    let base = found(3).and_then(|it| text(it).parse().ok()).unwrap_or(0);
+    let resource_version =
+        if is_empty { 0 } else { keys.clone().with_base(base).last_resource_version(revision) };
+    Ok(ClusterState {
+        is_empty,
+        last_write: found_keys(&response, 4).iter().map(|it| it.mod_revision).max().unwrap_or(0),
+        source: found(2).and_then(|it| ClusterSource::parse(&text(it))),
+        source_revision: found(2).map_or(0, |it| it.mod_revision),
+        moved: found(1).map(|it| it.mod_revision),
+        resource_version: restoring.as_ref().map_or(resource_version, |it| it.resource_version),
+        restoring,
+        revision,
+    })
+}
+
+/// Marks the cluster as moved to a data directory, so that no server uses it. Returns `false` if a server has written
+/// since `state` was read.
+pub async fn mark_moved(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    state: &ClusterState,
+) -> Result<bool, EtcdError> {
+    if state.is_moved() {
+        return Ok(true);
+    }
+    let request = TxnRequest {
+        compare: vec![
+            revisions_are_at_most(keys.lanes(), state.last_write),
+            revision_is(keys.restoring_key(), 0),
+            // An attempt that etcd applies late must not mark a cluster that was restored since.
+            revision_is(keys.source_key(), state.source_revision),
+        ],
+        success: vec![put(keys.moved_key(), "to a data directory".into())],
+        failure: Vec::new(),
+    };
+    // A repetition writes the same value.
+    let response = retry(async || api.txn(request.clone()).await).await?;
+    Ok(response.succeeded)
+}
+
+/// Fails if an event shows that servers may no longer use the cluster. A server that did not write for so long that it
+/// seemed to be stopped learns of a restore in this way.
+pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError> {
+    let Some(kv) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { return Ok(()) };
+    let error = if kv.key == keys.restoring_key() {
+        UnusableError::Restoring
+    } else if kv.key == keys.moved_key() {
+        UnusableError::Moved
+    } else {
+        return Ok(());
+    };
+    Err(LogError::Remote { why: error.to_string() })
+}

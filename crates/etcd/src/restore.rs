@@ -1,0 +1,243 @@
+//! Writes all objects of a backup, or of a data directory, as a cluster in etcd.
+//!
+//! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`, with
+//! which no server starts. Every other transaction compares that key, and the last one deletes it. An interrupted restore
+//! leaves the key behind, and the next restore deletes what the interrupted one has written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_store::{EncryptionKeys, ObjectDigest, ObjectDraft, Revision, StoredObject};
+
+use crate::api::{EtcdApi, EtcdError, retry};
+use crate::cluster_state::{self, ClusterSource, ClusterState};
+use crate::keyspace::{KeyRange, Keyspace, POSITIONS};
+use crate::lane::{delete, delete_range, header_revision, put, revision_is, revisions_are_at_most};
+use crate::load::{self, LoadError};
+use crate::object_value::ObjectCodec;
+use crate::proto::{RangeRequest, RequestOp, TxnRequest, TxnResponse};
+
+/// Maximum number of objects in one transaction. etcd allows 128 operations.
+const BATCH_OBJECTS_MAX: usize = 100;
+
+/// Maximum size of the values in one transaction of several objects. etcd allows 1.5 MiB in a request.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Number of keys that one transaction deletes. etcd deletes a range in one step, and other clients wait for it.
+const DELETED_KEYS_MAX: i64 = 1000;
+
+/// What is written as a cluster in etcd.
+#[derive(Debug)]
+pub struct RestoreInput<'a> {
+    /// The objects, ordered by key.
+    pub objects: &'a [Arc<StoredObject>],
+    /// The private keys of the cluster, encrypted with the server token.
+    pub cluster_keys: Bytes,
+    /// The keys that encrypt Secrets. They are a part of `cluster_keys`.
+    pub encryption: &'a EncryptionKeys,
+    /// The UID of the cluster in the database file.
+    pub cluster_uid: String,
+    /// The revision of the database file.
+    pub revision: Revision,
+    /// The number of resourceVersions that are skipped, because clients may have seen them.
+    pub revision_gap: Revision,
+}
+
+/// Why a restore failed. The key `m/restoring` remains unless the error says that nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("write to etcd")]
+    Etcd(#[from] EtcdError),
+    #[error("write {key} to etcd")]
+    Object { key: String, source: EtcdError },
+    #[error("write {key} to etcd: {why}")]
+    Value { key: String, why: String },
+    #[error(
+        "nothing was changed: a server or another restore wrote to the cluster in etcd in the meantime. Stop all servers"
+    )]
+    Raced,
+    #[error("another restore or migration into the same --etcd-prefix has begun: run only one")]
+    Superseded,
+    #[error("read back what was written")]
+    ReadBack(#[from] LoadError),
+    #[error(
+        "etcd does not have what was written to it ({written:?}, read back: {found:?}): run the restore again"
+    )]
+    Differs { written: Box<ObjectDigest>, found: Box<ObjectDigest> },
+}
+
+/// Replaces the cluster in etcd. `state` was read before, and no server may have written since. Calls `on_progress`
+/// with the number of objects that are written. Returns the first resourceVersion of the restored cluster.
+pub async fn restore(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    state: &ClusterState,
+    input: &RestoreInput<'_>,
+    on_progress: &mut (dyn FnMut(usize) + Send),
+) -> Result<Revision, RestoreError> {
+    let mark = write_mark(api, keys, state).await?;
+    let restore = Restore { api, keys, mark };
+    restore.delete_all().await?;
+    // All objects are written after the revision of the mark.
+    let first = input.revision.max(state.resource_version) + input.revision_gap + 1;
+    let base = first.saturating_sub(mark.unsigned_abs() * POSITIONS);
+    let codec = ObjectCodec { encryption: Some(input.encryption.clone()) };
+    let revision = restore.write_objects(&codec, input.objects, on_progress).await?;
+    restore.verify(&codec, input.objects, revision).await?;
+    let source = ClusterSource {
+        cluster_uid: input.cluster_uid.clone(),
+        revision: input.revision,
+        restore_id: uuid::Uuid::new_v4().to_string(),
+    };
+    restore.finish(input, &source, base, revision).await?;
+    Ok(keys.clone().with_base(base).last_resource_version(revision))
+}
+
+/// Writes the key `m/restoring`, if no server has written since `state` was read. Returns its etcd revision.
+async fn write_mark(api: &impl EtcdApi, keys: &Keyspace, state: &ClusterState) -> Result<i64, RestoreError> {
+    let key = keys.restoring_key();
+    let before = state.restoring.as_ref().map_or(0, |it| it.revision);
+    let request = TxnRequest {
+        compare: vec![
+            revision_is(key.clone(), before),
+            // A complete restore writes this key. An attempt that etcd applies so late must not mark its cluster.
+            revision_is(keys.source_key(), state.source_revision),
+            revisions_are_at_most(keys.lanes(), state.last_write),
+        ],
+        success: vec![put(key, state.resource_version.to_string().into())],
+        failure: Vec::new(),
+    };
+    // This is not repeated: after an attempt without a response the first compare fails.
+    let response = api.txn(request).await?;
+    if response.succeeded { Ok(header_revision(&response)) } else { Err(RestoreError::Raced) }
+}
+
+/// A restore in progress.
+struct Restore<'a, A> {
+    api: &'a A,
+    keys: &'a Keyspace,
+    /// The etcd revision of the key `m/restoring`.
+    mark: i64,
+}
+
+impl<A: EtcdApi> Restore<'_, A> {
+    /// Executes a transaction that fails after another restore has begun. The operations must have the same result if
+    /// they are executed twice.
+    async fn execute(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, EtcdError> {
+        let request = TxnRequest {
+            compare: vec![revision_is(self.keys.restoring_key(), self.mark)],
+            success: operations,
+            failure: Vec::new(),
+        };
+        let response = retry(async || self.api.txn(request.clone()).await).await?;
+        Ok(response.succeeded.then_some(response))
+    }
+
+    /// Deletes all keys of the prefix but `m/restoring`.
+    async fn delete_all(&self) -> Result<(), RestoreError> {
+        let (all, mark) = (self.keys.all(), self.keys.restoring_key());
+        let after_mark: Bytes = [&mark[..], &[0]].concat().into();
+        for range in [KeyRange { start: all.start, end: mark }, KeyRange { start: after_mark, end: all.end }]
+        {
+            loop {
+                let request = RangeRequest {
+                    key: range.start.clone(),
+                    range_end: range.end.clone(),
+                    limit: DELETED_KEYS_MAX,
+                    keys_only: true,
+                    ..RangeRequest::default()
+                };
+                let page = retry(async || self.api.range(request.clone()).await).await?;
+                let Some(last) = page.kvs.last() else { break };
+                let end = [&last.key[..], &[0]].concat().into();
+                let operation = delete_range(KeyRange { start: range.start.clone(), end });
+                self.execute(vec![operation]).await?.ok_or(RestoreError::Superseded)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the objects in batches. Returns the etcd revision of the last batch.
+    async fn write_objects(
+        &self,
+        codec: &ObjectCodec,
+        objects: &[Arc<StoredObject>],
+        on_progress: &mut (dyn FnMut(usize) + Send),
+    ) -> Result<i64, RestoreError> {
+        let mut revision = self.mark;
+        let mut rest = objects;
+        while let Some(first) = rest.first() {
+            let mut operations = Vec::new();
+            let mut bytes = 0;
+            for object in rest.iter().take(BATCH_OBJECTS_MAX) {
+                let value = encode(codec, object, operations.len())?;
+                bytes += value.len();
+                if !operations.is_empty() && BATCH_BYTES_MAX < bytes {
+                    break;
+                }
+                operations.push(put(self.keys.object(&object.key), value));
+            }
+            let count = operations.len();
+            let written = self.execute(operations).await;
+            let written =
+                written.map_err(|source| RestoreError::Object { key: first.key.to_string(), source })?;
+            revision = header_revision(&written.ok_or(RestoreError::Superseded)?);
+            rest = &rest[count..];
+            on_progress(objects.len() - rest.len());
+        }
+        Ok(revision)
+    }
+
+    /// Reads the objects and compares them with those that were written.
+    async fn verify(
+        &self,
+        codec: &ObjectCodec,
+        objects: &[Arc<StoredObject>],
+        revision: i64,
+    ) -> Result<(), RestoreError> {
+        let mut found = ObjectDigest::default();
+        load::read_objects::<LoadError>(self.api, self.keys, codec, revision, &mut |object| {
+            found.add(&object);
+            Ok(())
+        })
+        .await?;
+        let written = ObjectDigest::of(objects);
+        if found == written {
+            return Ok(());
+        }
+        Err(RestoreError::Differs { written: Box::new(written), found: Box::new(found) })
+    }
+
+    /// Writes what servers need beside the objects, and lets servers start. The history of the cluster begins at
+    /// `revision`.
+    async fn finish(
+        &self,
+        input: &RestoreInput<'_>,
+        source: &ClusterSource,
+        base: Revision,
+        revision: i64,
+    ) -> Result<(), RestoreError> {
+        let operations = vec![
+            put(self.keys.base_key(), base.to_string().into()),
+            put(self.keys.compacted_key(), revision.to_string().into()),
+            put(self.keys.cluster_keys(), input.cluster_keys.clone()),
+            put(self.keys.source_key(), source.to_text().into()),
+            delete(self.keys.restoring_key()),
+        ];
+        if self.execute(operations).await?.is_some() {
+            return Ok(());
+        }
+        // An attempt without a response may have been applied.
+        let state = retry(async || cluster_state::read(self.api, self.keys).await).await?;
+        if state.source.as_ref() == Some(source) { Ok(()) } else { Err(RestoreError::Superseded) }
+    }
+}
+
+/// Encodes an object that the transaction writes at this position.
+fn encode(codec: &ObjectCodec, object: &StoredObject, position: usize) -> Result<Bytes, RestoreError> {
+    let failed = |why: String| RestoreError::Value { key: object.key.to_string(), why };
+    let draft = ObjectDraft::split(&object.value)
+        .ok_or_else(|| failed("the object has no resourceVersion".to_owned()))?;
+    let position = u8::try_from(position).expect("a transaction has at most 128 operations");
+    codec.encode(&object.key, position, None, object.expires_s, &object.index, &draft).map_err(failed)
+}
