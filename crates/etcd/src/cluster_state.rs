@@ -93,7 +93,7 @@ impl ClusterSource {
     }
 }
 
-/// Reads the state of the cluster.
+/// Reads the state of the cluster. Repeats the call until a member responds.
 pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
     let (all, lanes) = (keys.all(), keys.lanes());
     let first = RangeRequest {
@@ -114,7 +114,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
         ],
         ..TxnRequest::default()
     };
-    let response = api.txn(request).await?;
+    let response = retry(async || api.txn(request.clone()).await).await?;
     let revision = header_revision(&response);
     let found = |operation| found_keys(&response, operation).first();
     let text = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();

@@ -228,7 +228,7 @@ impl<A: EtcdApi> Restore<'_, A> {
             return Ok(());
         }
         // An attempt without a response may have been applied.
-        let state = retry(async || cluster_state::read(self.api, self.keys).await).await?;
+        let state = cluster_state::read(self.api, self.keys).await?;
         if state.source.as_ref() == Some(source) { Ok(()) } else { Err(RestoreError::Superseded) }
     }
 }

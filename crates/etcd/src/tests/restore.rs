@@ -48,13 +48,8 @@ fn input<'a>(objects: &'a [Arc<StoredObject>], encryption: &'a EncryptionKeys) -
     }
 }
 
-/// Reads the state, also if etcd loses requests.
 async fn read_state(etcd: &FakeEtcd) -> ClusterState {
-    loop {
-        if let Ok(state) = cluster_state::read(etcd, &keyspace()).await {
-            return state;
-        }
-    }
+    cluster_state::read(etcd, &keyspace()).await.unwrap()
 }
 
 /// Checks that etcd has the objects of a complete restore, and nothing else of an earlier cluster.
