@@ -1,12 +1,19 @@
 //! `muster backup` and `muster restore`: copy the store to a file and back.
 
-use std::path::PathBuf;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::bail;
+use muster_server::{EncryptionKeys, EtcdOptions, EtcdTransfer};
 
 use crate::data_dir::lock;
 use crate::encrypt;
-use crate::logging::print_to_stdout;
+use crate::etcd_flags::EtcdFlags;
+use crate::logging::{print_to_stderr, print_to_stdout};
+
+/// Number of objects after which a line shows the progress on a terminal.
+const PROGRESS_OBJECTS: usize = 5_000;
 
 /// Back up the cluster's state to a file, even while the server is running
 ///
@@ -21,6 +28,8 @@ pub(crate) struct BackupArgs {
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// Backup file to create; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -44,13 +53,28 @@ pub(crate) struct RestoreArgs {
     /// Restore even if the data directory already holds a state
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// Backup file written by `muster backup`
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 /// Executes `muster backup`.
-pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+pub(crate) async fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+    if let Some(etcd) = args.etcd.options() {
+        let done = transfer(&etcd, &args.data_dir, None, async |it| {
+            muster_server::backup_etcd(it, &args.file).await
+        });
+        let (done, file) = (done.await?, args.file.display());
+        print_to_stdout(format_args!(
+            "backed up {} objects of {} in etcd at revision {} to {file}",
+            done.objects.unwrap_or(0),
+            etcd.prefix,
+            done.revision,
+        ));
+        return Ok(());
+    }
     if !muster_server::has_store(&args.data_dir) {
         bail!("{} has no state to back up: choose another --data-dir", args.data_dir.display());
     }
@@ -64,7 +88,22 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
 }
 
 /// Executes `muster restore`.
-pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+pub(crate) async fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+    if let Some(etcd) = args.etcd.options() {
+        let keys = encrypt::read_keys(&args.data_dir, args.encryption_key_file.as_deref())?;
+        let done = transfer(&etcd, &args.data_dir, keys, async |it| {
+            muster_server::restore_etcd(it, &args.file, args.replace).await
+        });
+        let done = done.await?;
+        print_to_stdout(format_args!(
+            "restored {} objects of {} to {} in etcd; it continues at revision {}, and clients must list again",
+            done.objects.unwrap_or(0),
+            args.file.display(),
+            etcd.prefix,
+            done.revision,
+        ));
+        return Ok(());
+    }
     let _lock = lock(&args.data_dir)?;
     if muster_server::has_store(&args.data_dir) && !args.replace {
         bail!(
@@ -72,6 +111,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             args.data_dir.display()
         );
     }
+    muster_server::install_backup_keys(&args.data_dir, &args.file)?;
     let keys = encrypt::read_keys(&args.data_dir, args.encryption_key_file.as_deref())?;
     let revision = muster_server::restore(&args.data_dir, &args.file, keys.as_ref())?;
     print_to_stdout(format_args!(
@@ -80,4 +120,30 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
         args.data_dir.display()
     ));
     Ok(())
+}
+
+/// Runs a backup, a restore or a migration of a cluster on etcd, and shows its progress.
+pub(crate) async fn transfer<T>(
+    etcd: &EtcdOptions,
+    data_dir: &Path,
+    encryption: Option<EncryptionKeys>,
+    run: impl AsyncFnOnce(EtcdTransfer<'_>) -> Result<T, muster_server::TransferError>,
+) -> anyhow::Result<T> {
+    let is_terminal = io::stderr().is_terminal();
+    let mut shown = 0;
+    let mut on_progress = |objects: usize| {
+        if is_terminal && shown + PROGRESS_OBJECTS <= objects {
+            shown = objects;
+            print_to_stderr(format_args!("muster: {objects} objects"));
+        }
+    };
+    let on_wait = |wait: Duration| {
+        print_to_stderr(format_args!(
+            "muster: checking for running servers: waiting {} s for writes to etcd",
+            wait.as_secs()
+        ));
+    };
+    let transfer =
+        EtcdTransfer { etcd, data_dir, encryption, on_progress: &mut on_progress, on_wait: &on_wait };
+    Ok(run(transfer).await?)
 }

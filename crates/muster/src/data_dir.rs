@@ -14,8 +14,9 @@ use crate::logging::{print_to_stderr, print_to_stdout};
 
 /// Names of files and directories by which a data directory is recognized. A directory that is not empty is accepted as
 /// a data directory only if it contains one of them.
-const DATA_DIR_FILES: [&str; 10] = [
+const DATA_DIR_FILES: [&str; 11] = [
     "lock",
+    "server-token",
     "cluster",
     "encryption.key",
     "muster.db",

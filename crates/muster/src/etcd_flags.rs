@@ -1,4 +1,4 @@
-//! Flags of `muster server` for a store on etcd, which several servers share.
+//! Flags for a store on etcd, which several servers share.
 
 use std::path::PathBuf;
 

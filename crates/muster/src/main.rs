@@ -28,6 +28,8 @@ mod image;
 mod limit_flags;
 /// Writes log lines and messages to standard error.
 mod logging;
+/// `muster migrate`: moves a cluster between a data directory and etcd.
+mod migrate;
 /// `muster plan`: previews a rollout.
 mod plan;
 /// Flags of Pod Security admission.
@@ -94,6 +96,9 @@ enum MusterCommand {
     Rollout(Box<rollout::RolloutArgs>),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    // Hidden like the flags for etcd.
+    #[command(hide = true)]
+    Migrate(migrate::MigrateArgs),
     Encrypt(encrypt::EncryptArgs),
     /// List and revoke client certificates
     Cert(cert::CertArgs),
@@ -146,8 +151,9 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
         MusterCommand::Controller(args) => controller::run(*args).await,
         MusterCommand::Explain(args) => explain::run(&args).await,
         MusterCommand::Plan(args) => plan::run(&args).await,
-        MusterCommand::Backup(args) => backup::backup(&args),
-        MusterCommand::Restore(args) => backup::restore(&args),
+        MusterCommand::Backup(args) => backup::backup(&args).await,
+        MusterCommand::Restore(args) => backup::restore(&args).await,
+        MusterCommand::Migrate(args) => migrate::run(&args).await,
         MusterCommand::Cert(args) => cert::run(args).await,
         MusterCommand::Encrypt(args) => encrypt::run(&args),
         MusterCommand::Token(args) => token::run(args).await,

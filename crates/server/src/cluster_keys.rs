@@ -75,6 +75,17 @@ pub enum ClusterKeysError {
          {TOKEN_FILE}"
     )]
     WrongToken,
+    #[error(
+        "the keys of the cluster are encrypted with its server token, and {} does not exist: name the file with the token with \
+         --token-file. A server of the cluster has it in its data directory as {TOKEN_FILE}",
+        path.display()
+    )]
+    TokenMissing { path: PathBuf },
+    #[error(
+        "{} does not exist: name the data directory that has the certificates and keys of the cluster with --data-dir",
+        path.display()
+    )]
+    FileMissing { path: PathBuf },
     #[error("the keys of the cluster in etcd are damaged: restore a backup")]
     Damaged,
     #[error(
@@ -109,12 +120,10 @@ pub(crate) async fn install_cluster_keys(
 ) -> Result<EncryptionKeys, ClusterKeysError> {
     let (client, keys) = (options.client()?, options.keyspace());
     client.check().await.map_err(EtcdStoreError::from)?;
+    let state = muster_etcd::read_cluster_state(&client, &keys).await.map_err(EtcdStoreError::from)?;
+    state.check_usable().map_err(EtcdStoreError::from)?;
     let token_copy = data_dir.join(TOKEN_FILE);
-    let token = match &options.token_file {
-        Some(path) => Some(read_token(path)?),
-        None if exists(&token_copy)? => Some(read_token(&token_copy)?),
-        None => None,
-    };
+    let token = find_token(options.token_file.as_deref(), data_dir)?;
     let stored = muster_etcd::read_cluster_keys(&client, &keys).await.map_err(EtcdStoreError::from)?;
     let (token, files) = match (token, stored) {
         (None, Some(_)) => return Err(ClusterKeysError::NoToken),
@@ -143,6 +152,93 @@ pub(crate) async fn install_cluster_keys(
 /// The content of the files in `CLUSTER_KEY_FILES`, by file name.
 type ClusterKeyFiles = BTreeMap<String, String>;
 
+/// The shared keys of a cluster that is backed up, restored or moved.
+pub(crate) struct ClusterKeys {
+    files: ClusterKeyFiles,
+    /// The files, encrypted with the server token.
+    pub(crate) sealed: Bytes,
+    /// The encryption keys for Secrets.
+    pub(crate) encryption: EncryptionKeys,
+}
+
+impl ClusterKeys {
+    /// Decrypts the keys with the server token, which is in the file that the options name, or in the data directory.
+    pub(crate) fn open(
+        sealed: Bytes,
+        token_file: Option<&Path>,
+        data_dir: &Path,
+    ) -> Result<Self, ClusterKeysError> {
+        let token = find_token(token_file, data_dir)?
+            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(TOKEN_FILE) })?;
+        let files = decrypt_key_files(&sealed, &token)?;
+        Self::new(files, sealed, data_dir)
+    }
+
+    /// Whether a data directory has a server token.
+    pub(crate) fn has_token(data_dir: &Path) -> bool {
+        data_dir.join(TOKEN_FILE).exists()
+    }
+
+    /// Reads the keys of a cluster that is stored in the data directory, and encrypts them with the server token. Writes
+    /// a new token to the data directory if there is none. `encryption` is the content of the key file for Secrets.
+    /// `None` generates a key.
+    pub(crate) fn from_directory(
+        token_file: Option<&Path>,
+        data_dir: &Path,
+        encryption: Option<&EncryptionKeys>,
+    ) -> Result<Self, ClusterKeysError> {
+        let read = |name: &str| {
+            let path = data_dir.join(name);
+            if !exists(&path)? {
+                return Err(ClusterKeysError::FileMissing { path });
+            }
+            Ok((name.to_owned(), std::fs::read_to_string(&path).map_err(file_error(&path))?))
+        };
+        let names = CLUSTER_KEY_FILES.into_iter().filter(|it| *it != ENCRYPTION_KEY_FILE);
+        let mut files: ClusterKeyFiles = names.map(read).collect::<Result<_, _>>()?;
+        let encryption = match encryption {
+            Some(keys) => keys.to_file_text(),
+            None => in_staging_dir(data_dir, |staging| {
+                let path = staging.join(ENCRYPTION_KEY_FILE);
+                Ok(EncryptionKeys::write_file_with_new_key(None, &path)?.to_file_text())
+            })?,
+        };
+        files.insert(ENCRYPTION_KEY_FILE.to_owned(), encryption);
+        let token = find_token(token_file, data_dir)?.map_or_else(generate_token, Ok)?;
+        // The copy is written first: after a crash the keys in etcd can still be decrypted.
+        let token_copy = data_dir.join(TOKEN_FILE);
+        write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+        let sealed = encrypt_key_files(&files, &token)?;
+        Self::new(files, sealed, data_dir)
+    }
+
+    fn new(files: ClusterKeyFiles, sealed: Bytes, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+        let text = files.get(ENCRYPTION_KEY_FILE).ok_or(ClusterKeysError::Damaged)?;
+        let encryption = EncryptionKeys::parse(text, &data_dir.join(ENCRYPTION_KEY_FILE))?;
+        Ok(Self { files, sealed, encryption })
+    }
+
+    /// Whether the data directory has the certificates of this cluster.
+    pub(crate) fn is_cluster_of(&self, data_dir: &Path) -> Result<bool, ClusterKeysError> {
+        Ok(read_identity(data_dir)?.is_some_and(|it| self.files.get(IDENTITY_FILE) == Some(&it)))
+    }
+
+    /// Writes the keys to a data directory, unless it has those of another cluster.
+    pub(crate) fn install(&self, data_dir: &Path) -> Result<(), ClusterKeysError> {
+        write_key_files(&self.files, data_dir)
+    }
+}
+
+/// Returns the server token in the file `named`, or else that in the data directory. `None` if neither exists.
+fn find_token(named: Option<&Path>, data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
+    let copy = data_dir.join(TOKEN_FILE);
+    match named {
+        Some(path) => read_token(path).map(Some),
+        None if exists(&copy)? => read_token(&copy).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Returns the keys for a cluster that does not exist in etcd yet: those in the data directory if it has any, otherwise
 /// new ones. Fails if etcd has objects of a cluster, if the data directory has a database, or if it has keys and
 /// `new_cluster` is not set.
@@ -165,15 +261,23 @@ async fn keys_for_new_cluster(
     if has_keys {
         return generate_missing_keys(data_dir);
     }
+    in_staging_dir(data_dir, generate_missing_keys)
+}
+
+/// Calls `generate` with a new directory in the data directory, which is removed afterwards.
+fn in_staging_dir<T>(
+    data_dir: &Path,
+    generate: impl FnOnce(&Path) -> Result<T, ClusterKeysError>,
+) -> Result<T, ClusterKeysError> {
     let staging = data_dir.join(STAGING_DIR);
     let recreated = std::fs::remove_dir_all(&staging).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     });
     recreated.and_then(|()| std::fs::create_dir(&staging)).map_err(file_error(&staging))?;
-    let files = generate_missing_keys(&staging);
+    let generated = generate(&staging);
     std::fs::remove_dir_all(&staging).map_err(file_error(&staging))?;
-    files
+    generated
 }
 
 /// Generates the key files that a directory does not have. Returns the content of all key files.
@@ -190,14 +294,20 @@ fn generate_missing_keys(dir: &Path) -> Result<ClusterKeyFiles, ClusterKeysError
     CLUSTER_KEY_FILES.into_iter().map(read).collect()
 }
 
+/// Returns the certificate that identifies the cluster of a data directory. `None` if it has none.
+fn read_identity(data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
+    let path = data_dir.join(IDENTITY_FILE);
+    if !exists(&path)? {
+        return Ok(None);
+    }
+    std::fs::read_to_string(&path).map(Some).map_err(file_error(&path))
+}
+
 /// Writes the key files to the data directory. Fails if it has the keys of another cluster.
 fn write_key_files(files: &ClusterKeyFiles, data_dir: &Path) -> Result<(), ClusterKeysError> {
-    let identity = data_dir.join(IDENTITY_FILE);
-    if exists(&identity)? {
-        let own = std::fs::read_to_string(&identity).map_err(file_error(&identity))?;
-        if files.get(IDENTITY_FILE) != Some(&own) {
-            return Err(ClusterKeysError::OtherCluster { path: data_dir.to_owned() });
-        }
+    let own = read_identity(data_dir)?;
+    if own.is_some_and(|it| files.get(IDENTITY_FILE) != Some(&it)) {
+        return Err(ClusterKeysError::OtherCluster { path: data_dir.to_owned() });
     }
     for name in CLUSTER_KEY_FILES {
         let content = files.get(name).ok_or(ClusterKeysError::Damaged)?;
@@ -316,5 +426,33 @@ mod tests {
         assert!(matches!(read_token(&path), Err(ClusterKeysError::TokenNotPrivate { .. })));
         write_private_file(&path, b"short").unwrap();
         assert!(matches!(read_token(&path), Err(ClusterKeysError::ShortToken { .. })));
+    }
+
+    #[test]
+    fn the_keys_of_a_data_directory_are_complete_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = generate_missing_keys(dir.path()).unwrap();
+        let own = EncryptionKeys::read(&dir.path().join(ENCRYPTION_KEY_FILE)).unwrap();
+        let keys = ClusterKeys::from_directory(None, dir.path(), Some(&own)).unwrap();
+        assert_eq!(keys.files, files);
+        // The token that was generated decrypts them.
+        let opened = ClusterKeys::open(keys.sealed.clone(), None, dir.path()).unwrap();
+        assert_eq!(opened.files, files);
+        assert!(opened.is_cluster_of(dir.path()).unwrap());
+        // A cluster without encryption gets a key, and the data directory does not have it yet.
+        std::fs::remove_file(dir.path().join(ENCRYPTION_KEY_FILE)).unwrap();
+        let keys = ClusterKeys::from_directory(None, dir.path(), None).unwrap();
+        assert_ne!(keys.files, files);
+        assert!(!dir.path().join(ENCRYPTION_KEY_FILE).exists() && !dir.path().join(STAGING_DIR).exists());
+        keys.install(dir.path()).unwrap();
+        assert_eq!(generate_missing_keys(dir.path()).unwrap(), keys.files);
+
+        let empty = tempfile::tempdir().unwrap();
+        let no_token = ClusterKeys::open(keys.sealed.clone(), None, empty.path());
+        assert!(matches!(no_token, Err(ClusterKeysError::TokenMissing { .. })));
+        assert!(!keys.is_cluster_of(empty.path()).unwrap());
+        std::fs::remove_file(dir.path().join("nodes-ca.key")).unwrap();
+        let refused = ClusterKeys::from_directory(None, dir.path(), None).err().unwrap().to_string();
+        assert!(refused.contains("nodes-ca.key does not exist"), "{refused}");
     }
 }

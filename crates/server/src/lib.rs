@@ -26,6 +26,8 @@ mod auth;
 mod bootstrap;
 /// The keys that all servers of a cluster share.
 mod cluster_keys;
+/// Backup, restore and migration of a cluster on etcd.
+mod cluster_transfer;
 /// Tracks the client connections and enforces their limits.
 mod connections;
 /// Controllers that run in the server.
@@ -146,6 +148,10 @@ pub use crate::admission::{
 };
 pub use crate::auth::revoked_subject_key;
 pub use crate::cluster_keys::ClusterKeysError;
+pub use crate::cluster_transfer::{
+    EtcdTransfer, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
+    migrate_to_sqlite, restore_etcd,
+};
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use muster_etcd::{ClientError, ClientTls, EtcdClient, EtcdError, Keyspace, OpenError};
+use muster_etcd::{ClientError, ClientTls, EtcdClient, EtcdError, Keyspace, OpenError, UnusableError};
 use muster_store::{Db, DbOptions, EncryptionKeys};
 
 /// Default prefix of all keys of a cluster in etcd.
@@ -47,6 +47,8 @@ pub enum EtcdStoreError {
     Etcd(#[from] EtcdError),
     #[error("open the store on etcd")]
     Open(#[from] OpenError),
+    #[error(transparent)]
+    Unusable(#[from] UnusableError),
 }
 
 impl EtcdOptions {
