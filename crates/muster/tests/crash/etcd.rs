@@ -13,7 +13,7 @@ use super::*;
 const ROUNDS: u64 = 25;
 
 /// One member of etcd on loopback.
-struct Etcd {
+pub(super) struct Etcd {
     url: String,
     child: Child,
     /// The data of the member, which is deleted at the end of the test.
@@ -21,7 +21,7 @@ struct Etcd {
 }
 
 impl Etcd {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let dir = TempDir::new().unwrap();
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (url, peer_url) = (format!("http://{}", free()), format!("http://{}", free()));
@@ -46,12 +46,12 @@ impl Etcd {
     }
 
     /// The flags of a server on this etcd. Debian's etcd is older than the supported versions.
-    fn flags(&self) -> [&str; 3] {
+    pub(super) fn flags(&self) -> [&str; 3] {
         ["--etcd", &self.url, "--etcd-any-version"]
     }
 
     /// The flags of a server that shares this etcd with others. `token` is the file with their server token.
-    fn flags_with_token<'a>(&'a self, token: &'a Path) -> Vec<&'a str> {
+    pub(super) fn flags_with_token<'a>(&'a self, token: &'a Path) -> Vec<&'a str> {
         [&self.flags()[..], &["--token-file", token.to_str().unwrap()]].concat()
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod etcd;
+mod etcd_backup;
 mod history;
 
 use std::collections::BTreeMap;
