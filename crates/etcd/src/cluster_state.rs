@@ -5,7 +5,9 @@ use muster_store::{LogError, Revision};
 
 use crate::api::{EtcdApi, EtcdError, retry};
 use crate::keyspace::Keyspace;
-use crate::lane::{found_keys, get, header_revision, put, range_keys, revision_is, revisions_are_at_most};
+use crate::lane::{
+    found_keys, get, header_revision, keys_only_range_op, put, revision_is, revisions_are_at_most,
+};
 use crate::proto::event::EventType;
 use crate::proto::{Event, KeyValue, RangeRequest, RequestOp, TxnRequest, request_op};
 
@@ -109,7 +111,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
             get(keys.moved_key()),
             get(keys.source_key()),
             get(keys.base_key()),
-            range_keys(lanes.start, lanes.end),
+            keys_only_range_op(lanes.start, lanes.end),
             RequestOp { request: Some(request_op::Request::RequestRange(first)) },
         ],
         ..TxnRequest::default()

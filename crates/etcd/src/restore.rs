@@ -11,7 +11,7 @@ use muster_store::{EncryptionKeys, ObjectDigest, ObjectDraft, Revision, StoredOb
 
 use crate::api::{EtcdApi, EtcdError, retry};
 use crate::cluster_state::{self, ClusterSource, ClusterState};
-use crate::keyspace::{KeyRange, Keyspace, POSITIONS};
+use crate::keyspace::{KeyRange, Keyspace, POSITIONS_PER_REVISION};
 use crate::lane::{delete, delete_range, header_revision, put, revision_is, revisions_are_at_most};
 use crate::load::{self, LoadError};
 use crate::object_value::ObjectCodec;
@@ -80,7 +80,7 @@ pub async fn restore(
     restore.delete_all().await?;
     // All objects are written after the revision of the mark.
     let first = input.revision.max(state.resource_version) + input.revision_gap + 1;
-    let base = first.saturating_sub(mark.unsigned_abs() * POSITIONS);
+    let base = first.saturating_sub(mark.unsigned_abs() * POSITIONS_PER_REVISION);
     let codec = ObjectCodec { encryption: Some(input.encryption.clone()) };
     let revision = restore.write_objects(&codec, input.objects, on_progress).await?;
     restore.verify(&codec, input.objects, revision).await?;
