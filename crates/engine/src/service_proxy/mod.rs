@@ -6,8 +6,11 @@
 //!                           -> dns::resolve               -> answers of the node's DNS server
 //!                           -> routes::pod_routes         -> routes to the pods of other nodes
 //!                           -> env_vars::service_env_vars -> environment variables of containers
+//!                           -> api_servers::api_server_addresses -> API servers to which the agent can connect
 //! ```
 
+/// Finds the API servers of the cluster.
+mod api_servers;
 /// Resolves DNS names in the cluster domain.
 mod dns;
 /// Computes the environment variables of containers for Services.
@@ -29,6 +32,7 @@ use alloc::vec::Vec;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
+pub use api_servers::api_server_addresses;
 pub use dns::{Answer, QueryType, Question, Record, resolve};
 pub use env_vars::service_env_vars;
 pub use facts::{

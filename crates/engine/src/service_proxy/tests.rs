@@ -543,3 +543,24 @@ fn objects_missing_from_a_list_are_removed() {
     assert_eq!(ask(&state, "peers.shop.svc.cluster.local", QueryType::A), "NxDomain");
     assert_eq!(ask(&state, "web.shop.svc.cluster.local", QueryType::A), "Address(10.96.1.1)");
 }
+
+#[test]
+fn api_servers_are_the_ready_endpoints_of_the_kubernetes_service() {
+    let mut state = state();
+    let mut put = |namespace: &str, service: &str, name: &str, port: Value, addresses: &[(&str, bool)]| {
+        let labels = BTreeMap::from([("kubernetes.io/service-name".to_string(), service.to_string())]);
+        let endpoint = |it: &(&str, bool)| json!({"addresses": [it.0], "conditions": {"ready": it.1}});
+        let endpoints: Vec<Value> = addresses.iter().map(endpoint).collect();
+        let slice = Slice::decode(&labels, &json!({"ports": [port], "endpoints": endpoints}));
+        state.put_slice(ObjectKey::new(namespace, name), slice.expect("a slice"));
+    };
+    let https = |port: u16| json!({"name": "https", "port": port, "protocol": "TCP"});
+    put("default", "kubernetes", "kubernetes", https(6443), &[("10.0.0.6", true), ("10.0.0.5", true)]);
+    put("default", "kubernetes", "other-port", https(7443), &[("10.0.0.7", true), ("10.0.0.8", false)]);
+    put("default", "kubernetes", "ipv6", https(6443), &[("fd00::5", true)]);
+    put("default", "kubernetes", "other-name", json!({"name": "dns", "port": 53}), &[("10.0.0.9", true)]);
+    put("shop", "kubernetes", "other-namespace", https(6443), &[("10.0.0.10", true)]);
+    put("default", "web", "other-service", https(6443), &[("10.0.0.11", true)]);
+    let found: Vec<String> = api_server_addresses(&state).iter().map(|it| it.to_string()).collect();
+    assert_eq!(found, ["10.0.0.5:6443", "10.0.0.6:6443", "10.0.0.7:7443", "[fd00::5]:6443"]);
+}
