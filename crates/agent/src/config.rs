@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_api::quantity::Quantity;
@@ -10,6 +11,8 @@ use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{self, Thresholds};
 use muster_engine::service_proxy::Ipv4Cidr;
 use serde_json::Value;
+
+use crate::api_servers::ApiServers;
 
 /// Configuration of a node, from its flags. Nodes on one machine must not share a name, root directory, runtime socket,
 /// parent cgroup or address.
@@ -49,8 +52,8 @@ pub struct Config {
     pub cni_conf_dir: Option<PathBuf>,
     /// Directory of static pod manifests. With `None`, the node has no static pods.
     pub static_pod_dir: Option<PathBuf>,
-    /// URL of the API server.
-    pub server_url: String,
+    /// The API servers that the agent knows.
+    pub api_servers: Arc<ApiServers>,
     /// CIDRs that are allowed for the `externalIPs` of Services. The node ignores external IPs outside these CIDRs.
     pub external_ip_ranges: Vec<Ipv4Cidr>,
     /// Address of the cluster DNS, at which the agent serves DNS. It is the nameserver of pods whose `dnsPolicy`
@@ -186,7 +189,10 @@ mod tests {
             pod_cidr: None,
             cni_conf_dir: None,
             static_pod_dir: None,
-            server_url: "https://10.1.0.100:6443".to_owned(),
+            api_servers: Arc::new(ApiServers::load(
+                vec!["https://10.1.0.100:6443".parse().unwrap()],
+                Path::new("/root-of-m1/pki"),
+            )),
             external_ip_ranges: Vec::new(),
             cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
             resolv_conf: "/etc/resolv.conf".into(),

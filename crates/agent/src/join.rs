@@ -3,10 +3,13 @@
 
 /// Reads the cluster CA from a file, or fetches it from the server and checks its fingerprint.
 mod ca;
-/// The node's HTTP/2 connection to the API server.
+/// The node's HTTP/2 connection to an API server.
 mod connection;
 /// Files with a certificate and its key.
 mod pem;
+/// API servers for tests.
+#[cfg(test)]
+mod test_servers;
 
 use std::fmt;
 use std::fs;
@@ -16,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Credentials, ServerConnection};
 use self::pem::Certificate;
+use crate::api_servers::{ApiServers, ServerFailures};
 use crate::error_chain::format_error_chain;
 
 pub use self::ca::fingerprint;
@@ -74,8 +77,6 @@ const RENEWAL_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 pub enum JoinError {
     #[error("access {path}")]
     File { path: PathBuf, source: io::Error },
-    #[error("{0:?} is not a server URL: expected https://HOST:PORT")]
-    InvalidUrl(String),
     #[error(
         "the cluster CA is unknown: give --ca-hash or --ca-cert, as `muster token create` prints it, or copy ca.crt from the \
          server's data directory"
@@ -85,10 +86,10 @@ pub enum JoinError {
     InvalidCa { path: PathBuf, why: String },
     #[error("{0:?} is not sha256: followed by 64 hexadecimal digits, as `muster token create` prints it")]
     InvalidCaHash(String),
-    #[error("reach the server at {server}: {why}")]
-    Unreachable { server: String, why: String },
-    #[error("the server at {server} does not have the CA of --ca-hash: {why}")]
-    CaMismatch { server: String, why: String },
+    #[error("reach the server at {0}")]
+    Unreachable(ServerFailures),
+    #[error("the server does not have the CA of --ca-hash: {0}")]
+    CaMismatch(ServerFailures),
     #[error(
         "{path} has no valid certificate{why}: give a --token, which `muster token create` creates on the server"
     )]
@@ -123,8 +124,8 @@ pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
 /// Options for joining a cluster.
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
-    /// URL of the API server.
-    pub server: String,
+    /// The API servers. The first one that responds is used.
+    pub servers: Arc<ApiServers>,
     /// Name of the node.
     pub name: String,
     /// Directory of the node's keys and certificates.
@@ -182,7 +183,6 @@ pub fn has_valid_certificate(dir: &Path) -> bool {
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct JoinedNode {
     options: JoinOptions,
-    server: Uri,
     ca_pem: String,
     /// The client certificate that the node had when it joined or started.
     certificate: Certificate,
@@ -197,29 +197,19 @@ impl JoinedNode {
     /// Rule: a node uses its token only to get its first client certificate, or a new one after its certificate has
     /// expired.
     pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
-        let server: Uri =
-            options.server.parse().map_err(|_| JoinError::InvalidUrl(options.server.clone()))?;
-        if server.scheme_str() != Some("https") || server.host().is_none() {
-            return Err(JoinError::InvalidUrl(options.server.clone()));
-        }
         pem::create_private_dir(&options.dir)?;
-        let authority_pem = ca::find_and_store_ca(options, &server).await?;
+        let authority_pem = ca::find_and_store_ca(options).await?;
         let stored = Certificate::read(&options.dir.join(CLIENT_FILE))?;
         let certificate = match stored {
             Some(stored) if !stored.is_expired() => stored,
-            stored => join_with_token(options, &server, &authority_pem, stored.is_some()).await?,
+            stored => join_with_token(options, &authority_pem, stored.is_some()).await?,
         };
         let credentials = Credentials::Certificate(certificate.pem.clone());
-        let line = Arc::new(ServerConnection::new(&server, &authority_pem, credentials)?);
+        let line =
+            ServerConnection::new(options.servers.clone(), &options.name, &authority_pem, credentials)?;
+        let line = Arc::new(line);
         let client = line.client();
-        Ok(Self {
-            options: options.clone(),
-            server,
-            ca_pem: authority_pem,
-            certificate,
-            connection: line,
-            client,
-        })
+        Ok(Self { options: options.clone(), ca_pem: authority_pem, certificate, connection: line, client })
     }
 
     /// Returns the node's API client. It picks up renewed certificates.
@@ -272,7 +262,7 @@ impl JoinedNode {
     /// joins again with its token.
     async fn request_client_certificate(&self, current: &Certificate) -> Result<Certificate, JoinError> {
         let new = if current.is_expired() {
-            join_with_token(&self.options, &self.server, &self.ca_pem, true).await?
+            join_with_token(&self.options, &self.ca_pem, true).await?
         } else {
             let new = request_certificate(&self.client, &self.options.name, CLIENT_SIGNER, &[]).await?;
             pem::write_private_file(&self.options.dir.join(CLIENT_FILE), &new.pem)?;
@@ -360,7 +350,6 @@ impl JoinedNode {
 /// has a certificate that has expired.
 async fn join_with_token(
     options: &JoinOptions,
-    server: &Uri,
     authority_pem: &str,
     had_certificate: bool,
 ) -> Result<Certificate, JoinError> {
@@ -368,7 +357,9 @@ async fn join_with_token(
     let Some(token) = options.token.as_ref().and_then(BootstrapToken::read) else {
         return Err(JoinError::NoToken { path, why: if had_certificate { " any more" } else { "" } });
     };
-    let line = Arc::new(ServerConnection::new(server, authority_pem, Credentials::Token(token))?);
+    let credentials = Credentials::Token(token);
+    let line = ServerConnection::new(options.servers.clone(), &options.name, authority_pem, credentials)?;
+    let line = Arc::new(line);
     let began = tokio::time::Instant::now();
     let new = loop {
         match request_certificate(&line.client(), &options.name, CLIENT_SIGNER, &[]).await {
@@ -387,9 +378,10 @@ async fn join_with_token(
         JoinError::Request { error: error @ kube::Error::Api(_), .. } => {
             JoinError::Request { hint: token_error_hint(&error), error }
         }
-        JoinError::Request { error, .. } => {
-            JoinError::Unreachable { server: options.server.clone(), why: format_error_chain(&error) }
-        }
+        JoinError::Request { hint, error: kube::Error::Service(error) } => match error.downcast() {
+            Ok(failures) => JoinError::Unreachable(*failures),
+            Err(error) => JoinError::Request { hint, error: kube::Error::Service(error) },
+        },
         other => other,
     })?;
     line.replace_credentials(Credentials::Certificate(new.pem.clone()));
@@ -442,7 +434,9 @@ async fn request_certificate(
     };
     let unanswered = |error| JoinError::Request { hint: "", error };
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let created = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
+    let parameters = PostParams::default();
+    let created = call_with_failover(async || requests.create(&parameters, &object).await).await;
+    let created = created.map_err(unanswered)?;
     let name = created.metadata.name.unwrap_or_default();
 
     let began = tokio::time::Instant::now();
@@ -450,7 +444,8 @@ async fn request_certificate(
     while began.elapsed() < SIGNING_TIMEOUT {
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(POLL_INTERVAL_MAX);
-        let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
+        let read = call_with_failover(async || requests.get(&name).await).await.map_err(unanswered)?;
+        let status = read.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         if let Some(denial) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
             let why = denial.message.clone().unwrap_or_else(|| denial.type_.clone());
@@ -463,6 +458,17 @@ async fn request_certificate(
         }
     }
     Err(JoinError::NotApproved(name))
+}
+
+/// Calls the API server. If the connection fails during the call, calls the next server once.
+async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
+    match call().await {
+        Err(kube::Error::Service(error)) if !error.is::<ServerFailures>() => {
+            tracing::debug!(error = format_error_chain(&*error), "the connection to the API server failed");
+            call().await
+        }
+        result => result,
+    }
 }
 
 /// Sleeps for the backoff `pause`, and returns the backoff after the next failure.
@@ -507,6 +513,7 @@ fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
 
 #[cfg(test)]
 mod tests {
+    use super::test_servers::{TestCa, TestServer, servers_and_node};
     use super::*;
 
     #[test]
@@ -518,5 +525,57 @@ mod tests {
         assert!(all.iter().all(|it| (700..=900).contains(it)), "{all:?}");
         assert!(all.iter().any(|it| *it != all[0]), "they do not all come at once");
         assert_eq!(hours("node-1"), hours("node-1"));
+    }
+    fn options(servers: Arc<ApiServers>, name: &str, dir: &Path, ca: CaSource) -> JoinOptions {
+        JoinOptions {
+            servers,
+            name: name.to_owned(),
+            dir: dir.to_owned(),
+            token: Some(BootstrapToken::Literal("abcdef.0123456789abcdef".to_owned())),
+            ca: Some(ca),
+            address: IpAddr::from([10, 0, 0, 1]),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_join_names_all_servers() {
+        let ca = TestCa::new();
+        let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+        a.kill().await;
+        b.kill().await;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("given.crt");
+        fs::write(&file, &ca.pem).unwrap();
+        let (servers, name) = servers_and_node(&[a.url(), b.url()]);
+        for source in [CaSource::Certificate(file), CaSource::Fingerprint(ca.fingerprint())] {
+            let options = options(servers.clone(), &name, &dir.path().join("pki"), source);
+            fs::remove_dir_all(&options.dir).ok();
+            let error = JoinedNode::join(&options).await.err().unwrap().to_string();
+            let [a, b] = [&a, &b].map(|it| it.url().to_string());
+            let refused = "Connection refused (os error 111)";
+            assert_eq!(error, format!("reach the server at {a}: {refused}; {b}: {refused}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_ca_is_fetched_from_any_server_that_has_it() {
+        let ca = TestCa::new();
+        let [a, c] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+        let b = TestServer::start(&TestCa::new()).await;
+        a.kill().await;
+        let dir = tempfile::tempdir().unwrap();
+        let (servers, name) = servers_and_node(&[a.url(), b.url(), c.url()]);
+        let options_of =
+            |servers| options(servers, &name, dir.path(), CaSource::Fingerprint(ca.fingerprint()));
+        let found = ca::find_and_store_ca(&options_of(servers)).await.unwrap();
+        assert_eq!(
+            found.split_whitespace().collect::<String>(),
+            ca.pem.split_whitespace().collect::<String>()
+        );
+        fs::remove_file(dir.path().join("ca.crt")).unwrap();
+        let (servers, _) = servers_and_node(&[a.url(), b.url()]);
+        let error = ca::find_and_store_ca(&options_of(servers)).await.unwrap_err().to_string();
+        assert!(error.starts_with("the server does not have the CA of --ca-hash: "), "{error}");
+        assert!(error.contains(&a.url().to_string()) && error.contains(&b.url().to_string()), "{error}");
     }
 }

@@ -3,6 +3,8 @@
 
 /// Limits on the permits that each IP address may hold.
 mod address_limits;
+/// The API servers that the agent knows.
+pub mod api_servers;
 /// The node's clock.
 mod clock;
 /// Configuration of a node.

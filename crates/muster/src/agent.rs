@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use http::Uri;
+use muster_agent::api_servers::{ApiServers, ServerUrl};
 use muster_agent::config::{Config, EvictionAndGcConfig};
 use muster_agent::endpoint::{Endpoint, ServingIdentity};
 use muster_agent::image;
-use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, JoinedNode};
+use muster_agent::join::{BootstrapToken, CaSource, JoinOptions, JoinedNode};
 use muster_agent::local_node;
 use muster_agent::metrics::AgentMetrics;
 use muster_agent::net::{self, Ipv4Cidr};
@@ -41,12 +41,13 @@ const SANDBOX_IMAGE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
     args_override_self = true,
     after_help = "Examples:
   muster agent --server https://10.0.0.5:6443 --token-file muster-token --ca-hash sha256:…
-  muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule"
+  muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule
+  muster agent --server https://10.0.0.5:6443,https://10.0.0.6:6443 --token-file muster-token --ca-hash sha256:…"
 )]
 pub(crate) struct AgentArgs {
-    /// URL of the API server
-    #[arg(long, value_name = "URL")]
-    server: String,
+    /// URL of an API server. Repeatable; one is enough, because the agent learns the others from it and stores them
+    #[arg(long, value_name = "URL,…", value_delimiter = ',', required = true)]
+    server: Vec<ServerUrl>,
     /// Bootstrap token. Other users of this machine can see it in `ps`: prefer --token-file
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
@@ -261,24 +262,20 @@ async fn run_node(
         (Some(path), _) => Some(CaSource::Certificate(path.clone())),
         (None, hash) => hash.clone().map(CaSource::Fingerprint),
     };
+    let dir = args.root.join("pki");
+    let servers = Arc::new(ApiServers::load(args.server.clone(), &dir));
     let address = match args.node_ip {
         Some(address) => address,
-        None => local_address_towards(&args.server)?,
+        None => local_address_towards_any(&servers.all())?,
     };
-    let join_options = JoinOptions {
-        server: args.server.clone(),
-        name: name.clone(),
-        dir: args.root.join("pki"),
-        token,
-        ca: ca_source,
-        address,
-    };
-    net::insert_api_server_accept_rules(&args.server).await;
+    let join_options =
+        JoinOptions { servers: servers.clone(), name: name.clone(), dir, token, ca: ca_source, address };
+    net::insert_api_server_accept_rules(&servers.all()).await;
     let joined = tokio::select! {
         () = graceful_stop.cancelled() => return Ok(()),
         joined = JoinedNode::join(&join_options) => joined?,
     };
-    let config = Arc::new(node_config(args, name, address)?);
+    let config = Arc::new(node_config(args, name, address, servers)?);
     let metrics = Arc::new(AgentMetrics::default());
     let runtime =
         Arc::new(CriClient::connect_lazy(&config.runtime_socket).with_metrics(metrics.runtime_calls.clone()));
@@ -378,7 +375,12 @@ async fn ensure_sandbox_image_periodically(runtime: Arc<CriClient>, stop: Cancel
 }
 
 /// Builds the node's configuration from the flags.
-fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Result<Config> {
+fn node_config(
+    args: &AgentArgs,
+    name: String,
+    address: IpAddr,
+    api_servers: Arc<ApiServers>,
+) -> anyhow::Result<Config> {
     Ok(Config {
         name,
         root_dir: args.root.clone(),
@@ -394,7 +396,7 @@ fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Resul
         pod_cidr: args.pod_cidr.clone(),
         cni_conf_dir: Some(args.cni_conf_dir.clone()),
         static_pod_dir: args.static_pods.clone(),
-        server_url: args.server.clone(),
+        api_servers,
         external_ip_ranges: args.allow_external_ips.clone(),
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
@@ -421,17 +423,26 @@ fn hostname() -> anyhow::Result<String> {
     Ok(name.trim().to_lowercase())
 }
 
+/// Returns the local address from which this machine reaches the first of the servers to which it has a route. Fails
+/// with the error of the first server.
+fn local_address_towards_any(servers: &[ServerUrl]) -> anyhow::Result<IpAddr> {
+    let mut first_error = None;
+    for server in servers {
+        match local_address_towards(server) {
+            Ok(address) => return Ok(address),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| anyhow::anyhow!("no API server is known: give a --server")))
+}
+
 /// Returns the local address from which this machine reaches the server, according to the kernel's routing table. No
 /// packet is sent to the server, but a host name is resolved.
-fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
-    let uri: Option<Uri> = server.parse().ok();
-    let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
-    let host = host.with_context(|| JoinError::InvalidUrl(server.to_owned()).to_string())?;
-    let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
-    let found = std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(|mut it| it.next());
+fn local_address_towards(server: &ServerUrl) -> anyhow::Result<IpAddr> {
+    let found = std::net::ToSocketAddrs::to_socket_addrs(&server.authority()).map(|mut it| it.next());
     let to = found.ok().flatten().with_context(|| {
         format!(
-            "cannot resolve the name {host}: give the server's address as --server https://ADDRESS:{port}"
+            "cannot resolve the name in {server}: give the server's address as --server https://ADDRESS:PORT"
         )
     })?;
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };

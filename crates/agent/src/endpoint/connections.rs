@@ -16,8 +16,8 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of concurrent TLS handshakes from one IP address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Maximum number of IP addresses that the agent remembers for the API server: those of the API server's URL, and those
-/// from which the API server has connected to the agent.
+/// Maximum number of IP addresses that the agent remembers for the API servers: those of their URLs, and those from
+/// which an API server has connected to the agent.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the concurrent connections and TLS handshakes at the port of the agent's endpoint.
@@ -31,7 +31,7 @@ pub(super) struct ConnectionLimits {
     other_handshakes: Arc<Semaphore>,
     /// Limits the handshakes from each address that is not the API server's.
     handshakes_by_address: Arc<AddressLimits>,
-    /// IP addresses of the API server: those of its URL, and those from which it has connected.
+    /// IP addresses of the API servers: those of their URLs, and those from which one has connected.
     server_addresses: Mutex<VecDeque<IpAddr>>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct HandshakePermit {
 }
 
 impl ConnectionLimits {
-    /// Creates the limits. `servers` are the IP addresses of the API server's URL.
+    /// Creates the limits. `servers` are the IP addresses of the API servers' URLs.
     pub(super) fn new(servers: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
         let semaphore = |max| Arc::new(Semaphore::new(max));
         Arc::new(Self {

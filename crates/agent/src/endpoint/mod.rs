@@ -157,7 +157,7 @@ impl<R: Runtime> Endpoint<R> {
         stop: CancellationToken,
     ) -> Result<(), ServingIdentityError> {
         let tls = TlsAcceptor::from(Arc::new(identity.tls_config()?));
-        let server = net::server_ip_addresses(&self.node.config.server_url).await;
+        let server = net::server_ip_addresses(&self.node.config.api_servers.all()).await;
         let connections = ConnectionLimits::new(server);
         loop {
             let accepted = tokio::select! {

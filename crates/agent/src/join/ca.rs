@@ -2,10 +2,8 @@
 //! fingerprint.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use http::Uri;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -17,11 +15,9 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::connection::server_address_and_name;
+use super::connection::connect_timeout;
 use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
-
-/// Timeout for connecting to the server, including the TLS handshake.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::api_servers::{ServerFailures, ServerUrl};
 
 /// Returns the fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
 pub fn fingerprint(der: &[u8]) -> String {
@@ -38,7 +34,7 @@ fn pem_fingerprint(pem: &str) -> Option<String> {
 /// Returns the certificate of the cluster CA in PEM, from the source that the options name, and stores it in the node's
 /// directory. A stored certificate with the expected fingerprint is not fetched again. If the options name no source,
 /// returns the certificate that an earlier join stored.
-pub(super) async fn find_and_store_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
+pub(super) async fn find_and_store_ca(options: &JoinOptions) -> Result<String, JoinError> {
     let stored_path = options.dir.join("ca.crt");
     let found = match &options.ca {
         Some(CaSource::Certificate(path)) => {
@@ -51,7 +47,7 @@ pub(super) async fn find_and_store_ca(options: &JoinOptions, server: &Uri) -> Re
         Some(CaSource::Fingerprint(expected)) => {
             match read_if_exists(&stored_path)?.filter(|it| pem_fingerprint(it).as_ref() == Some(expected)) {
                 Some(stored) => stored,
-                None => fetch_ca(server, expected).await?,
+                None => fetch_ca_from_any(&options.servers.in_order_for(&options.name), expected).await?,
             }
         }
         None => return read_if_exists(&stored_path)?.ok_or(JoinError::UnknownCa),
@@ -60,15 +56,44 @@ pub(super) async fn find_and_store_ca(options: &JoinOptions, server: &Uri) -> Re
     Ok(found)
 }
 
-/// Fetches the CA certificate from the certificate chain that the server presents, and verifies its fingerprint.
-async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
+/// Why the CA could not be fetched from a server.
+enum FetchError {
+    /// The server could not be reached.
+    Unreachable(String),
+    /// The server does not have the CA with the expected fingerprint.
+    CaMismatch(String),
+}
+
+/// Fetches the CA certificate from the first of the servers that can be reached and has the CA with this fingerprint.
+async fn fetch_ca_from_any(servers: &[ServerUrl], expected: &str) -> Result<String, JoinError> {
     let is_digest = expected.strip_prefix("sha256:").is_some_and(|it| {
         it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
     });
     if !is_digest {
         return Err(JoinError::InvalidCaHash(expected.to_owned()));
     }
-    let unreachable = |why: String| JoinError::Unreachable { server: server.to_string(), why };
+    let mut failures = Vec::new();
+    let mut is_mismatch = false;
+    for server in servers {
+        let fetching = tokio::time::timeout(connect_timeout(servers.len()), fetch_ca(server, expected)).await;
+        let why = match fetching.unwrap_or_else(|_| Err(FetchError::Unreachable("no response".to_owned()))) {
+            Ok(pem) => return Ok(pem),
+            Err(FetchError::Unreachable(why)) => why,
+            Err(FetchError::CaMismatch(why)) => {
+                is_mismatch = true;
+                why
+            }
+        };
+        tracing::warn!(%server, error = why, "cannot fetch the cluster CA");
+        failures.push((server.clone(), why));
+    }
+    let failures = ServerFailures(failures);
+    Err(if is_mismatch { JoinError::CaMismatch(failures) } else { JoinError::Unreachable(failures) })
+}
+
+/// Fetches the CA certificate from the certificate chain that the server presents, and verifies its fingerprint.
+async fn fetch_ca(server: &ServerUrl, expected: &str) -> Result<String, FetchError> {
+    let unreachable = |why: String| FetchError::Unreachable(why);
     let provider = Arc::new(ring::default_provider());
     let pinned = Arc::new(PinnedCaVerifier { expected: expected.to_owned(), provider: provider.clone() });
     let config = ClientConfig::builder_with_provider(provider)
@@ -77,21 +102,15 @@ async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
         .dangerous()
         .with_custom_certificate_verifier(pinned)
         .with_no_client_auth();
-    let (host, name) = server_address_and_name(server)?;
-    let reaching = async {
-        let stream = TcpStream::connect(host).await.map_err(|it| unreachable(it.to_string()))?;
-        let ca_mismatch = |why: String| JoinError::CaMismatch { server: server.to_string(), why };
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let stream = stream.map_err(|it| ca_mismatch(it.to_string()))?;
-        let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let found = presented.iter().find(|it| fingerprint(it) == expected);
-        found
-            .map(|it| encode_pem(it))
-            .ok_or_else(|| ca_mismatch("its certificate chain lacks that CA".to_owned()))
-    };
-    tokio::time::timeout(CONNECT_TIMEOUT, reaching)
-        .await
-        .map_err(|_| unreachable("no response".to_owned()))?
+    let stream = TcpStream::connect(server.authority()).await.map_err(|it| unreachable(it.to_string()))?;
+    let ca_mismatch = |why: String| FetchError::CaMismatch(why);
+    let stream = TlsConnector::from(Arc::new(config)).connect(server.certificate_name(), stream).await;
+    let stream = stream.map_err(|it| ca_mismatch(it.to_string()))?;
+    let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let found = presented.iter().find(|it| fingerprint(it) == expected);
+    found
+        .map(|it| encode_pem(it))
+        .ok_or_else(|| ca_mismatch("its certificate chain lacks that CA".to_owned()))
 }
 
 /// Encodes a certificate in PEM.

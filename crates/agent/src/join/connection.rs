@@ -1,7 +1,9 @@
-//! The node's HTTP/2 connection to the API server, shared by all requests and watches. Pings detect a dead peer, so
-//! that a node that was cut off reconnects. After the certificate was renewed, a new connection is opened.
+//! The node's HTTP/2 connection to an API server, shared by all requests and watches. Pings detect a dead peer. If the
+//! connection fails, the next request goes to the next server. After the certificate was renewed, a new connection is
+//! opened.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
@@ -17,24 +19,47 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::JoinError;
+use crate::api_servers::{ApiServers, ServerFailures, ServerUrl};
 
-/// Timeout for connecting, including the TLS and HTTP/2 handshakes.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeouts if only one server is known.
+const SINGLE_SERVER_TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(10),
+    ping_interval: Duration::from_secs(10),
+    ping: Duration::from_secs(10),
+};
+/// Timeouts if several servers are known. They are shorter, because another server can be used instead. A failed server
+/// is detected within 10 s, which leaves time for several heartbeats in the 40 s after which a node is NotReady.
+const FAILOVER_TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(3),
+    ping_interval: Duration::from_secs(5),
+    ping: Duration::from_secs(5),
+};
 
-/// Interval of HTTP/2 pings.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// Timeout for the response to a ping, after which the connection is closed.
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Returns the timeout for connecting to one of so many servers, including the TLS handshake.
+pub(super) fn connect_timeout(server_count: usize) -> Duration {
+    if server_count <= 1 { SINGLE_SERVER_TIMEOUTS.connect } else { FAILOVER_TIMEOUTS.connect }
+}
 
 /// HTTP/2 flow-control window of one stream. It is small because there are many watches, and each transfers little.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Error type of the connection, as the API client requires it.
 type TransportError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Timeouts of a connection to an API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timeouts {
+    /// Timeout for connecting, including the TLS and HTTP/2 handshakes.
+    connect: Duration,
+    /// Interval of HTTP/2 pings.
+    ping_interval: Duration,
+    /// Timeout for the response to a ping, after which the connection is closed.
+    ping: Duration,
+}
 
 /// Credentials with which the node authenticates to the API server.
 #[derive(Clone)]
@@ -45,32 +70,77 @@ pub(super) enum Credentials {
     Certificate(String),
 }
 
-/// A connection to the API server that reconnects, and whose credentials can be replaced.
+/// A connection to one of the API servers. It reconnects if it fails, and its credentials can be replaced.
 pub(super) struct ServerConnection {
-    server: Uri,
+    servers: Arc<ApiServers>,
+    /// Name of the node, on which the order of the servers depends.
+    node: String,
     ca: CertificateDer<'static>,
+    single_server_timeouts: Timeouts,
+    failover_timeouts: Timeouts,
     /// The credentials and their generation, which is incremented when they are replaced.
     credentials: SyncMutex<(u64, Credentials)>,
-    /// The open connection, and the generation of the credentials with which it was opened.
-    current: Mutex<Option<(u64, SendRequest<Body>)>>,
+    state: Mutex<ConnectionState>,
+    /// Number of times that no server could be reached.
+    failure_count: AtomicU64,
+}
+
+/// The open connection, and what decides to which server the next one goes.
+#[derive(Default)]
+struct ConnectionState {
+    open: Option<OpenConnection>,
+    /// Server of the latest attempt to connect.
+    last_tried: Option<ServerUrl>,
+    /// Server of the latest successful connection.
+    last_connected: Option<ServerUrl>,
+    /// The reasons when no server could be reached the last time.
+    last_failure: Option<ServerFailures>,
+}
+
+/// An HTTP/2 connection to one server.
+#[derive(Clone)]
+struct OpenConnection {
+    server: ServerUrl,
+    /// Generation of the credentials with which the connection was opened.
+    generation: u64,
+    timeouts: Timeouts,
+    sender: SendRequest<Body>,
+    /// Whether the connection has refused a request, because it is closed or the server has sent GOAWAY.
+    has_refused: Arc<AtomicBool>,
+}
+
+impl OpenConnection {
+    fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && !self.has_refused.load(Ordering::Acquire)
+    }
 }
 
 impl fmt::Debug for ServerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConnection").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("ServerConnection").field("servers", &self.servers).finish_non_exhaustive()
     }
 }
 
 impl ServerConnection {
+    /// Creates a connection of this node. It is opened by the first request.
     pub(super) fn new(
-        server: &Uri,
+        servers: Arc<ApiServers>,
+        node: &str,
         authority_pem: &str,
         credentials: Credentials,
     ) -> Result<Self, JoinError> {
         let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes());
         let authority = authority.map_err(|it| JoinError::Certificate(it.to_string()))?;
-        let (credentials, current) = (SyncMutex::new((0, credentials)), Mutex::new(None));
-        Ok(Self { server: server.clone(), ca: authority, credentials, current })
+        Ok(Self {
+            servers,
+            node: node.to_owned(),
+            ca: authority,
+            single_server_timeouts: SINGLE_SERVER_TIMEOUTS,
+            failover_timeouts: FAILOVER_TIMEOUTS,
+            credentials: SyncMutex::new((0, credentials)),
+            state: Mutex::default(),
+            failure_count: AtomicU64::new(0),
+        })
     }
 
     /// Returns an API client that sends its requests over this connection.
@@ -94,7 +164,10 @@ impl ServerConnection {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request over the open connection. Opens a connection if none is open.
+    /// Sends a request to the server of the open connection. Opens a connection if none is open.
+    ///
+    /// Rule: a request that a connection refuses before anything of it is sent goes to the next server at once, for
+    /// example after GOAWAY. A request that fails later is not repeated, because the server may have executed it.
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
         let user_agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, user_agent);
@@ -104,47 +177,107 @@ impl ServerConnection {
             bearer.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
-        let mut uri = request.uri().clone().into_parts();
-        uri.scheme = Some(Scheme::HTTPS);
-        uri.authority = self.server.authority().cloned();
-        *request.uri_mut() = Uri::from_parts(uri)?;
-        let mut sender = self.open_connection(generation, &credentials).await?;
-        sender.ready().await?;
-        Ok(sender.send_request(request).await?)
+        let mut refusal_count = 0;
+        loop {
+            let mut connection = self.open_connection(generation, &credentials).await?;
+            let mut uri = request.uri().clone().into_parts();
+            uri.scheme = Some(Scheme::HTTPS);
+            uri.authority = Some(Authority::try_from(connection.server.authority())?);
+            *request.uri_mut() = Uri::from_parts(uri)?;
+            let mut failed = match connection.sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            let Some(unsent) = failed.take_message() else { return Err(failed.into_error().into()) };
+            connection.has_refused.store(true, Ordering::Release);
+            refusal_count += 1;
+            if self.servers.all().len() < refusal_count {
+                return Err(failed.into_error().into());
+            }
+            request = unsent;
+        }
     }
 
     /// Returns the open connection if it has the credentials of this or a later generation, and otherwise opens a new
     /// one. Concurrent callers wait for each other, so that they share one connection.
+    ///
+    /// Rule: an agent stays with a server while its connection works. If the connection fails, or the server sends
+    /// GOAWAY, the agent connects to the next server of its order, and tries each server once.
     async fn open_connection(
         &self,
         generation: u64,
         credentials: &Credentials,
-    ) -> Result<SendRequest<Body>, TransportError> {
-        let mut current = self.current.lock().await;
-        if let Some((made_with, sender)) = current.as_ref()
-            && generation <= *made_with
-            && !sender.is_closed()
+    ) -> Result<OpenConnection, ServerFailures> {
+        let failure_count = self.failure_count.load(Ordering::Acquire);
+        let mut state = self.state.lock().await;
+        let servers = self.servers.in_order_for(&self.node);
+        let timeouts = if servers.len() <= 1 { self.single_server_timeouts } else { self.failover_timeouts };
+        let usable = state.open.as_ref().filter(|it| it.is_usable());
+        if let Some(open) = usable
+            && generation <= open.generation
+            && timeouts == open.timeouts
         {
-            return Ok(sender.clone());
+            return Ok(open.clone());
         }
-        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, self.connect(credentials));
-        let sender = connecting.await.map_err(|_| format!("{} does not respond", self.server))??;
-        *current = Some((generation, sender.clone()));
-        Ok(sender)
+        if let Some(failure) = &state.last_failure
+            && failure_count != self.failure_count.load(Ordering::Acquire)
+        {
+            // No server could be reached while this caller waited: trying all of them again would multiply the wait.
+            return Err(failure.clone());
+        }
+        let last_tried = servers.iter().position(|it| Some(it) == state.last_tried.as_ref());
+        let first = match last_tried {
+            Some(index) if usable.is_some() => index,
+            Some(index) => index + 1,
+            None => 0,
+        };
+        let mut failures = Vec::new();
+        for server in servers.iter().cycle().skip(first).take(servers.len()) {
+            // Recorded before the attempt: if the caller is cancelled, the next caller continues with the next server.
+            (state.open, state.last_tried) = (None, Some(server.clone()));
+            let connecting = self.connect(server, credentials, timeouts);
+            let why = match tokio::time::timeout(timeouts.connect, connecting).await {
+                Ok(Ok(sender)) => {
+                    log_server_change(state.last_connected.as_ref(), server);
+                    let open = OpenConnection {
+                        server: server.clone(),
+                        generation,
+                        timeouts,
+                        sender,
+                        has_refused: Arc::default(),
+                    };
+                    (state.open, state.last_connected) = (Some(open.clone()), Some(server.clone()));
+                    state.last_failure = None;
+                    return Ok(open);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no response within {:?}", timeouts.connect),
+            };
+            tracing::debug!(%server, error = why, "cannot connect to an API server");
+            failures.push((server.clone(), why));
+        }
+        let failure = ServerFailures(failures);
+        state.last_failure = Some(failure.clone());
+        self.failure_count.fetch_add(1, Ordering::AcqRel);
+        Err(failure)
     }
 
-    /// Opens a new HTTP/2 connection to the API server.
-    async fn connect(&self, credentials: &Credentials) -> Result<SendRequest<Body>, TransportError> {
-        let (host, name) = server_address_and_name(&self.server)?;
-        let stream = TcpStream::connect(host).await?;
+    /// Opens a new HTTP/2 connection to a server.
+    async fn connect(
+        &self,
+        server: &ServerUrl,
+        credentials: &Credentials,
+        timeouts: Timeouts,
+    ) -> Result<SendRequest<Body>, TransportError> {
+        let stream = TcpStream::connect(server.authority()).await?;
         stream.set_nodelay(true)?;
-        let stream =
-            TlsConnector::from(Arc::new(self.tls_config(credentials)?)).connect(name, stream).await?;
+        let tls = TlsConnector::from(Arc::new(self.tls_config(credentials)?));
+        let stream = tls.connect(server.certificate_name(), stream).await?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_interval(timeouts.ping_interval)
+            .keep_alive_timeout(timeouts.ping)
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream))
             .await?;
@@ -176,12 +309,12 @@ impl ServerConnection {
     }
 }
 
-/// Returns the host and port of the API server with this URL, and the name that its certificate must have.
-pub(super) fn server_address_and_name(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
-    let bad = || JoinError::InvalidUrl(server.to_string());
-    let host = server.host().ok_or_else(bad)?;
-    let port = server.authority().and_then(Authority::port_u16).unwrap_or(443);
-    let name = host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| bad())?;
-    Ok((format!("{host}:{port}"), name))
+/// Logs a connection to another server than the previous one.
+fn log_server_change(previous: Option<&ServerUrl>, server: &ServerUrl) {
+    if let Some(previous) = previous.filter(|it| *it != server) {
+        tracing::info!(%server, %previous, "connected to another API server");
+    }
 }
+
+#[cfg(test)]
+mod tests;

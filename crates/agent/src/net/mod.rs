@@ -3,7 +3,7 @@
 //! Three watches fill `service_cache`. The engine computes nftables rules, routes and DNS records from the cache.
 //! `service_rules` applies the nftables rules, `routes` applies the routes, and `dns` serves the DNS records.
 
-/// Connections to the API server that no Service rule may block.
+/// Connections to the API servers that no Service rule may block.
 mod api_server;
 /// CNI configuration of the pod network.
 mod cni;
@@ -22,7 +22,7 @@ mod service_cache;
 /// nftables rules of Services.
 mod service_rules;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,18 +104,24 @@ pub async fn run(
 }
 
 /// Applies nftables rules and routes whenever the service cache changes, and restores those that other programs
-/// removed. Never returns.
+/// removed. Also passes the API servers in the EndpointSlices on to [`ApiServers`](crate::api_servers::ApiServers).
+/// Never returns.
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
-    let mut server = api_server::ipv4_addresses(&config.server_url).await;
+    let mut servers = api_server::ResolvedServers::default();
+    servers.update(&config.api_servers.all()).await;
     let mut retry = RETRY_BACKOFF_MIN;
     let kernel = route_changes::RouteChanges::subscribe();
     let mut checked = Instant::now();
     let mut check_at = checked + CHECK_INTERVAL;
     cache.wait_until_synced().await;
     loop {
-        let done = reconcile(config, client, cache, &server, &mut services, &mut routes).await;
+        let endpoints = decide::api_server_addresses(&cache.lock_state());
+        if config.api_servers.replace_learned(&endpoints) {
+            servers.update(&config.api_servers.all()).await;
+        }
+        let done = reconcile(config, client, cache, &servers, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
                 retry = RETRY_BACKOFF_MIN;
@@ -140,9 +146,7 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
         if check_at <= Instant::now() {
             checked = Instant::now();
             check_at = checked + CHECK_INTERVAL;
-            // If the server's name cannot be resolved now, the previous addresses stay.
-            let now = api_server::ipv4_addresses(&config.server_url).await;
-            server = if now.is_empty() { server } else { now };
+            servers.update(&config.api_servers.all()).await;
             if !services.is_table_intact().await {
                 tracing::warn!("the nftables rules for Services are missing; restoring them");
                 services = service_rules::ServiceRules::new();
@@ -153,12 +157,12 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
 }
 
 /// Computes nftables rules, routes and the CNI configuration from the service cache, and applies them. Requests a pod
-/// CIDR if the node has none. `server` has the addresses and ports of the API server.
+/// CIDR if the node has none.
 async fn reconcile(
     config: &Config,
     client: &Client,
     cache: &ServiceCache,
-    server: &[(Ipv4Addr, u16)],
+    servers: &api_server::ResolvedServers,
     services: &mut service_rules::ServiceRules,
     routes: &mut routes::PodRoutes,
 ) -> Result<(), NetworkError> {
@@ -171,7 +175,7 @@ async fn reconcile(
             IpAddr::V6(_) => None,
         }),
         bridge_netfilter_disabled: !routes.is_bridge_filtered(),
-        server: server.to_vec(),
+        server: servers.addresses(),
         external_ips: config.external_ip_ranges.clone(),
     };
     let (desired, table, own) = {
