@@ -57,7 +57,7 @@ impl Etcd {
 }
 
 /// Creates the directory `dir`, and a file with a server token in it.
-fn write_token(dir: &Path) -> PathBuf {
+pub(super) fn write_token(dir: &Path) -> PathBuf {
     fs::create_dir_all(dir).unwrap();
     let token = dir.join("token");
     muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();

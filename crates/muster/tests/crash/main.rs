@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod agent_failover;
 mod etcd;
 mod etcd_backup;
 mod history;
@@ -622,9 +623,11 @@ impl Server {
     }
 
     fn spawn(dir: &Path, args: &[&str]) -> Result<Self, String> {
+        let listen: &[&str] = if args.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["server", "--data-dir"])
             .arg(dir)
+            .args(listen)
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,0 +1,148 @@
+//! A node agent with several API servers, which end one after the other. It runs without a container runtime, and in a
+//! network namespace of its own, because it changes routes and nftables rules.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+use super::etcd::{Etcd, write_token};
+use super::*;
+
+/// Set in the process of the test that runs in a network namespace of its own.
+const IN_NAMESPACE: &str = "MUSTER_TEST_IN_NETWORK_NAMESPACE";
+
+/// Addresses of the two servers, and of the node.
+const FIRST: &str = "10.9.0.1:6443";
+const SECOND: &str = "10.9.0.2:6443";
+const NODE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 3);
+
+/// Maximum time until the Lease of the node is renewed. It is renewed every 10 s.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The process `muster agent`, killed on drop.
+struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(dir: &Path, flags: &[&str]) -> Self {
+        let log = dir.join("agent.log");
+        let output = fs::File::options().create(true).append(true).open(&log).unwrap();
+        let path = |name: &str| dir.join(name).display().to_string();
+        let child = Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args([
+                "agent",
+                "--node-name",
+                "n1",
+                "--cluster-dns",
+                "none",
+                "--cgroup-parent",
+                "/muster-failover",
+            ])
+            .args(["--node-ip", &NODE.to_string(), "--root", &path("agent"), "--var-log", &path("log")])
+            .args(["--cni-conf-dir", &path("cni"), "--runtime-endpoint", &path("no-runtime.sock")])
+            .args(flags)
+            .env("RUST_LOG", "muster_agent=info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn an_agent_connects_to_another_server_when_its_server_ends() {
+    if std::env::var_os(IN_NAMESPACE).is_none() {
+        if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|it| it.success()) {
+            println!("skipped: network namespaces are not allowed here");
+            return;
+        }
+        let mut test = Command::new("unshare");
+        test.arg("--net").arg(std::env::current_exe().unwrap()).args(["--nocapture", "--exact"]);
+        test.arg("agent_failover::an_agent_connects_to_another_server_when_its_server_ends");
+        assert!(test.env(IN_NAMESPACE, "1").status().unwrap().success());
+        return;
+    }
+    let ip = |arguments: &[&str]| assert!(Command::new("ip").args(arguments).status().unwrap().success());
+    ip(&["link", "set", "lo", "up"]);
+    for address in ["10.9.0.1/32", "10.9.0.2/32", "10.9.0.3/32"] {
+        ip(&["address", "add", address, "dev", "lo"]);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(check_failover());
+}
+
+async fn check_failover() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("agent-failover");
+    let token = write_token(&dir);
+    let start = |name: &str, address: &str| {
+        let flags = [&etcd.flags_with_token(&token)[..], &["--listen", address]].concat();
+        Server::start_with(&dir.join(name), &flags)
+    };
+    let (first, second) = (start("first", FIRST), start("second", SECOND));
+    let created = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--data-dir"])
+        .arg(dir.join("first"))
+        .output();
+    let bootstrap_token = String::from_utf8(created.unwrap().stdout).unwrap();
+    let ca = dir.join("first/ca.crt").display().to_string();
+    let join = ["--token", bootstrap_token.trim(), "--ca-cert", &ca];
+    // Nothing listens at the first URL.
+    let [servers, another] = [format!("https://10.9.0.1:1,https://{FIRST}"), format!("https://{SECOND}")];
+    let flags = [&["--server", &servers, "--server", &another], &join[..]].concat();
+    let agent = Agent::start(&dir, &flags);
+    wait_for_heartbeat(&first, &agent).await;
+
+    drop(first);
+    wait_for_heartbeat(&second, &agent).await;
+    let first = start("first", FIRST);
+    second.stop();
+    wait_for_heartbeat(&first, &agent).await;
+    assert!(agent.log().contains("connected to another API server"), "{}", agent.log());
+
+    // The agent has learned the address of a server, and needs none of its flags after a restart.
+    let stored = dir.join("agent/pki/servers");
+    let began = Instant::now();
+    while !fs::read_to_string(&stored).is_ok_and(|it| it.lines().any(|it| it == format!("https://{FIRST}"))) {
+        let stored = fs::read_to_string(&stored);
+        assert!(began.elapsed() < HEARTBEAT_TIMEOUT, "{stored:?}\n{}", agent.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(agent);
+    let agent = Agent::start(&dir, &["--server", "https://10.9.0.1:1"]);
+    wait_for_heartbeat(&first, &agent).await;
+    drop((agent, first));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Waits until the agent renews the Lease of its node, as this server shows it.
+async fn wait_for_heartbeat(server: &Server, agent: &Agent) {
+    let leases: Api<Lease> = Api::namespaced(server.client().await, "kube-node-lease");
+    let renewal = async || {
+        let lease = leases.get_opt("n1").await.unwrap();
+        lease.and_then(|it| it.spec).and_then(|it| it.renew_time)
+    };
+    let before = renewal().await;
+    let began = Instant::now();
+    while renewal().await == before {
+        assert!(began.elapsed() < HEARTBEAT_TIMEOUT, "the agent does not renew its Lease\n{}", agent.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    println!("a heartbeat after {:?}", began.elapsed());
+}
