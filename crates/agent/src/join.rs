@@ -462,13 +462,18 @@ async fn request_certificate(
 
 /// Calls the API server. If the connection fails during the call, calls the next server once.
 async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
-    match call().await {
-        Err(kube::Error::Service(error)) if !error.is::<ServerFailures>() => {
-            tracing::debug!(error = format_error_chain(&*error), "the connection to the API server failed");
-            call().await
-        }
-        result => result,
-    }
+    let result = call().await;
+    let error = match &result {
+        Err(error @ kube::Error::HyperError(_)) => error,
+        // With these failures, all servers were tried.
+        Err(error @ kube::Error::Service(source)) if !source.is::<ServerFailures>() => error,
+        _ => return result,
+    };
+    tracing::debug!(
+        error = format_error_chain(error),
+        "the connection to the API server failed during a call"
+    );
+    call().await
 }
 
 /// Sleeps for the backoff `pause`, and returns the backoff after the next failure.
@@ -513,7 +518,9 @@ fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
 
 #[cfg(test)]
 mod tests {
-    use super::test_servers::{TestCa, TestServer, servers_and_node};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::test_servers::{SLOW_PATH, TestCa, TestServer, servers_and_node};
     use super::*;
 
     #[test]
@@ -577,5 +584,35 @@ mod tests {
         let error = ca::find_and_store_ca(&options_of(servers)).await.unwrap_err().to_string();
         assert!(error.starts_with("the server does not have the CA of --ca-hash: "), "{error}");
         assert!(error.contains(&a.url().to_string()) && error.contains(&b.url().to_string()), "{error}");
+    }
+    #[tokio::test]
+    async fn a_call_whose_connection_ends_is_repeated_at_the_next_server() {
+        let ca = TestCa::new();
+        let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+        let (servers, name) = servers_and_node(&[a.url(), b.url()]);
+        let credentials = Credentials::Token(String::new());
+        let client = Arc::new(ServerConnection::new(servers, &name, &ca.pem, credentials).unwrap()).client();
+        let call_count = AtomicUsize::new(0);
+        let called = call_with_failover(async || {
+            let is_first = call_count.fetch_add(1, Ordering::SeqCst) == 0;
+            let path = if is_first { SLOW_PATH } else { "/version" };
+            client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
+        });
+        let kill = async {
+            while a.slow_request_count() == 0 {
+                tokio::task::yield_now().await;
+            }
+            a.kill().await;
+        };
+        let (called, ()) = tokio::join!(called, kill);
+        assert_eq!(called.unwrap(), b.url().authority());
+        b.kill().await;
+        call_with_failover(async || {
+            call_count.fetch_add(1, Ordering::SeqCst);
+            client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await
+        })
+        .await
+        .unwrap_err();
+        assert!(call_count.load(Ordering::SeqCst) <= 4, "a call is repeated once");
     }
 }

@@ -73,7 +73,14 @@ pub(super) struct TestServer {
     drain: CancellationToken,
     /// Closes the port and all connections.
     kill: CancellationToken,
-    slow_requests: Arc<Notify>,
+    slow_requests: Arc<SlowRequests>,
+}
+
+/// The requests at [`SLOW_PATH`].
+#[derive(Default)]
+struct SlowRequests {
+    received_count: AtomicUsize,
+    release: Notify,
 }
 
 impl TestServer {
@@ -137,6 +144,10 @@ impl TestServer {
         self.connection_count.load(Ordering::SeqCst)
     }
 
+    pub(super) fn slow_request_count(&self) -> usize {
+        self.slow_requests.received_count.load(Ordering::SeqCst)
+    }
+
     pub(super) fn drain(&self) {
         self.drain.cancel();
     }
@@ -150,7 +161,7 @@ impl TestServer {
     }
 
     pub(super) fn release_slow_requests(&self) {
-        self.slow_requests.notify_waiters();
+        self.slow_requests.release.notify_waiters();
     }
 }
 
@@ -164,7 +175,7 @@ impl Drop for TestServer {
 async fn serve_connection(
     stream: TcpStream,
     acceptor: &TlsAcceptor,
-    slow_requests: Arc<Notify>,
+    slow_requests: Arc<SlowRequests>,
     drain: CancellationToken,
 ) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -172,7 +183,8 @@ async fn serve_connection(
         let slow_requests = slow_requests.clone();
         async move {
             if request.uri().path() == SLOW_PATH {
-                slow_requests.notified().await;
+                slow_requests.received_count.fetch_add(1, Ordering::SeqCst);
+                slow_requests.release.notified().await;
             }
             let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
             Ok::<_, Infallible>(Response::new(authority))

@@ -47,12 +47,13 @@ async fn check_server(connection: &ServerConnection, expected: &ServerUrl) {
 /// Sends a request that the server does not answer, and waits until the server has received it.
 async fn send_slow_request(
     connection: &Arc<ServerConnection>,
+    server: &TestServer,
 ) -> tokio::task::JoinHandle<Result<String, String>> {
     let line = connection.clone();
     let request = tokio::spawn(async move { send(&line, SLOW_PATH).await });
-    // Requests of one connection are received in their order.
-    tokio::task::yield_now().await;
-    send(connection, "/version").await.unwrap();
+    while server.slow_request_count() == 0 {
+        tokio::task::yield_now().await;
+    }
     request
 }
 
@@ -103,7 +104,7 @@ async fn the_next_server_is_used_after_goaway_and_open_requests_are_answered() {
     let ca = TestCa::new();
     let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
     let connection = connect_to(&ca, &[a.url(), b.url()], LONG);
-    let slow = send_slow_request(&connection).await;
+    let slow = send_slow_request(&connection, &a).await;
     a.drain();
     // GOAWAY reaches the client some time after the drain began.
     let began = std::time::Instant::now();
@@ -120,7 +121,7 @@ async fn the_next_server_is_used_at_once_after_a_connection_ends() {
     let ca = TestCa::new();
     let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
     let connection = connect_to(&ca, &[a.url(), b.url()], LONG);
-    let slow = send_slow_request(&connection).await;
+    let slow = send_slow_request(&connection, &a).await;
     a.kill().await;
     slow.await.unwrap().expect_err("the request is not repeated");
     check_server(&connection, &b.url()).await;
@@ -135,7 +136,7 @@ async fn pings_detect_a_server_that_is_cut_off() {
     let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
     let proxy = TestProxy::start(Some(a.address())).await;
     let connection = connect_to(&ca, &[proxy.url(), b.url()], SHORT);
-    let slow = send_slow_request(&connection).await;
+    let slow = send_slow_request(&connection, &a).await;
     proxy.freeze();
     slow.await.unwrap().expect_err("no response can arrive");
     check_server(&connection, &b.url()).await;
