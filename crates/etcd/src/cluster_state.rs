@@ -1,6 +1,7 @@
 //! The state of a cluster in etcd as a whole: whether servers may use it, when a server last wrote to it, and what it was
 //! restored from.
 
+use bytes::Bytes;
 use muster_store::{LogError, Revision};
 
 use crate::api::{EtcdApi, EtcdError, retry};
@@ -49,6 +50,8 @@ pub(crate) struct RestoreMark {
     pub(crate) revision: i64,
     /// The highest resourceVersion that the cluster had before the restore.
     pub(crate) resource_version: Revision,
+    /// The value. It begins with `resource_version`, and identifies the restore and its phase.
+    pub(crate) value: Bytes,
 }
 
 /// Why servers may not use a cluster in etcd.
@@ -120,8 +123,11 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
     let revision = header_revision(&response);
     let found = |operation| found_keys(&response, operation).first();
     let text = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
-    let restoring = found(0)
-        .map(|kv| RestoreMark { revision: kv.mod_revision, resource_version: text(kv).parse().unwrap_or(0) });
+    let restoring = found(0).map(|kv| RestoreMark {
+        revision: kv.mod_revision,
+        resource_version: text(kv).split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0),
+        value: kv.value.clone(),
+    });
     let is_empty = found(5).is_none();
     let base = found(3).and_then(|it| text(it).parse().ok()).unwrap_or(0);
     let resource_version =

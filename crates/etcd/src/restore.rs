@@ -1,7 +1,8 @@
 //! Writes all objects of a backup, or of a data directory, as a cluster in etcd.
 //!
 //! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`, with
-//! which no server starts. Every other transaction compares that key, and the last one deletes it. An interrupted restore
+//! which no server starts. Every other transaction compares that key, and the last one deletes it. After the old keys are
+//! deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An interrupted restore
 //! leaves the key behind, and the next restore deletes what the interrupted one has written.
 
 use std::sync::Arc;
@@ -75,26 +76,32 @@ pub async fn restore(
     input: &RestoreInput<'_>,
     on_progress: &mut (dyn FnMut(usize) + Send),
 ) -> Result<Revision, RestoreError> {
-    let mark = write_mark(api, keys, state).await?;
-    let restore = Restore { api, keys, mark };
+    let restore_id = uuid::Uuid::new_v4().to_string();
+    let mark_value = |phase: &str| Bytes::from(format!("{} {restore_id} {phase}", state.resource_version));
+    let mark = write_mark(api, keys, state, mark_value("deleting")).await?;
+    let mut restore = Restore { api, keys, mark };
     restore.delete_all().await?;
+    restore.advance_mark(mark_value("writing")).await?;
+    let mark = restore.mark;
     // All objects are written after the revision of the mark.
     let first = input.revision.max(state.resource_version) + input.revision_gap + 1;
     let base = first.saturating_sub(mark.unsigned_abs() * POSITIONS_PER_REVISION);
     let codec = ObjectCodec { encryption: Some(input.encryption.clone()) };
     let revision = restore.write_objects(&codec, input.objects, on_progress).await?;
     restore.verify(&codec, input.objects, revision).await?;
-    let source = ClusterSource {
-        cluster_uid: input.cluster_uid.clone(),
-        revision: input.revision,
-        restore_id: uuid::Uuid::new_v4().to_string(),
-    };
+    let source =
+        ClusterSource { cluster_uid: input.cluster_uid.clone(), revision: input.revision, restore_id };
     restore.finish(input, &source, base, revision).await?;
     Ok(keys.clone().with_base(base).last_resource_version(revision))
 }
 
 /// Writes the key `m/restoring`, if no server has written since `state` was read. Returns its etcd revision.
-async fn write_mark(api: &impl EtcdApi, keys: &Keyspace, state: &ClusterState) -> Result<i64, RestoreError> {
+async fn write_mark(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    state: &ClusterState,
+    value: Bytes,
+) -> Result<i64, RestoreError> {
     let key = keys.restoring_key();
     let before = state.restoring.as_ref().map_or(0, |it| it.revision);
     let request = TxnRequest {
@@ -104,7 +111,7 @@ async fn write_mark(api: &impl EtcdApi, keys: &Keyspace, state: &ClusterState) -
             revision_is(keys.source_key(), state.source_revision),
             revisions_are_at_most(keys.lanes(), state.last_write),
         ],
-        success: vec![put(key, state.resource_version.to_string().into())],
+        success: vec![put(key, value)],
         failure: Vec::new(),
     };
     // This is not repeated: after an attempt without a response the first compare fails.
@@ -154,6 +161,21 @@ impl<A: EtcdApi> Restore<'_, A> {
                 self.execute(vec![operation]).await?.ok_or(RestoreError::Superseded)?;
             }
         }
+        Ok(())
+    }
+
+    /// Writes the mark again. Transactions with the previous mark, which etcd may still apply late, then change nothing:
+    /// a deletion must not delete what is written after it.
+    async fn advance_mark(&mut self, value: Bytes) -> Result<(), RestoreError> {
+        let advanced = self.execute(vec![put(self.keys.restoring_key(), value.clone())]).await?;
+        if let Some(response) = advanced {
+            self.mark = header_revision(&response);
+            return Ok(());
+        }
+        // An attempt without a response may have been applied.
+        let state = cluster_state::read(self.api, self.keys).await?;
+        let own = state.restoring.filter(|it| it.value == value).ok_or(RestoreError::Superseded)?;
+        self.mark = own.revision;
         Ok(())
     }
 

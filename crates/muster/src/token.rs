@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -113,39 +113,48 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
     let AdminConnection { client, ca_certificate, .. } = args.administrator.connect().await?;
     let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
     print_to_stdout(token);
-    match read_advertised_server_address(&client).await {
-        Some(server) => {
-            let hash =
-                ca_certificate.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
-            let name =
-                if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
-            print_to_stderr(format_args!(
-                "On the new node, put the token into a file that only root can read, and start the agent with it:\n  \
-                 (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
-                 muster agent --server https://{server} --token-file muster-token{hash}{name}"
-            ));
-            if server.parse::<SocketAddr>().is_ok_and(|it| local_node::is_bridge_address(it.ip())) {
-                print_to_stderr(format_args!(
-                    "{server} is reachable from this machine only: for a node on another machine, start `muster up` with \
-                     --listen 0.0.0.0:PORT, and give an address of this machine that the node can reach"
-                ));
-            }
-        }
-        None => print_to_stderr(
+    let servers = read_server_addresses(&client).await;
+    if servers.is_empty() {
+        print_to_stderr(
             "The server listens on a loopback address only: for nodes on other machines, start it with --listen 0.0.0.0:6443",
-        ),
+        );
+        return Ok(());
+    }
+    let urls: Vec<_> = servers.iter().map(|it| format!("https://{it}")).collect();
+    let hash = ca_certificate.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
+    let name = if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
+    print_to_stderr(format_args!(
+        "On the new node, put the token into a file that only root can read, and start the agent with it:\n  \
+         (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
+         muster agent --server {} --token-file muster-token{hash}{name}",
+        urls.join(",")
+    ));
+    if let Some(server) = servers.iter().find(|it| local_node::is_bridge_address(it.ip())) {
+        print_to_stderr(format_args!(
+            "{server} is reachable from this machine only: for a node on another machine, start `muster up` with \
+             --listen 0.0.0.0:PORT, and give an address of this machine that the node can reach"
+        ));
     }
     Ok(())
 }
 
-/// Reads the address and port of the API server from the EndpointSlice `default/kubernetes`. Returns `None` if the
-/// EndpointSlice cannot be read or has no address.
-async fn read_advertised_server_address(client: &Client) -> Option<String> {
-    let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
-    let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
-    let address = own.endpoints.as_ref()?.first()?.addresses.first()?.clone();
-    let port = own.ports.iter().flatten().find_map(|it| it.port)?;
-    Some(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
+/// Reads the addresses and ports of the API servers from the EndpointSlices of the Service `default/kubernetes`. Returns
+/// an empty list if they cannot be read or have no address.
+async fn read_server_addresses(client: &Client) -> Vec<SocketAddr> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let of_servers = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+    let slices = slices.list(&of_servers).await.map(|it| it.items).unwrap_or_default();
+    let mut servers = Vec::new();
+    for slice in &slices {
+        let Some(port) = slice.ports.iter().flatten().find_map(|it| u16::try_from(it.port?).ok()) else {
+            continue;
+        };
+        let addresses = slice.endpoints.iter().flatten().flat_map(|it| &it.addresses);
+        let addresses = addresses.filter_map(|it| it.parse::<IpAddr>().ok());
+        servers.extend(addresses.map(|it| SocketAddr::new(it, port)));
+    }
+    servers.sort_unstable();
+    servers
 }
 
 /// Creates a bootstrap token that expires after `ttl` and is valid for any node. Returns the token.

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -30,6 +31,7 @@ const SINGLE_SERVER_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(10),
     ping_interval: Duration::from_secs(10),
     ping: Duration::from_secs(10),
+    unavailable: Duration::MAX,
 };
 /// Timeouts if several servers are known. They are shorter, because another server can be used instead. A failed server
 /// is detected within 10 s, which leaves time for several heartbeats in the 40 s after which a node is NotReady.
@@ -37,6 +39,7 @@ const FAILOVER_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(3),
     ping_interval: Duration::from_secs(5),
     ping: Duration::from_secs(5),
+    unavailable: Duration::from_secs(8),
 };
 
 /// Returns the timeout for connecting to one of so many servers, including the TLS handshake.
@@ -59,6 +62,9 @@ struct Timeouts {
     ping_interval: Duration,
     /// Timeout for the response to a ping, after which the connection is closed.
     ping: Duration,
+    /// Time for which a server may answer all requests with 503, because it does not reach etcd, before another server is
+    /// used.
+    unavailable: Duration,
 }
 
 /// Credentials with which the node authenticates to the API server.
@@ -105,13 +111,27 @@ struct OpenConnection {
     generation: u64,
     timeouts: Timeouts,
     sender: SendRequest<Body>,
-    /// Whether the connection has refused a request, because it is closed or the server has sent GOAWAY.
+    /// Whether the connection has refused a request, because it is closed or the server has sent GOAWAY, or whether the
+    /// server is not available.
     has_refused: Arc<AtomicBool>,
+    /// The time of the first response 503 since the last other response.
+    unavailable_since: Arc<SyncMutex<Option<Instant>>>,
 }
 
 impl OpenConnection {
     fn is_usable(&self) -> bool {
         !self.sender.is_closed() && !self.has_refused.load(Ordering::Acquire)
+    }
+
+    /// Records the status of a response. After [`Timeouts::unavailable`] with nothing but 503, the connection is no longer
+    /// used.
+    fn record_status(&self, status: StatusCode) {
+        let mut since = self.unavailable_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            *since = None;
+        } else if self.timeouts.unavailable <= since.get_or_insert_with(Instant::now).elapsed() {
+            self.has_refused.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -185,7 +205,10 @@ impl ServerConnection {
             uri.authority = Some(Authority::try_from(connection.server.authority())?);
             *request.uri_mut() = Uri::from_parts(uri)?;
             let mut failed = match connection.sender.try_send_request(request).await {
-                Ok(response) => return Ok(response),
+                Ok(response) => {
+                    connection.record_status(response.status());
+                    return Ok(response);
+                }
                 Err(failed) => failed,
             };
             let Some(unsent) = failed.take_message() else { return Err(failed.into_error().into()) };
@@ -201,8 +224,9 @@ impl ServerConnection {
     /// Returns the open connection if it has the credentials of this or a later generation, and otherwise opens a new
     /// one. Concurrent callers wait for each other, so that they share one connection.
     ///
-    /// Rule: an agent stays with a server while its connection works. If the connection fails, or the server sends
-    /// GOAWAY, the agent connects to the next server of its order, and tries each server once.
+    /// Rule: an agent stays with a server while its connection works. If the connection fails, if the server sends
+    /// GOAWAY, or if it answers all requests with 503 for some time, the agent connects to the next server of its order,
+    /// and tries each server once.
     async fn open_connection(
         &self,
         generation: u64,
@@ -245,6 +269,7 @@ impl ServerConnection {
                         timeouts,
                         sender,
                         has_refused: Arc::default(),
+                        unavailable_since: Arc::default(),
                     };
                     (state.open, state.last_connected) = (Some(open.clone()), Some(server.clone()));
                     state.last_failure = None;

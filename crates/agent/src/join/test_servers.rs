@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -24,6 +24,8 @@ use crate::api_servers::{ApiServers, ServerUrl};
 
 /// Path of requests that are answered only after [`TestServer::release_slow_requests`].
 pub(super) const SLOW_PATH: &str = "/slow";
+/// Path of requests that are answered with 503.
+pub(super) const UNAVAILABLE_PATH: &str = "/unavailable";
 
 /// A cluster CA.
 pub(super) struct TestCa {
@@ -187,7 +189,11 @@ async fn serve_connection(
                 slow_requests.release.notified().await;
             }
             let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-            Ok::<_, Infallible>(Response::new(authority))
+            let mut response = Response::new(authority);
+            if request.uri().path() == UNAVAILABLE_PATH {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            Ok::<_, Infallible>(response)
         }
     });
     let connection =

@@ -2,7 +2,9 @@ use std::collections::BTreeSet;
 
 use http_body_util::BodyExt as _;
 
-use super::super::test_servers::{SLOW_PATH, TestCa, TestProxy, TestServer, servers_and_node};
+use super::super::test_servers::{
+    SLOW_PATH, TestCa, TestProxy, TestServer, UNAVAILABLE_PATH, servers_and_node,
+};
 use super::*;
 
 /// Maximum time of each step. It is long, so that a slow machine does not fail the tests.
@@ -13,12 +15,14 @@ const SHORT: Timeouts = Timeouts {
     connect: Duration::from_millis(500),
     ping_interval: Duration::from_millis(100),
     ping: Duration::from_millis(500),
+    unavailable: Duration::from_millis(200),
 };
 /// Timeouts that do not end within a test.
 const LONG: Timeouts = Timeouts {
     connect: Duration::from_secs(600),
     ping_interval: Duration::from_secs(600),
     ping: Duration::from_secs(600),
+    unavailable: Duration::from_secs(600),
 };
 
 /// Creates the connection of a node that tries the servers in this order.
@@ -114,6 +118,24 @@ async fn the_next_server_is_used_after_goaway_and_open_requests_are_answered() {
     check_server(&connection, &b.url()).await;
     a.release_slow_requests();
     assert_eq!(slow.await.unwrap(), Ok(a.url().authority()));
+}
+
+/// The server is cut off from etcd.
+#[tokio::test]
+async fn the_next_server_is_used_if_one_answers_503_for_some_time() {
+    let ca = TestCa::new();
+    let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+    let connection = connect_to(&ca, &[a.url(), b.url()], SHORT);
+    for _ in 0..3 {
+        assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
+        tokio::time::sleep(SHORT.unavailable).await;
+        check_server(&connection, &a.url()).await;
+    }
+    assert_eq!(b.connection_count(), 0, "another response came between");
+    send(&connection, UNAVAILABLE_PATH).await.unwrap();
+    tokio::time::sleep(SHORT.unavailable).await;
+    assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
+    check_server(&connection, &b.url()).await;
 }
 
 #[tokio::test]
