@@ -72,6 +72,9 @@ const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// clock jumped or that the machine was suspended.
 const RENEWAL_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
+/// Maximum number of attempts of a call while a node joins. Each attempt goes to another server.
+const CALL_ATTEMPTS_MAX: usize = 3;
+
 /// An error of joining a cluster, or of renewing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -359,7 +362,7 @@ async fn join_with_token(
     };
     let credentials = Credentials::Token(token);
     let line = ServerConnection::new(options.servers.clone(), &options.name, authority_pem, credentials)?;
-    let line = Arc::new(line);
+    let line = Arc::new(line.leaving_unavailable_servers());
     let began = tokio::time::Instant::now();
     let new = loop {
         match request_certificate(&line.client(), &options.name, CLIENT_SIGNER, &[]).await {
@@ -460,19 +463,21 @@ async fn request_certificate(
     Err(JoinError::NotApproved(name))
 }
 
-/// Calls the API server. If the connection fails during the call, calls the next server once.
+/// Calls the API server. If the connection fails during the call, or the server answers 503, calls the next server, at
+/// most `CALL_ATTEMPTS_MAX` in all.
 async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
-    let result = call().await;
-    let error = match &result {
-        Err(error @ kube::Error::HyperError(_)) => error,
-        // With these failures, all servers were tried.
-        Err(error @ kube::Error::Service(source)) if !source.is::<ServerFailures>() => error,
-        _ => return result,
-    };
-    tracing::debug!(
-        error = format_error_chain(error),
-        "the connection to the API server failed during a call"
-    );
+    for _ in 1..CALL_ATTEMPTS_MAX {
+        let result = call().await;
+        let error = match &result {
+            Err(error @ kube::Error::HyperError(_)) => error,
+            // The server does not reach etcd.
+            Err(error @ kube::Error::Api(status)) if status.code == 503 => error,
+            // With these failures, all servers were tried.
+            Err(error @ kube::Error::Service(source)) if !source.is::<ServerFailures>() => error,
+            _ => return result,
+        };
+        tracing::debug!(error = format_error_chain(error), "a call of the API server failed");
+    }
     call().await
 }
 
@@ -520,7 +525,7 @@ fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::test_servers::{SLOW_PATH, TestCa, TestServer, servers_and_node};
+    use super::test_servers::{SLOW_PATH, TestCa, TestServer, UNAVAILABLE_PATH, servers_and_node};
     use super::*;
 
     #[test]
@@ -613,6 +618,24 @@ mod tests {
         })
         .await
         .unwrap_err();
-        assert!(call_count.load(Ordering::SeqCst) <= 4, "a call is repeated once");
+        assert!(call_count.load(Ordering::SeqCst) <= 2 + CALL_ATTEMPTS_MAX);
+    }
+
+    /// The first server does not reach etcd.
+    #[tokio::test]
+    async fn a_call_that_is_answered_with_503_is_repeated_at_the_next_server() {
+        let ca = TestCa::new();
+        let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+        let (servers, name) = servers_and_node(&[a.url(), b.url()]);
+        let connection = ServerConnection::new(servers, &name, &ca.pem, Credentials::Token(String::new()));
+        let client = Arc::new(connection.unwrap().leaving_unavailable_servers()).client();
+        let call_count = AtomicUsize::new(0);
+        let called = call_with_failover(async || {
+            let is_first = call_count.fetch_add(1, Ordering::SeqCst) == 0;
+            let path = if is_first { UNAVAILABLE_PATH } else { "/version" };
+            client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
+        });
+        assert_eq!(called.await.unwrap(), b.url().authority());
+        assert_eq!(a.connection_count(), 1);
     }
 }

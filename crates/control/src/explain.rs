@@ -58,7 +58,7 @@ pub async fn explain(
     let Some(set) = read_set(client, namespace, name).await? else {
         return Err(no_such_set(daemonset_names(client, namespace).await));
     };
-    add_set_to_snapshot(&mut snapshot, namespace, &set)?;
+    add_daemonset_to_snapshot(&mut snapshot, namespace, &set)?;
     let querying = query_controller(client, namespace, name, controller);
     let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), querying);
     read?;
@@ -93,7 +93,7 @@ pub(crate) async fn read_set(
 }
 
 /// Adds the JSON of a DaemonSet to the snapshot.
-pub(crate) fn add_set_to_snapshot(
+pub(crate) fn add_daemonset_to_snapshot(
     snapshot: &mut Snapshot,
     namespace: &str,
     set: &str,

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::clock::now;
 use crate::conflict_detection;
-use crate::explain::{add_set_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
+use crate::explain::{add_daemonset_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
 use crate::request::{JSON_MEDIA_TYPE, request};
 
@@ -114,12 +114,12 @@ pub async fn plan(
     let live = read_set(client, namespace, name).await?;
     let after = dry_run_apply(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
-        add_set_to_snapshot(&mut snapshot, namespace, live)?;
+        add_daemonset_to_snapshot(&mut snapshot, namespace, live)?;
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
-        add_set_to_snapshot(&mut snapshot, namespace, &after)?;
+        add_daemonset_to_snapshot(&mut snapshot, namespace, &after)?;
         add_other_controller_note(&mut snapshot);
     } else {
-        add_set_to_snapshot(&mut snapshot, namespace, &after)?;
+        add_daemonset_to_snapshot(&mut snapshot, namespace, &after)?;
         read_nodes_and_pods(client, &mut snapshot, namespace).await?;
     }
     let gone = |SnapshotError::NoSuchSet| PlanError::NoName;

@@ -82,6 +82,7 @@ pub fn open(
                 on_failure,
                 revision: loaded.revision,
                 cluster_id: loaded.cluster_id,
+                source_revision: loaded.source_revision,
             };
             drop(opened.send(Ok(published)));
             driver::run(config, received).await;

@@ -140,6 +140,13 @@ impl BatchBuilder {
         get: impl Fn(&str) -> Option<&'a Arc<StoredObject>>,
     ) -> Result<(), Box<(QueuedCommit, CommitError)>> {
         let commit = &queued.commit;
+        if BATCH_WRITES_MAX < 1 + commit.linked.len() {
+            let why = format!(
+                "it changes {} objects at once, limit is {BATCH_WRITES_MAX}",
+                1 + commit.linked.len()
+            );
+            return Err(Box::new((queued, CommitError::Unavailable { why })));
+        }
         let first = self.request.success.len();
         let encode = |index_in_commit: usize, key: &str, index, expires_s, draft| {
             let position = u8::try_from(first + index_in_commit).expect("at most 128 operations");
@@ -195,7 +202,11 @@ impl BatchBuilder {
         }
     }
 
-    pub(crate) fn build(mut self, keys: &Keyspace) -> Option<Batch> {
+    /// Builds the transaction. `source_revision` is the etcd revision of `m/source` when this server loaded the objects:
+    /// a server that has not yet seen a restore must not write to the restored cluster.
+    pub(crate) fn build(mut self, keys: &Keyspace, source_revision: i64) -> Option<Batch> {
+        self.compare(keys.restoring_key(), 0);
+        self.compare(keys.source_key(), source_revision);
         for (key, bound) in std::mem::take(&mut self.fences) {
             self.request.compare.push(lane::revision_is_at_most(key.clone(), bound));
             self.request.failure.push(lane::keys_only_range_op(key, Bytes::new()));

@@ -74,6 +74,8 @@ pub(crate) struct DriverConfig<A> {
     /// The etcd revision of the published store.
     pub(crate) revision: i64,
     pub(crate) cluster_id: u64,
+    /// The etcd revision of `m/source` when the objects were loaded.
+    pub(crate) source_revision: i64,
 }
 
 /// The task that batches commits into transactions, follows the watch and answers callers.
@@ -85,6 +87,7 @@ struct Driver<A> {
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
     cluster_id: u64,
+    source_revision: i64,
     /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
     /// The lanes. `None` while a transaction is in progress, or may still be applied after its response was lost.
@@ -173,6 +176,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         on_failure,
         revision,
         cluster_id,
+        source_revision,
     } = config;
     let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
     let lane_marker = keys.lane(&server_id, LANES);
@@ -184,6 +188,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         limits,
         queued,
         cluster_id,
+        source_revision,
         queue: VecDeque::new(),
         lanes: lane_keys
             .iter()
@@ -408,7 +413,7 @@ impl<A: EtcdApi> Driver<A> {
         for (queued, error) in refused {
             self.answer(queued, Err(error));
         }
-        batch.build(&self.keys)
+        batch.build(&self.keys, self.source_revision)
     }
 
     fn handle_outcome(

@@ -24,6 +24,8 @@ pub(crate) struct LoadedObjects {
     pub(crate) revision: i64,
     /// The ID of the etcd cluster. Another ID later means that etcd was replaced or restored.
     pub(crate) cluster_id: u64,
+    /// The etcd revision of `m/source`, or 0. Another revision later means that the cluster was restored.
+    pub(crate) source_revision: i64,
 }
 
 /// Why the objects cannot be loaded.
@@ -50,15 +52,16 @@ pub(crate) async fn load(
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
     let failed = |source| LoadError::Etcd { source };
-    cluster_state::read(api, &keys).await.map_err(failed)?.check_usable()?;
+    let state = cluster_state::read(api, &keys).await.map_err(failed)?;
+    state.check_usable()?;
     let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
     let found = api.range(base_request).await.map_err(failed)?;
     let (current, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
     let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
     let compacted_request = RangeRequest { key: keys.compacted_key(), ..RangeRequest::default() };
     let compacted = api.range(compacted_request).await.map_err(failed)?;
-    // An etcd without data has revision 1.
-    let compacted = parse_number(&compacted)?.unwrap_or(1).min(current).max(1);
+    // An etcd without data has revision 1. The history of a restored cluster begins after the restore.
+    let compacted = parse_number(&compacted)?.unwrap_or(1).max(state.source_revision).min(current).max(1);
     let (store, revision) = match list(api, &keys, codec, window, compacted).await {
         Ok(store) => (store, compacted),
         Err(LoadError::Etcd { source: EtcdError::Compacted }) => {
@@ -66,7 +69,13 @@ pub(crate) async fn load(
         }
         Err(error) => return Err(error),
     };
-    Ok(LoadedObjects { store, keys, revision, cluster_id })
+    // A restore that began in the meantime may have been seen in part.
+    let state_after = cluster_state::read(api, &keys).await.map_err(failed)?;
+    state_after.check_usable()?;
+    if state_after.source_revision != state.source_revision {
+        return Err(UnusableError::Restoring.into());
+    }
+    Ok(LoadedObjects { store, keys, revision, cluster_id, source_revision: state.source_revision })
 }
 
 /// Lists all objects at an etcd revision.

@@ -69,6 +69,7 @@ impl Server {
             on_failure: Box::new(move |error| *failed.lock().unwrap() = Some(error.to_string())),
             revision: loaded.revision,
             cluster_id: loaded.cluster_id,
+            source_revision: loaded.source_revision,
         };
         tokio::spawn(driver::run(config, received));
         let (name, pending_values) = (name.to_owned(), Arc::default());
@@ -76,11 +77,16 @@ impl Server {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
+        self.commit_if_running(commit).await.expect("every commit is answered")
+    }
+
+    /// Returns `None` if the driver ends during the commit.
+    async fn commit_if_running(&self, commit: Commit) -> Option<Result<Arc<CommitEvent>, CommitError>> {
         let (said, outcome) = oneshot::channel();
         self.queued.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let done = Box::new(move |it| drop(said.send(it)));
         let _ = self.commands.send(Command::Commit(Box::new(commit), done));
-        outcome.await.expect("every commit is answered")
+        outcome.await.ok()
     }
 
     async fn read_barrier(&self) -> bool {
@@ -614,4 +620,23 @@ async fn a_leader_that_lost_its_lease_cannot_write() {
     commit(&two, fenced("d", second)).await.unwrap();
     let pods: Vec<_> = two.published.read().list("pods/").map(|it| value_of(it).to_owned()).collect();
     assert_eq!(pods, ["a", "b", "c", "d", "other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_no_transaction_can_hold_is_refused() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "one").await;
+    let mut linked = Vec::new();
+    for at in 0..300 {
+        let key = format!("resourcequotas/default/{at}");
+        let revision = server.commit(put(&key, Precondition::Absent, "0")).await.unwrap().revision;
+        let CommitWrite::Put { index, draft, .. } = put(&key, Precondition::Any, "1").write else {
+            unreachable!()
+        };
+        linked.push(LinkedUpdate { key, at: revision, index, draft });
+    }
+    let refused = server.commit(Commit { linked, ..put("pods/default/a", Precondition::Absent, "a") }).await;
+    assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+    server.commit(put("pods/default/b", Precondition::Absent, "b")).await.unwrap();
+    assert!(server.get("pods/default/a").is_none());
 }

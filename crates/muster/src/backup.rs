@@ -12,8 +12,8 @@ use crate::encrypt;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{print_to_stderr, print_to_stdout};
 
-/// Number of objects after which a line shows the progress on a terminal.
-const PROGRESS_OBJECTS: usize = 5_000;
+/// A progress line is printed on a terminal each time this many further objects were handled.
+const PROGRESS_INTERVAL_OBJECTS: usize = 5_000;
 
 /// Back up the cluster's state to a file, even while the server is running
 ///
@@ -132,7 +132,7 @@ pub(crate) async fn transfer<T>(
     let is_terminal = io::stderr().is_terminal();
     let mut shown = 0;
     let mut on_progress = |objects: usize| {
-        if is_terminal && shown + PROGRESS_OBJECTS <= objects {
+        if is_terminal && shown + PROGRESS_INTERVAL_OBJECTS <= objects {
             shown = objects;
             print_to_stderr(format_args!("muster: {objects} objects"));
         }

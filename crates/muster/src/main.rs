@@ -52,7 +52,7 @@ mod sim_node;
 mod sim_nodes;
 /// Supervises the tasks of one process and restarts them.
 mod supervisor;
-/// `muster token`: creates, lists and revokes tokens.
+/// `muster token`: creates bootstrap tokens for new nodes, and lists and revokes tokens.
 mod token;
 /// `muster up`: runs a whole cluster.
 mod up;
@@ -70,7 +70,7 @@ use tokio::runtime::{Builder, Runtime};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Maximum time that the process waits for tasks on the blocking thread pool when it exits.
-const BLOCKING_CALLS_TIMEOUT: Duration = Duration::from_secs(10);
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -127,7 +127,7 @@ fn main() -> ExitCode {
         Ok(runtime) => {
             let done = runtime.block_on(run_command(cli.command));
             // A blocking call on a disk that does not respond must not keep the process from exiting.
-            runtime.shutdown_timeout(BLOCKING_CALLS_TIMEOUT);
+            runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
             done
         }
         Err(error) => Err(error.into()),

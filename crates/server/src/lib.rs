@@ -269,7 +269,7 @@ pub struct ApiServer {
     is_bootstrapped: bool,
     /// The registration of this server if other servers may share the store, and the channel to which the addresses of
     /// all live servers are sent.
-    registration: Option<(ServerRegistration, watch::Sender<BTreeSet<SocketAddr>>)>,
+    registration: Option<(ServerRegistration, watch::Sender<Option<BTreeSet<SocketAddr>>>)>,
     /// The endpoints of the Service `kubernetes`.
     endpoints: ApiEndpoints,
     /// The URL that clients use, if it is not the listen address.
@@ -508,7 +508,8 @@ impl ApiServer {
         }
         if let Some((registration, endpoints)) = self.registration {
             let shutting_down = api.shutting_down.clone();
-            let renewing = server_leases::run(registry.clone(), registration, endpoints, shutting_down);
+            let renewing =
+                server_leases::run(registry.clone(), registration, endpoints, shutting_down, stop.clone());
             background.spawn_task("server-lease", renewing);
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());

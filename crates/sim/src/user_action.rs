@@ -142,7 +142,7 @@ pub enum UserAction {
 pub enum FaultTrigger {
     /// Any write.
     Write,
-    /// A status of a DaemonRollout that admits nodes which the stored status does not admit.
+    /// A write of a DaemonRollout status that admits more nodes than the stored status.
     Admission,
     /// A verdict about a revision, or its removal.
     Verdict,

@@ -18,7 +18,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use crate::Revision;
 
 /// Prefix of the store keys whose values are encrypted: the keys of Secrets.
-const SECRETS_KEY_PREFIX: &str = "secrets/";
+const SECRETS_STORE_KEY_PREFIX: &str = "secrets/";
 
 /// Prefix of an encrypted value. A value that is not encrypted is JSON and begins with a brace.
 pub(crate) const ENCRYPTED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
@@ -227,7 +227,7 @@ pub enum DecryptError {
 
 /// Whether a store key is the key of a Secret.
 pub(crate) fn is_key_of_secret(key: &str) -> bool {
-    key.starts_with(SECRETS_KEY_PREFIX)
+    key.starts_with(SECRETS_STORE_KEY_PREFIX)
 }
 
 /// Whether the value is encrypted.

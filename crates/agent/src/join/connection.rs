@@ -163,6 +163,13 @@ impl ServerConnection {
         })
     }
 
+    /// Returns the same connection, which leaves a server at its first response 503. For a node that joins: it has no
+    /// watches that would move too.
+    pub(super) fn leaving_unavailable_servers(mut self) -> Self {
+        self.failover_timeouts.unavailable = Duration::ZERO;
+        self
+    }
+
     /// Returns an API client that sends its requests over this connection.
     pub(super) fn client(self: &Arc<Self>) -> kube::Client {
         let line = self.clone();

@@ -186,7 +186,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
         message: "the template is being recorded as a revision first".into(),
         since: Some(now),
     };
-    Some(Status { conditions: ConditionType::ALWAYS_PRESENT.map(unknown).into(), ..set.status.clone() })
+    Some(Status { conditions: ConditionType::INITIAL_CONDITIONS.map(unknown).into(), ..set.status.clone() })
 }
 
 /// Whether two lists of conditions are equal, apart from their order and transition times.

@@ -68,7 +68,7 @@ pub(super) fn request(call: &Call) -> Request {
     let (verb, path, body) = match &call.write {
         EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, create_endpoints_body(draft)),
         EndpointsWrite::UpdateEndpoints(of, draft) => {
-            let body = update_endpoints_body(of, draft);
+            let body = endpoints_patch(of, draft);
             (Verb::Patch(PatchFormat::Merge), format!("{endpoints}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteEndpoints(of) => (
@@ -111,15 +111,15 @@ fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
     })
 }
 
-/// Returns the merge patch that changes the existing Endpoints `of` to the content of the draft.
-fn update_endpoints_body(of: &Endpoints, draft: &EndpointsDraft) -> Value {
+/// Returns the merge patch that changes the existing Endpoints to the content of the draft.
+fn endpoints_patch(existing: &Endpoints, draft: &EndpointsDraft) -> Value {
     // An empty list is stored as an absent one.
     let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets_json(&draft.subsets) };
     json!({
         "metadata": {
-            "uid": of.uid,
-            "resourceVersion": of.resource_version.to_string(),
-            "labels": label_patch(&of.labels, &draft.labels),
+            "uid": existing.uid,
+            "resourceVersion": existing.resource_version.to_string(),
+            "labels": label_patch(&existing.labels, &draft.labels),
             "annotations": draft.annotations,
         },
         "subsets": subsets,

@@ -22,9 +22,10 @@ pub(super) struct NoExecuteTaint {
 
 /// Returns the time at which the taints evict a pod, possibly in the past. `None` if they do not evict it.
 ///
-/// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate. If it tolerates all taints, it is
-/// evicted after the shortest of its `tolerationSeconds`, counted from when the taint was added or the pod was bound,
-/// whichever was later. If several tolerations match one taint, the first counts. Upstream: `processPodOnNode`.
+/// Rule: each `NoExecute` taint has an eviction time: when the taint was added or the pod was bound, whichever was later,
+/// plus the `tolerationSeconds` of the pod's first matching toleration (zero if none matches), but not before
+/// `not_before`. A taint that is tolerated without `tolerationSeconds` evicts no pod. The pod is evicted at the earliest of
+/// these times. Upstream: `processPodOnNode`.
 pub(super) fn eviction_time(pod: &Pod, taints: &[NoExecuteTaint]) -> Option<Time> {
     let mut at = None;
     for it in taints {

@@ -173,6 +173,23 @@ async fn a_restore_changes_nothing_if_a_server_writes() {
     assert!(failure.is_some_and(|it| it.contains("moved")));
 }
 
+/// A transaction of a server has no response and is repeated. The first attempt is on its way during a restore, which
+/// deletes the lane that would refuse it.
+#[tokio::test(start_paused = true)]
+async fn a_late_transaction_of_a_server_writes_nothing_to_the_restored_cluster() {
+    let (objects, encryption) = (backup_objects(), encryption());
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let other = Server::start(&etcd, "other").await;
+    other.commit(put("nodes//before", Precondition::Absent, "old")).await.unwrap();
+    let server = Server::start(&etcd, "s").await;
+    etcd.delay_next_transaction(Duration::from_secs(100));
+    server.commit(put("nodes//late", Precondition::Absent, "late")).await.unwrap();
+    let state = read_state(&etcd).await;
+    restore(&etcd, &keyspace(), &state, &input(&objects, &encryption), &mut |_| ()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    check_restored(&etcd, &objects, &encryption, BACKUP_REVISION + 1_000).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_restores_the_first_one_stops() {
     let (objects, encryption) = (backup_objects(), encryption());

@@ -123,19 +123,38 @@ pub(crate) async fn ensure_bootstrap_objects(
 }
 
 /// Creates the Services `kubernetes` and `kube-dns` if they are missing. Resets the endpoints of `kubernetes` to the API
-/// servers in `endpoints`. If this fails, logs a warning and returns `false`.
-async fn ensure_cluster_services(bootstrap: &BootstrapWriter<'_>, endpoints: &BTreeSet<SocketAddr>) -> bool {
+/// servers in `endpoints`, or leaves them if it is `None`. If this fails, logs a warning and returns `false`.
+async fn ensure_cluster_services(
+    bootstrap: &BootstrapWriter<'_>,
+    endpoints: Option<&BTreeSet<SocketAddr>>,
+) -> bool {
     let port = bootstrap.server.listen_address.port();
-    let endpoints = kubernetes_service::endpoints(endpoints, port);
-    let mut is_done = bootstrap.delete_other_slices(&endpoints).await;
-    for object in [kubernetes_service::service(port)].into_iter().chain(endpoints) {
-        if let Err(error) = bootstrap.ensure_object(object).await {
-            tracing::warn!(status = %error.status(), "cannot write the Service of the API server or its endpoints");
-            is_done = false;
+    let mut is_done = bootstrap.ensure_or_warn(kubernetes_service::service(port)).await;
+    if let Some(endpoints) = endpoints {
+        let endpoints = kubernetes_service::endpoints(endpoints, port);
+        // The address type of an EndpointSlice cannot be updated.
+        is_done &= bootstrap.delete_slices(|it| has_other_address_type(it, &endpoints)).await;
+        for object in &endpoints {
+            is_done &= bootstrap.ensure_or_warn(object.clone()).await;
         }
+        // Slices are left behind when the ports of the API servers change. They are deleted last, so that a server is
+        // always listed.
+        is_done &= bootstrap.delete_slices(|it| !has_name_of_any(it, &endpoints)).await;
     }
     bootstrap.ensure_dns_service().await;
     is_done
+}
+
+/// Whether one of the objects has the name of `object` and another address type.
+fn has_other_address_type(object: &Value, others: &[BootstrapObject]) -> bool {
+    let is_other = |it: &Value| {
+        it["metadata"]["name"] == object["metadata"]["name"] && it["addressType"] != object["addressType"]
+    };
+    others.iter().filter(|(kind, ..)| kind.plural == "endpointslices").any(|(_, _, it)| is_other(it))
+}
+
+fn has_name_of_any(object: &Value, others: &[BootstrapObject]) -> bool {
+    others.iter().any(|(_, _, it)| it["metadata"]["name"] == object["metadata"]["name"])
 }
 
 /// The API servers that are the endpoints of the Service `kubernetes`. They change while several servers share the
@@ -144,14 +163,15 @@ async fn ensure_cluster_services(bootstrap: &BootstrapWriter<'_>, endpoints: &BT
 pub(crate) enum ApiEndpoints {
     /// The address of the only server, if other machines reach it.
     Fixed(BTreeSet<SocketAddr>),
-    /// The addresses of all live servers.
-    Watched(watch::Receiver<BTreeSet<SocketAddr>>),
+    /// The addresses of all live servers. `None` until they are known.
+    Watched(watch::Receiver<Option<BTreeSet<SocketAddr>>>),
 }
 
 impl ApiEndpoints {
-    fn current(&mut self) -> BTreeSet<SocketAddr> {
+    /// Returns the endpoints, or `None` if they are not known yet.
+    fn current(&mut self) -> Option<BTreeSet<SocketAddr>> {
         match self {
-            Self::Fixed(endpoints) => endpoints.clone(),
+            Self::Fixed(endpoints) => Some(endpoints.clone()),
             Self::Watched(endpoints) => endpoints.borrow_and_update().clone(),
         }
     }
@@ -207,7 +227,7 @@ pub(crate) async fn run(
     loop {
         let own_keys: Vec<String> = [kubernetes_service::service(port), dns_service()]
             .into_iter()
-            .chain(kubernetes_service::endpoints(&current_endpoints, port))
+            .chain(current_endpoints.iter().flat_map(|it| kubernetes_service::endpoints(it, port)))
             .map(|(kind, namespace, it)| kind.store_key(namespace, str_at(&it, "metadata.name")))
             .collect();
         if to_count.is_empty() {
@@ -249,7 +269,7 @@ pub(crate) async fn run(
         to_ensure.append(&mut unchecked);
         if is_service_deleted || !are_endpoints_written {
             let bootstrap = BootstrapWriter { registry: &registry, server: &server, now: Timestamp::now() };
-            are_endpoints_written = ensure_cluster_services(&bootstrap, &current_endpoints).await;
+            are_endpoints_written = ensure_cluster_services(&bootstrap, current_endpoints.as_ref()).await;
         }
         let bootstrap = BootstrapWriter { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_ensure {
@@ -319,23 +339,16 @@ impl BootstrapWriter<'_> {
         }
     }
 
-    /// Deletes the EndpointSlices of the Service `kubernetes` that are not in `expected`, or have another address type,
-    /// which cannot be updated. They are left behind when the addresses of the API servers change. If this fails, logs
-    /// a warning and returns `false`.
-    async fn delete_other_slices(&self, expected: &[BootstrapObject]) -> bool {
+    /// Deletes the EndpointSlices of the Service `kubernetes` for which `is_deleted` returns `true`. If this fails, logs a
+    /// warning and returns `false`.
+    async fn delete_slices(&self, is_deleted: impl Fn(&Value) -> bool) -> bool {
         let kind = builtin_kind("discovery.k8s.io", "endpointslices");
         let namespace = Some(kubernetes_service::SERVICE_NAMESPACE);
         let (slices, _) = self.registry.storage.list(kind, namespace, &ObjectSelector::default());
         let mut is_done = true;
         for slice in slices.iter().map(|it| unstructured::parse_stored(it)) {
             let (name, labels) = (str_at(&slice, "metadata.name"), &slice["metadata"]["labels"]);
-            let is_same = |it: &Value| {
-                it["metadata"]["name"] == slice["metadata"]["name"]
-                    && it["addressType"] == slice["addressType"]
-            };
-            if labels[LABEL_SERVICE_NAME] != kubernetes_service::SERVICE_NAME
-                || expected.iter().any(|(_, _, it)| is_same(it))
-            {
+            if labels[LABEL_SERVICE_NAME] != kubernetes_service::SERVICE_NAME || !is_deleted(&slice) {
                 continue;
             }
             let target = RequestTarget {
@@ -351,6 +364,15 @@ impl BootstrapWriter<'_> {
             }
         }
         is_done
+    }
+
+    /// Like [`Self::ensure_object`]. If this fails, logs a warning and returns `false`.
+    async fn ensure_or_warn(&self, object: BootstrapObject) -> bool {
+        let ensured = self.ensure_object(object).await;
+        if let Err(error) = &ensured {
+            tracing::warn!(status = %error.status(), "cannot write the Service of the API server or its endpoints");
+        }
+        ensured.is_ok()
     }
 
     /// Creates the object if it is missing. Resets the endpoints of an existing Endpoints or EndpointSlice object.

@@ -43,30 +43,35 @@ pub(crate) struct ServerRegistration {
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// Renews the Lease of this server and publishes the addresses of all live servers, until `stop` is cancelled. Then
-/// deletes the Lease.
+/// Renews the Lease of this server and publishes the addresses of all live servers, until `shutting_down` is cancelled.
+/// Then deletes the Lease, and waits until `stop` is cancelled, because a background task must not end earlier.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     own: ServerRegistration,
-    endpoints: watch::Sender<BTreeSet<SocketAddr>>,
+    endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
+    shutting_down: CancellationToken,
     stop: CancellationToken,
 ) {
     let mut servers = ObservedServers::default();
     let mut rounds = tokio::time::interval(RENEW_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
-        if let Err(error) = renew(&registry, &own, Timestamp::now()).await {
+    while shutting_down.run_until_cancelled(rounds.tick()).await.is_some() {
+        let renewed = renew(&registry, &own, Timestamp::now()).await;
+        if let Err(error) = &renewed {
             tracing::warn!(status = %error.status(), "cannot renew the Lease of this server");
+            servers.extend_all(Instant::now());
         }
         let expired = servers.observe(list_leases(&registry), Instant::now());
         let mut live = servers.endpoints();
         live.extend(own.endpoint);
+        let live = Some(live);
         endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
         for (name, version) in expired {
             delete_lease(&registry, &name, Some(version)).await;
         }
     }
     delete_lease(&registry, &lease_name(&own.id), None).await;
+    stop.cancelled().await;
 }
 
 fn lease_name(id: &str) -> String {
@@ -182,6 +187,12 @@ impl ObservedServers {
         expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
     }
 
+    /// Counts all Leases as renewed now. While this server cannot write, the others may not be able to renew their Leases
+    /// either.
+    fn extend_all(&mut self, now: Instant) {
+        self.0.values_mut().for_each(|it| it.renewed = now);
+    }
+
     /// Returns the addresses of the live servers that other machines reach.
     fn endpoints(&self) -> BTreeSet<SocketAddr> {
         self.0.values().filter(|it| it.is_live).filter_map(|it| it.endpoint).collect()
@@ -227,7 +238,11 @@ mod tests {
         // It stops in order, and deletes its Lease.
         assert_eq!(observe(21, vec![lease("bb", "5")]), (vec!["10.0.0.2:6443".to_owned()], none.clone()));
         assert_eq!(observe(139, vec![lease("bb", "5")]), (none.clone(), none.clone()));
-        assert_eq!(observe(140, vec![lease("bb", "5")]), (none, vec!["bb@5".to_owned()]));
+        assert_eq!(observe(140, vec![lease("bb", "5")]), (none.clone(), vec!["bb@5".to_owned()]));
+        // This server could not write either.
+        servers.extend_all(start + Duration::from_secs(140));
+        assert_eq!(servers.observe(vec![lease("bb", "5")], start + Duration::from_secs(150)), []);
+        assert_eq!(servers.endpoints().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,20 +251,23 @@ mod tests {
         super::super::ensure_test_objects(&registry, Timestamp::now()).await.unwrap();
         let start = |id: &str, address: &str| {
             let own = ServerRegistration { id: id.to_owned(), endpoint: address.parse().ok() };
-            let (sender, endpoints) = watch::channel(BTreeSet::new());
-            let stop = CancellationToken::new();
-            let task = tokio::spawn(run(registry.clone(), own, sender, stop.clone()));
-            (endpoints, stop, task)
+            let (sender, endpoints) = watch::channel(None);
+            let (shutting_down, stop) = (CancellationToken::new(), CancellationToken::new());
+            let task = tokio::spawn(run(registry.clone(), own, sender, shutting_down.clone(), stop.clone()));
+            (endpoints, shutting_down, stop, task)
         };
         let both: BTreeSet<SocketAddr> =
             ["10.0.0.1:6443", "10.0.0.2:6444"].map(|it| it.parse().unwrap()).into();
-        let (mut first, _stop, _task) = start("a", "10.0.0.1:6443");
-        let (mut second, stop_second, second_task) = start("b", "10.0.0.2:6444");
+        let both = Some(both);
+        let (mut first, _shutting_down, _stop, _task) = start("a", "10.0.0.1:6443");
+        let (mut second, second_shutting_down, stop_second, second_task) = start("b", "10.0.0.2:6444");
         first.wait_for(|it| *it == both).await.unwrap();
         second.wait_for(|it| *it == both).await.unwrap();
+        second_shutting_down.cancel();
+        first.wait_for(|it| it.as_ref().is_some_and(|it| it.len() == 1)).await.unwrap();
+        assert!(!second_task.is_finished(), "the server still serves");
         stop_second.cancel();
         second_task.await.unwrap();
-        first.wait_for(|it| it.len() == 1).await.unwrap();
         let leases = list_leases(&registry);
         assert_eq!(leases.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["apiserver-a"]);
     }

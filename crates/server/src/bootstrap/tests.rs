@@ -189,7 +189,7 @@ async fn the_endpoints_follow_the_servers() {
     let world = World { registry: registry.clone(), stop: CancellationToken::new() };
     assert_eq!(world.get("endpoints", "default", "kubernetes"), None, "another server may have written them");
     let servers = |them: &[&str]| them.iter().map(|it| it.parse().unwrap()).collect::<BTreeSet<SocketAddr>>();
-    let (sender, endpoints) = watch::channel(servers(&["10.0.0.1:6443", "10.0.0.2:6444"]));
+    let (sender, endpoints) = watch::channel(None);
     tokio::spawn(run(registry.clone(), server, ApiEndpoints::Watched(endpoints), world.stop.clone()));
     let slices = || {
         let kind = builtin_kind("discovery.k8s.io", "endpointslices");
@@ -214,11 +214,15 @@ async fn the_endpoints_follow_the_servers() {
         }
         panic!("{:?} instead of {expected:?}", slices());
     };
+    let is_there = |it: Option<&Value>| it.is_some();
+    world.until("services", "kube-system", "kube-dns", is_there).await;
+    assert_eq!(slices(), Vec::<String>::new(), "the servers are not known yet");
+    sender.send(Some(servers(&["10.0.0.1:6443", "10.0.0.2:6444"]))).unwrap();
     until(&["kubernetes IPv4 6443 1", "kubernetes-ipv4-6444 IPv4 6444 1"]).await;
-    sender.send(servers(&["10.0.0.1:6443", "10.0.0.3:6443"])).unwrap();
+    sender.send(Some(servers(&["10.0.0.1:6443", "10.0.0.3:6443"]))).unwrap();
     until(&["kubernetes IPv4 6443 2"]).await;
     // The address type of an EndpointSlice cannot be updated.
-    sender.send(servers(&["[fd00::1]:6443"])).unwrap();
+    sender.send(Some(servers(&["[fd00::1]:6443"]))).unwrap();
     until(&["kubernetes IPv6 6443 1"]).await;
     let has_one =
         |it: Option<&Value>| it.is_some_and(|it| it["subsets"][0]["addresses"][0]["ip"] == "fd00::1");

@@ -13,7 +13,7 @@ mod queue;
 pub(crate) mod request_body;
 /// Sends response bodies, and charges unsent bytes to the user.
 pub(crate) mod response;
-/// Limits the resources other than seats that a user holds.
+/// Limits what each user may hold besides seats: request bodies, unsent responses, watches and agent streams.
 mod usage;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

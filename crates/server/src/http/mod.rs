@@ -15,7 +15,7 @@ mod api_request;
 mod create_actions;
 /// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
-/// Handlers of API requests, one module for each verb.
+/// Handlers of API requests: one module for each verb on resources, and one for other paths.
 mod handlers;
 /// Content negotiation: chooses the representation and encoding of a response.
 mod negotiation;

@@ -32,7 +32,7 @@ const DEFAULT_KIND: Kind = Kind {
     update_reset_fields: &[],
     status_update_reset_fields: &[&["spec"]],
     generation_fields: None,
-    prepare: strategy::no_strategy,
+    prepare: strategy::prepare_nothing,
     allows_create_on_update: false,
     requires_resource_version: false,
     deletes_gracefully: false,

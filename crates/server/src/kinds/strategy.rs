@@ -58,7 +58,7 @@ impl Kind {
 }
 
 /// [`Kind::prepare`] for a kind that has no server-owned fields of its own. Does nothing.
-pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
+pub(super) fn prepare_nothing(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
 /// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. When the Namespace is deleted,
 /// the finalizer is removed as soon as the Namespace contains no objects.

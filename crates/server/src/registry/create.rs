@@ -128,7 +128,10 @@ impl Registry {
                 return Ok(None);
             }
             // The usage of a quota has changed: charge the new usage.
-            if charge.is_some() && is_absent() && 0 < quota_attempts_left {
+            if charge.is_some() && is_absent() {
+                if quota_attempts_left == 0 {
+                    return Err(ApiError::timeout());
+                }
                 quota_attempts_left -= 1;
                 names_left += 1;
                 continue;

@@ -43,7 +43,8 @@ pub(crate) struct ContinueToken {
     /// The revision of the first page, at which all further pages are read. `None` if the next page contains the
     /// current objects.
     at: Option<Revision>,
-    /// The first key of the page, without the key prefix of the list.
+    /// The key at which the next page begins, without the key prefix of the list: the last key of the previous page,
+    /// followed by a NUL byte.
     start: String,
 }
 

@@ -1,5 +1,5 @@
 //! Decodes the JSON of API objects into facts: the fields that the rules of the DaemonSet controller read. Other fields
-//! are kept only as JSON text, where a write must send them back.
+//! are dropped, unless a write must send them back. Those are kept as JSON text.
 
 use alloc::format;
 use alloc::string::String;

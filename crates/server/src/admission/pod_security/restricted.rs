@@ -77,7 +77,7 @@ const ALLOWED_VOLUME_TYPES: [&str; 9] = [
 
 /// Forbidden volume types that the message of a violation names, in the order in which upstream checks for them. Other
 /// forbidden types are called `unknown`.
-const RESTRICTED_VOLUME_TYPES: [&str; 21] = [
+const NAMED_FORBIDDEN_VOLUME_TYPES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -112,7 +112,7 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
             continue;
         }
         names.push(str_at(volume, "name"));
-        types.insert(RESTRICTED_VOLUME_TYPES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
+        types.insert(NAMED_FORBIDDEN_VOLUME_TYPES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
     }
     (!names.is_empty()).then(|| PolicyViolation {
         reason: "restricted volume types",

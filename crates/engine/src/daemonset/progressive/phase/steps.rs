@@ -179,7 +179,7 @@ impl PhaseMachine<'_> {
         let candidates = if self.input.is_assisting {
             let target = self.status.step.as_ref().map_or(0, |it| it.target);
             let limit = target.saturating_sub(self.input.counts.step.admitted);
-            limited = limit_exposed(&self.input.counts.candidates, limit);
+            limited = limit_exposed_candidates(&self.input.counts.candidates, limit);
             &limited
         } else {
             &self.input.counts.candidates
@@ -242,7 +242,7 @@ fn step_target(step: &Step, eligible: usize) -> usize {
 ///
 /// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
 /// before others, but only until the step has reached its target. The rest of them stay unassigned until a later step.
-fn limit_exposed(
+fn limit_exposed_candidates(
     candidates: &BTreeMap<Text, GroupCandidates>,
     mut limit: usize,
 ) -> BTreeMap<Text, GroupCandidates> {
