@@ -121,17 +121,7 @@ fn put(key: &str, expect: Precondition, value: &str) -> Commit {
 }
 
 fn delete(key: &str, expect: Precondition) -> Commit {
-    Commit {
-        key: key.into(),
-        expect,
-        within: None,
-        allocation: None,
-        linked: Vec::new(),
-        fence: None,
-        begins_term: false,
-        class: WriteClass::Ordinary,
-        write: CommitWrite::Delete,
-    }
+    Commit { write: CommitWrite::Delete, ..put(key, expect, "") }
 }
 
 fn value_of(object: &StoredObject) -> &str {

@@ -177,8 +177,8 @@ pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferE
 
 /// Moves the cluster of the data directory to etcd. No server may use the data directory.
 ///
-/// Rule: the database is renamed only after etcd has all objects. A migration that was interrupted before begins anew,
-/// and one that was interrupted after only renames the database.
+/// Rule: the database is renamed only after etcd has all objects. If a migration was interrupted before that, the next run
+/// copies all objects again. If it was interrupted later, the next run only renames the database.
 pub async fn migrate_to_etcd(transfer: EtcdTransfer<'_>) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let dir = transfer.data_dir;

@@ -168,7 +168,7 @@ fn keep_writing(client: &Client) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Whether a command with these arguments succeeded, and all that it said.
+/// Runs a command with these arguments. Returns whether it succeeded, and its output.
 fn muster(dir: &Path, args: &[&str], flags: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(args).args(flags).output().unwrap();
     let said = [output.stdout, output.stderr].concat();

@@ -379,7 +379,7 @@ async fn killed_while_converting(command: &str, dir: &Path, args: &[&Path], roun
     is_killed && partial.exists()
 }
 
-/// Whether a command succeeded, and all that it said.
+/// Runs a command. Returns whether it succeeded, and its output.
 fn run(command: &str, dir: &Path, args: &[&Path]) -> (bool, String) {
     let mut muster = Command::new(env!("CARGO_BIN_EXE_muster"));
     let output = muster.arg(command).arg("--data-dir").arg(dir).args(args).output().unwrap();

@@ -29,7 +29,8 @@ use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
 /// Serializes the writes that change the usage of ResourceQuotas in a namespace. Concurrent writes of this server would
-/// otherwise conflict with each other, because each updates the quota. Correctness does not depend on it.
+/// otherwise conflict with each other and be retried, because each updates the quota. The locks only save retries: the
+/// commit itself checks that the quotas are unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaLocks(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
 
