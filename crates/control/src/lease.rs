@@ -81,6 +81,13 @@ const WATCH_EVENT_BYTES_MAX: u64 = 1 << 20;
 /// Timeout of the request that writes a Kubernetes Event about the leader election.
 const ELECTION_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time for which a leader is not the preferred replica before it releases the lease.
+const HANDOVER_DELAY: Duration = Duration::from_secs(30);
+/// Interval at which a leader checks whether it is the preferred replica.
+const PREFERENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which a replica that is not preferred leaves a free lease to the preferred one.
+const NOT_PREFERRED_DELAY: Duration = Duration::from_secs(2);
+
 /// `timeoutSeconds` of the request that watches the Lease.
 const WATCH_TIMEOUT_S: u64 = 290;
 
@@ -130,31 +137,85 @@ fn micros(elapsed: Duration) -> u64 {
 /// end when its token is cancelled.
 ///
 /// When the Lease is lost, the controller is dropped, and this replica waits until it is the leader again. When `stop` is
-/// cancelled, the controller ends first, and then the Lease is released. `on_held` is called with the resourceVersion of
-/// the Lease whenever this replica has acquired or renewed it.
+/// cancelled, the controller ends first, and then the Lease is released.
+///
+/// Rule: a leader that has not been the preferred replica for 30 seconds releases the Lease, and a replica that is not
+/// preferred acquires a free Lease only after two seconds. So the Leases of many controllers are spread over the replicas.
 pub async fn run_while_leading<F: Future<Output = ()>>(
     client: Client,
     lease: LeaseConfig,
     stop: CancellationToken,
-    on_held: impl Fn(&str) + Send + Sync + 'static,
+    callbacks: ElectionCallbacks,
     run: impl Fn(CancellationToken) -> F,
 ) {
-    let on_held: OnHeld = Arc::new(on_held);
     while !stop.is_cancelled() {
         // The controller does not use the timeout of the lease term.
         let mut elector = Elector::new(client.clone(), lease.clone(), Duration::MAX);
-        elector.on_held = Some(on_held.clone());
+        elector.callbacks = callbacks.clone();
         let leading = elector.run_while_leading(
             &stop,
             || (),
             |_term| {
                 tracing::info!(%lease, "became the leader");
-                run(stop.clone())
+                let stop_leading = stop.child_token();
+                let running = run(stop_leading.clone());
+                let (callbacks, lease) = (&callbacks, &lease);
+                async move {
+                    let mut running = pin!(running);
+                    tokio::select! {
+                        () = &mut running => return,
+                        () = callbacks.wait_until_another_is_preferred() => {}
+                    }
+                    tracing::info!(%lease, "releasing the lease: another replica is preferred");
+                    stop_leading.cancel();
+                    running.await;
+                }
             },
         );
         if let Some(Err(lost)) = leading.await {
             tracing::warn!(%lease, %lost, "lost the lease: the controller stops until it is the leader again");
         }
+    }
+}
+
+/// What leader election calls while it runs.
+#[derive(Clone)]
+pub struct ElectionCallbacks {
+    on_held: Arc<dyn Fn(&str) + Send + Sync>,
+    is_preferred: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl ElectionCallbacks {
+    /// `on_held` is called with the resourceVersion of the Lease whenever this replica has acquired or renewed it.
+    /// `is_preferred` returns whether this replica should hold the Lease rather than the other replicas.
+    pub fn new(
+        on_held: impl Fn(&str) + Send + Sync + 'static,
+        is_preferred: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { on_held: Arc::new(on_held), is_preferred: Arc::new(is_preferred) }
+    }
+
+    /// Waits until this replica has not been the preferred one for [`HANDOVER_DELAY`].
+    async fn wait_until_another_is_preferred(&self) {
+        let mut preferred_at = Instant::now();
+        while preferred_at.elapsed() < HANDOVER_DELAY {
+            tokio::time::sleep(PREFERENCE_CHECK_INTERVAL).await;
+            if (self.is_preferred)() {
+                preferred_at = Instant::now();
+            }
+        }
+    }
+}
+
+impl Default for ElectionCallbacks {
+    fn default() -> Self {
+        Self::new(|_| (), || true)
+    }
+}
+
+impl fmt::Debug for ElectionCallbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ElectionCallbacks").finish_non_exhaustive()
     }
 }
 
@@ -172,11 +233,8 @@ pub(crate) struct Elector {
     object: Option<Value>,
     /// The lease holder that was last logged, so that each holder is logged once.
     logged_holder: Text,
-    on_held: Option<OnHeld>,
+    callbacks: ElectionCallbacks,
 }
-
-/// Callback that is called with the resourceVersion of the Lease whenever this replica has acquired or renewed it.
-type OnHeld = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Why a request about the Lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +258,8 @@ impl Elector {
             write_timeout: lease.election.write_timeout().min(write_timeout_max),
         };
         let election = Election::new(lease.identity.as_str(), lease.election);
-        Self { client, lease, election, term, object: None, logged_holder: Text::default(), on_held: None }
+        let callbacks = ElectionCallbacks::default();
+        Self { client, lease, election, term, object: None, logged_holder: Text::default(), callbacks }
     }
 
     /// Waits until this replica is the leader, runs the future of `run` until it ends, and releases the lease. Calls
@@ -232,8 +291,14 @@ impl Elector {
     /// Waits until this replica is the leader. Watches the Lease meanwhile, so that a released lease is acquired at
     /// once and not at the next retry. Calls `on_follow` whenever another replica is found to be the leader.
     async fn acquire(&mut self, on_follow: impl Fn()) {
+        // When this replica, which is not preferred, first found the lease free.
+        let mut free_since = None;
         loop {
             match self.read_and_decide().await {
+                Ok(LeaseAction::Write(_)) if self.must_leave_to_preferred(&mut free_since) => {
+                    tokio::time::sleep(NOT_PREFERRED_DELAY).await;
+                    continue;
+                }
                 Ok(LeaseAction::Write(record)) => match self.acquire_or_renew(&record).await {
                     Ok(()) => return drop(tokio::spawn(self.record_election_event("became leader"))),
                     Err(LeaseError::Conflict) => tracing::debug!("another replica acquired the lease first"),
@@ -242,6 +307,7 @@ impl Elector {
                     }
                 },
                 Ok(LeaseAction::Wait { until }) => {
+                    free_since = None;
                     on_follow();
                     self.watch_until_acquirable(until).await;
                     continue;
@@ -251,6 +317,13 @@ impl Elector {
             }
             tokio::time::sleep(self.lease.election.retry_period).await;
         }
+    }
+
+    /// Whether the preferred replica gets the first chance to acquire a free lease. `free_since` is the time at which this
+    /// replica first found it free, and is set by this function.
+    fn must_leave_to_preferred(&self, free_since: &mut Option<Instant>) -> bool {
+        let since = *free_since.get_or_insert_with(Instant::now);
+        !(self.callbacks.is_preferred)() && since.elapsed() < NOT_PREFERRED_DELAY
     }
 
     /// Renews the lease until `done` is cancelled, then releases the lease and returns `None`. If the lease is lost
@@ -401,10 +474,8 @@ impl Elector {
     async fn acquire_or_renew(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
         let stored = self.put_record(record).await?;
-        if let (Some(on_held), Some(version)) =
-            (&self.on_held, stored["metadata"]["resourceVersion"].as_str())
-        {
-            on_held(version);
+        if let Some(version) = stored["metadata"]["resourceVersion"].as_str() {
+            (self.callbacks.on_held)(version);
         }
         self.object = Some(stored);
         self.election.record_write(began);

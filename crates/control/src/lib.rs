@@ -78,7 +78,7 @@ pub use crate::endpoints::run_endpoints_controller;
 pub use crate::explain::{ExplainError, explain};
 pub use crate::explain_query::{ExplainQueries, QueryError};
 pub use crate::garbage_collector::run_garbage_collector;
-pub use crate::lease::{LeaseConfig, run_while_leading};
+pub use crate::lease::{ElectionCallbacks, LeaseConfig, run_while_leading};
 pub use crate::monitor::Monitor;
 pub use crate::node_lifecycle::run_node_lifecycle;
 pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};

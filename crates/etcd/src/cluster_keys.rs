@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 
-use crate::api::{EtcdApi, EtcdError};
+use crate::api::{EtcdApi, EtcdError, retry};
 use crate::cluster_state::UnusableError;
 use crate::keyspace::Keyspace;
-use crate::lane::{found_keys, get, put, revision_is};
+use crate::lane::{found_keys, get, put, revision_is, value_is};
 use crate::proto::{RangeRequest, TxnRequest};
 
 /// Returns the encrypted keys of the cluster, or `None` if it has no keys yet.
@@ -35,6 +35,25 @@ pub async fn create_cluster_keys(
         Some(found) => Ok(found.value.clone()),
         None => Err(EtcdError::Rejected { why: UnusableError::Restoring.to_string() }),
     }
+}
+
+/// Replaces the encrypted keys of the cluster, unless they have changed since `old` was read. Returns whether `new` is
+/// stored.
+pub async fn replace_cluster_keys(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    old: Bytes,
+    new: Bytes,
+) -> Result<bool, EtcdError> {
+    let key = keys.cluster_keys();
+    let request = TxnRequest {
+        compare: vec![value_is(key.clone(), old), revision_is(keys.restoring_key(), 0)],
+        success: vec![put(key.clone(), new.clone())],
+        failure: vec![get(key)],
+    };
+    let response = retry(async || api.txn(request.clone()).await).await?;
+    // An earlier attempt, whose response was lost, may have been applied.
+    Ok(response.succeeded || found_keys(&response, 0).first().is_some_and(|it| it.value == new))
 }
 
 /// Whether the cluster has any object in etcd.

@@ -209,6 +209,17 @@ pub(crate) fn revision_is(key: Bytes, revision: i64) -> Compare {
     }
 }
 
+/// Returns the comparison "the key has this value".
+pub(crate) fn value_is(key: Bytes, value: Bytes) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Value.into(),
+        key,
+        target_union: Some(TargetUnion::Value(value)),
+        range_end: Bytes::new(),
+    }
+}
+
 /// Returns the comparison "the key was not modified after this etcd revision".
 pub(crate) fn revision_is_at_most(key: Bytes, revision: i64) -> Compare {
     revisions_are_at_most(KeyRange { start: key, end: Bytes::new() }, revision)

@@ -51,7 +51,7 @@ pub mod proto {
 pub use crate::api::{EtcdApi, EtcdError, WatchStream};
 pub use crate::backend::{EtcdBackend, OpenError, open};
 pub use crate::client::{ClientError, ClientTls, EtcdClient, EtcdVersion};
-pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
+pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys, replace_cluster_keys};
 pub use crate::cluster_state::{
     ClusterSource, ClusterState, UnusableError, mark_moved, read as read_cluster_state,
 };

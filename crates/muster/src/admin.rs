@@ -15,7 +15,7 @@ pub(crate) struct AdminFlags {
     kubeconfig: Option<PathBuf>,
     /// Data directory of the server, if it runs on this machine
     #[arg(long, value_name = "DIR", default_value = ".muster")]
-    data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
 }
 
 /// An API client with the administrator's credentials, and data from the certificates in the kubeconfig.

@@ -19,11 +19,10 @@ use muster_agent::node::{self, Node, host};
 use muster_agent::runtime::{CriClient, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::duration_flag;
-use crate::signals::TerminationSignals;
+use crate::signals::{TerminationSignals, wait_for_stdin_end};
 use crate::sim_node::{parse_label, parse_taint};
 
 /// Interval at which the agent checks that the runtime has its sandbox (pause) image.
@@ -404,17 +403,6 @@ fn node_config(
         seccomp_default: args.seccomp_default,
         eviction_and_gc: args.eviction_and_gc.config()?,
     })
-}
-
-/// Waits until standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
-/// thread reads the pipe, so that a pending read does not prevent the process from exiting.
-async fn wait_for_stdin_end() {
-    let (ended, input_ended) = oneshot::channel();
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        let _ = ended.send(());
-    });
-    let _ = input_ended.await;
 }
 
 /// Returns the machine's hostname in lower case.

@@ -11,6 +11,7 @@ use muster_agent::local_node;
 use muster_files::DirPrivacy;
 
 use crate::logging::{print_to_stderr, print_to_stdout};
+use crate::up::stop_leftover_processes;
 
 /// Names of files and directories by which a data directory is recognized. A directory that is not empty is accepted as
 /// a data directory only if it contains one of them.
@@ -136,6 +137,9 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let mut file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {
+            for pid in stop_leftover_processes(dir).await? {
+                print_to_stdout(format_args!("stopped: process {pid}"));
+            }
             remove_local_nodes(dir).await?;
             let dir = dir.display();
             print_to_stdout(format_args!(

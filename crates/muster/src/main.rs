@@ -46,6 +46,8 @@ mod server;
 mod serving_flags;
 /// Receives SIGINT and SIGTERM.
 mod signals;
+/// `muster signing-key`: lists, rotates and removes the keys that sign service account tokens.
+mod signing_key;
 /// `muster sim-node`: changes simulated nodes.
 mod sim_node;
 /// `muster sim-nodes`: runs simulated nodes.
@@ -96,12 +98,12 @@ enum MusterCommand {
     Rollout(Box<rollout::RolloutArgs>),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
-    // Hidden like the flags for etcd.
-    #[command(hide = true)]
     Migrate(migrate::MigrateArgs),
     Encrypt(encrypt::EncryptArgs),
     /// List and revoke client certificates
     Cert(cert::CertArgs),
+    /// List, rotate and remove the keys that sign service account tokens
+    SigningKey(signing_key::SigningKeyArgs),
     /// Create bootstrap tokens for new nodes; list and revoke tokens
     Token(token::TokenArgs),
     SimNodes(sim_nodes::SimNodesArgs),
@@ -156,6 +158,7 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
         MusterCommand::Migrate(args) => migrate::run(&args).await,
         MusterCommand::Cert(args) => cert::run(args).await,
         MusterCommand::Encrypt(args) => encrypt::run(&args),
+        MusterCommand::SigningKey(args) => signing_key::run(&args).await,
         MusterCommand::Token(args) => token::run(args).await,
         MusterCommand::SimNodes(args) => sim_nodes::run(args).await,
         MusterCommand::SimNode(args) => sim_node::run(args).await,

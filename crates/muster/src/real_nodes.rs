@@ -35,6 +35,14 @@ const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
+/// How the agents of real nodes reach the API servers.
+pub(crate) struct ServersForNodes {
+    /// Addresses of the servers.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// File with the CA certificate of the cluster.
+    pub(crate) ca_certificate: PathBuf,
+}
+
 /// The real nodes that were started. They run as tasks of the supervisor, so this struct has only their bootstrap
 /// token, which is revoked after they have joined.
 pub(crate) struct RealNodes {
@@ -45,12 +53,12 @@ pub(crate) struct RealNodes {
 }
 
 impl RealNodes {
-    /// Creates `count` nodes on this machine, and starts them as tasks of `supervisor`. They join the server at `port`.
-    /// `agent_flags` are additional flags for each agent.
+    /// Creates `count` nodes on this machine, and starts them as tasks of `supervisor`. They join the cluster of
+    /// `api`. `agent_flags` are additional flags for each agent.
     pub(crate) async fn start(
         machine: &LocalCluster,
         count: u16,
-        port: u16,
+        api: &ServersForNodes,
         data_dir: &Path,
         agent_flags: &[String],
         administrator: &Client,
@@ -75,7 +83,7 @@ impl RealNodes {
             token = Some(created);
         }
         let program = std::env::current_exe().context("find the path of this executable")?;
-        let server = format!("https://{}", SocketAddr::new(machine.address().into(), port));
+        let servers = api.addresses.iter().map(|it| format!("https://{it}")).collect::<Vec<_>>().join(",");
         for node in nodes {
             let (images, stop) = (machine.image_dir(), supervisor.stop_token());
             let kept = node.clone();
@@ -99,7 +107,7 @@ impl RealNodes {
                     }
                 }
             });
-            let mut arguments = agent_arguments(&node, &server, &data_dir.join("ca.crt"), &token_file);
+            let mut arguments = agent_arguments(&node, &servers, &api.ca_certificate, &token_file);
             arguments.extend(agent_flags.iter().map(OsString::from));
             let (program, stop, abort) = (program.clone(), supervisor.stop_token(), supervisor.abort_token());
             supervisor.extend_stop_timeout(agent_stop_timeout() + Duration::from_secs(1));
@@ -162,7 +170,7 @@ async fn import_image_archives(node: &LocalNode, runtime: &CriClient, images: &P
 /// Builds the command line arguments of a node's agent.
 fn agent_arguments(
     node: &LocalNode,
-    server: &str,
+    servers: &str,
     ca_certificate: &Path,
     token_file: &Path,
 ) -> Vec<OsString> {
@@ -175,7 +183,7 @@ fn agent_arguments(
     };
     let mut endpoint = OsString::from("unix://");
     endpoint.push(node.containerd_socket());
-    flag("--server", server.into());
+    flag("--server", servers.into());
     flag("--ca-cert", ca_certificate.into());
     flag("--token-file", token_file.into());
     flag("--node-name", node.name.clone().into());

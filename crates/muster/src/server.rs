@@ -3,6 +3,7 @@
 use crate::etcd_flags::EtcdFlags;
 use crate::logging;
 use crate::serving_flags::ServingFlags;
+use crate::signals::wait_for_stdin_end;
 use crate::supervisor;
 
 /// Run the API server and its built-in controllers, until Ctrl-C or SIGTERM
@@ -23,6 +24,12 @@ pub(crate) struct ServerArgs {
     /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
     #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = supervisor::controller_name_parser())]
     without: Vec<String>,
+    /// Number of /24 ranges at the begin of --cluster-cidr that are not assigned to nodes
+    #[arg(long, hide = true, default_value_t = 0)]
+    reserved_pod_cidrs: u32,
+    /// Exit when standard input ends, that is, when the parent process has exited
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 /// Executes `muster server`.
@@ -30,10 +37,17 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |supervisor: &mut _| {
         let etcd = args.etcd.options();
         let is_shared = etcd.is_some();
-        let server = args.serving.bind_server(None, etcd).await?;
+        let server = args.serving.bind_server(None, args.reserved_pod_cidrs, etcd).await?;
+        if is_shared {
+            args.etcd.save(args.serving.data_dir(), args.serving.advertised_url())?;
+        }
         let export = args.serving.start_server(server, &args.without, is_shared, supervisor)?;
         logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())
     };
-    args.serving.run_until_signal(start, async || (), async |_| Ok(())).await
+    tokio::select! {
+        ended = args.serving.run_until_signal(start, async || (), async |_| Ok(())) => ended,
+        // Acknowledged writes are durable, so the process may exit at any time.
+        () = wait_for_stdin_end(), if args.until_stdin_ends => Ok(()),
+    }
 }

@@ -1,16 +1,19 @@
 //! Flags, start and shutdown of the API server, shared by `muster up` and `muster server`.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as _, Command};
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
-use muster_control::{LeaderElectionConfig, LeaseConfig, run_while_leading};
+use muster_control::{ElectionCallbacks, LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{
     AdvertisedUrl, ApiServer, BuiltinUser, EtcdOptions, LeaderFence, LoopbackClient, StoreOptions,
@@ -88,6 +91,59 @@ impl ServingFlags {
         &self.data_dir
     }
 
+    /// Returns the value of `--advertise`.
+    pub(crate) fn advertised_url(&self) -> Option<&AdvertisedUrl> {
+        self.advertise.as_ref()
+    }
+
+    /// Returns the value of `--listen`.
+    pub(crate) fn listen_address(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Fails if a flag is given that has no meaning for several servers that share etcd.
+    pub(crate) fn check_flags_for_several_servers(&self) -> anyhow::Result<()> {
+        let refused = [
+            (self.new_cluster, "--new-cluster", "remove the data directory to start an empty cluster"),
+            (self.encryption_key_file.is_some(), "--encryption-key-file", "the servers share a key in etcd"),
+            (
+                self.audit_log.is_some(),
+                "--audit-log",
+                "every server needs a file of its own: start them with `muster server`",
+            ),
+        ];
+        match refused.into_iter().find(|(is_given, ..)| *is_given) {
+            Some((_, flag, why)) => bail!("{flag} cannot be used with --servers: {why}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the flags on the command line of `muster up` that every server gets, if several servers share etcd. Those
+    /// that `muster up` chooses for each server are left out.
+    pub(crate) fn flags_for_several_servers(matches: &ArgMatches) -> Vec<OsString> {
+        /// IDs of flags that are not passed on.
+        const NOT_FORWARDED: [&str; 6] =
+            ["data_dir", "listen", "kubeconfig", "audit_log", "new_cluster", "encryption_key_file"];
+        let mut flags = Vec::new();
+        for arg in Self::augment_args(Command::new("server")).get_arguments() {
+            let id = arg.get_id().as_str();
+            let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
+            let Some(name) = arg.get_long().filter(|_| is_given && !NOT_FORWARDED.contains(&id)) else {
+                continue;
+            };
+            if !arg.get_action().takes_values() {
+                flags.push(format!("--{name}").into());
+                continue;
+            }
+            for value in matches.get_raw(id).into_iter().flatten() {
+                let mut flag = OsString::from(format!("--{name}="));
+                flag.push(value);
+                flags.push(flag);
+            }
+        }
+        flags
+    }
+
     /// Whether `--new-cluster` is given.
     pub(crate) fn is_new_cluster(&self) -> bool {
         self.new_cluster
@@ -159,11 +215,13 @@ impl ServingFlags {
     /// Opens the store, binds the listen address, and configures the server from the flags.
     ///
     /// With `machine`, the server also listens on the bridge of the local nodes and uses the pod CIDR of the local
-    /// cluster. Each local node configures its own range of this CIDR.
+    /// cluster. Each local node configures its own range of this CIDR. Without `machine`, the first `reserved_pod_cidrs`
+    /// ranges of `--cluster-cidr` are not assigned to nodes.
     /// With `etcd`, the objects are stored there, and the encryption keys of the data directory are not used.
     pub(crate) async fn bind_server(
         &self,
         machine: Option<&LocalCluster>,
+        reserved_pod_cidrs: u32,
         etcd: Option<EtcdOptions>,
     ) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
@@ -192,7 +250,7 @@ impl ServingFlags {
         server.set_limits(self.limits.limits_config());
         let given = match machine {
             Some(machine) => server.set_pod_cidr_range(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
-            None => server.set_pod_cidr_range(&self.cluster_cidr, 0),
+            None => server.set_pod_cidr_range(&self.cluster_cidr, reserved_pod_cidrs),
         };
         given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
         let allowed = server.allow_external_ips(&self.allow_external_ips);
@@ -211,24 +269,7 @@ impl ServingFlags {
         is_shared: bool,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<String> {
-        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
-        let path = std::path::absolute(&path)?;
-        let kubeconfig = server.kubeconfig(BuiltinUser::Admin)?;
-        let written = write_private_file(&path, kubeconfig.as_bytes()).or_else(|error| {
-            // On a full disk, the blocks of the previous kubeconfig can hold the new one.
-            let is_full = error.kind() == io::ErrorKind::StorageFull;
-            let is_overwritten = is_full && overwrite_private_file(&path, kubeconfig.as_bytes()).is_ok();
-            if is_overwritten { Ok(()) } else { Err(error) }
-        });
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                anyhow!("the disk is full: cannot write {}. Free disk space, and try again", path.display())
-            }
-            _ => {
-                let what = format!("choose another --kubeconfig: {} cannot be written", path.display());
-                anyhow::Error::from(error).context(what)
-            }
-        })?;
+        let export = self.write_kubeconfig(server.kubeconfig(BuiltinUser::Admin)?.as_bytes())?;
         // Unique for each process: two servers with the same identity would both be leader.
         let identity = uuid::Uuid::new_v4().to_string();
         let lease = |name: &str| LeaseConfig {
@@ -236,6 +277,14 @@ impl ServingFlags {
             name: format!("muster-{name}"),
             identity: identity.clone(),
             election: LeaderElectionConfig::default(),
+        };
+        let preference = server.lease_preference();
+        let callbacks = |lease: &LeaseConfig, fence: &LeaderFence| {
+            let (fence, preference, name) = (fence.clone(), preference.clone(), lease.name.clone());
+            ElectionCallbacks::new(
+                move |version| fence.record_held(version),
+                move || preference.is_preferred(&name),
+            )
         };
         for it in supervisor::enabled_controllers(without) {
             let lease = is_shared.then(|| lease(it.name));
@@ -247,17 +296,17 @@ impl ServingFlags {
                 Some(fence) => client.with_fence(fence.clone()),
             };
             let client = to_kube_client(client, it.name);
+            let election = lease.clone().zip(fence).map(|(lease, fence)| (callbacks(&lease, &fence), lease));
             let (choices, stop) = (self.node_lifecycle, supervisor.stop_token());
             supervisor.supervise(it.name, move || {
                 let (client, stop) = (client.clone(), stop.clone());
-                let (lease, fence, lease_client) = (lease.clone(), fence.clone(), lease_client.clone());
+                let (election, lease_client) = (election.clone(), lease_client.clone());
                 async move {
                     let run = |stop| (it.run)(client.clone(), &choices, stop);
-                    match lease.zip(fence) {
+                    match election {
                         None => run(stop).await,
-                        Some((lease, fence)) => {
-                            let on_held = move |version: &str| fence.record_held(version);
-                            run_while_leading(lease_client, lease, stop, on_held, run).await;
+                        Some((callbacks, lease)) => {
+                            run_while_leading(lease_client, lease, stop, callbacks, run).await;
                         }
                     }
                     Ok(())
@@ -269,18 +318,41 @@ impl ServingFlags {
             let client = loopback_kube_client(&server, BuiltinUser::Admin, task.name);
             let (lease, stop, task) = (lease(task.name), supervisor.stop_token(), Arc::new(task));
             let fence = LeaderFence::new(&lease.name);
+            let callbacks = callbacks(&lease, &fence);
             supervisor.supervise(task.name, move || {
                 let (client, lease, stop, task) = (client.clone(), lease.clone(), stop.clone(), task.clone());
-                let (fence, held) = (fence.clone(), fence.clone());
+                let (fence, callbacks) = (fence.clone(), callbacks.clone());
                 async move {
-                    let on_held = move |version: &str| held.record_held(version);
                     let run = |stop| task.run_fenced(fence.clone(), stop);
-                    run_while_leading(client, lease, stop, on_held, run).await;
+                    run_while_leading(client, lease, stop, callbacks, run).await;
                     Ok(())
                 }
             });
         }
         supervisor.spawn_server(server, self.shutdown_delay);
+        Ok(export)
+    }
+
+    /// Writes the administrator's kubeconfig to the file that the flags select. Returns the `export KUBECONFIG=…` line for
+    /// the administrator's shell.
+    pub(crate) fn write_kubeconfig(&self, kubeconfig: &[u8]) -> anyhow::Result<String> {
+        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
+        let path = std::path::absolute(&path)?;
+        let written = write_private_file(&path, kubeconfig).or_else(|error| {
+            // On a full disk, the blocks of the previous kubeconfig can hold the new one.
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let is_overwritten = is_full && overwrite_private_file(&path, kubeconfig).is_ok();
+            if is_overwritten { Ok(()) } else { Err(error) }
+        });
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                anyhow!("the disk is full: cannot write {}. Free disk space, and try again", path.display())
+            }
+            _ => {
+                let what = format!("choose another --kubeconfig: {} cannot be written", path.display());
+                anyhow::Error::from(error).context(what)
+            }
+        })?;
         Ok(format!("export KUBECONFIG={}", quote_for_shell(&path)))
     }
 }
@@ -315,14 +387,19 @@ pub(crate) fn loopback_kube_client(server: &ApiServer, user: BuiltinUser, name: 
 
 /// Returns a kube client that sends its requests with `client`, with the user agent `muster-NAME`.
 fn to_kube_client(client: LoopbackClient, name: &str) -> kube::Client {
-    let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
-    let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
+    let agent = user_agent(name);
     let send = move |mut request: Request<kube::client::Body>| {
         request.headers_mut().insert(USER_AGENT, agent.clone());
         let client = client.clone();
         async move { client.send(request).await }
     };
     kube::Client::new(tower::service_fn(send), "default")
+}
+
+/// Returns the value of the header `User-Agent` for a component of Muster.
+pub(crate) fn user_agent(component: &str) -> HeaderValue {
+    let agent = format!("muster-{component}/{}", env!("CARGO_PKG_VERSION"));
+    HeaderValue::from_str(&agent).expect("a name and a version are plain text")
 }
 
 /// Formats a path as a shell word, quoted if necessary.

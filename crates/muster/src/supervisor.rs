@@ -123,10 +123,10 @@ pub(crate) struct Supervisor {
     abort: CancellationToken,
     /// Cancelled when the server must stop, after the tasks.
     server_stop: CancellationToken,
-    /// Time for which the server still serves after `server_stop` is cancelled.
-    shutdown_delay: Duration,
-    /// The task of the API server.
+    /// The task of the API server, or of the processes of several servers.
     server: JoinSet<anyhow::Result<()>>,
+    /// Maximum time that `server` gets to stop.
+    server_stop_timeout: Duration,
     /// All other tasks.
     tasks: JoinSet<()>,
     /// Names of the tasks in `tasks`, for log messages.
@@ -149,9 +149,24 @@ impl Supervisor {
     /// Starts the API server. It is not restarted: the process ends when the server ends.
     pub(crate) fn spawn_server(&mut self, mut server: ApiServer, shutdown_delay: Duration) {
         server.set_shutdown_delay(shutdown_delay);
-        self.shutdown_delay = shutdown_delay;
         let serving = server.serve(self.server_stop.clone());
-        self.server.spawn(async move { Ok(serving.await?) });
+        self.spawn_server_task(SERVER_STOP_TIMEOUT + shutdown_delay, async move { Ok(serving.await?) });
+    }
+
+    /// Starts the task that serves the API. It is not restarted: the process ends when the task ends. The task must end
+    /// within `stop_timeout` after [`Self::server_stop_token`] is cancelled.
+    pub(crate) fn spawn_server_task(
+        &mut self,
+        stop_timeout: Duration,
+        serving: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        self.server_stop_timeout = stop_timeout;
+        self.server.spawn(serving);
+    }
+
+    /// Returns the token that is cancelled when the server must stop, after all other tasks.
+    pub(crate) fn server_stop_token(&self) -> CancellationToken {
+        self.server_stop.clone()
     }
 
     /// Starts a supervised task, which is restarted whenever it ends, until the supervisor stops.
@@ -195,7 +210,7 @@ impl Supervisor {
         }
         self.server_stop.cancel();
         let server = async { while self.server.join_next().await.is_some() {} };
-        if tokio::time::timeout(SERVER_STOP_TIMEOUT + self.shutdown_delay, server).await.is_err() {
+        if tokio::time::timeout(self.server_stop_timeout, server).await.is_err() {
             tracing::warn!("the server did not stop in time");
         }
     }
@@ -205,8 +220,11 @@ impl Supervisor {
 ///
 /// Rule: a task that ends, fails or panics is restarted, and the reason is logged. This includes a panic while the task
 /// is created.
-async fn restart_until_stopped<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
-where
+pub(crate) async fn restart_until_stopped<F>(
+    name: &str,
+    mut start: impl FnMut() -> F,
+    stop: &CancellationToken,
+) where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
     let mut after = RESTART_DELAY_MIN;

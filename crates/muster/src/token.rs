@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -19,11 +20,14 @@ use uuid::Uuid;
 
 use crate::admin::{AdminConnection, AdminFlags};
 use crate::duration_flag;
+use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
 use crate::revocation_list::{add_to_revocation_list, format_rfc3339, revocation_entry};
 
 /// Namespace of the Secrets of bootstrap tokens.
 const TOKEN_NAMESPACE: &str = "kube-system";
+/// File in the data directory of a server on etcd with the server token.
+const SERVER_TOKEN_FILE: &str = "server-token";
 /// Prefix of the names of bootstrap token Secrets, followed by the token ID.
 const BOOTSTRAP_SECRET_PREFIX: &str = "bootstrap-token-";
 /// Type of bootstrap token Secrets.
@@ -48,11 +52,15 @@ enum TokenCommand {
 ///
 /// Until it expires, the token can be used to request a node certificate, except for a node that is Ready. The token is
 /// stored as a Secret in kube-system; `muster token revoke` revokes it.
+///
+/// With --server, print the server token of a cluster on etcd, with the command that starts another server. This token and
+/// access to etcd together give access to all keys of the cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token create
   muster token create --ttl 15m --description 'rack 7'
-  muster token create --for node-7")]
+  muster token create --for node-7
+  muster token create --server --data-dir /var/lib/muster     start another server of a cluster on etcd")]
 struct CreateTokenArgs {
     #[command(flatten)]
     administrator: AdminFlags,
@@ -65,6 +73,9 @@ struct CreateTokenArgs {
     /// Description stored in the Secret and shown by `muster token list`
     #[arg(long, value_name = "TEXT", default_value = "")]
     description: String,
+    /// Print the server token, and the command that starts another server on the same etcd
+    #[arg(long, conflicts_with_all = ["ttl", "node", "description"])]
+    server: bool,
 }
 
 /// List bootstrap tokens and the Secrets that hold service account tokens
@@ -110,6 +121,9 @@ pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
 
 /// Executes `muster token create`.
 async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
+    if args.server {
+        return print_server_token(&args.administrator.data_dir);
+    }
     let AdminConnection { client, ca_certificate, .. } = args.administrator.connect().await?;
     let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
     print_to_stdout(token);
@@ -155,6 +169,23 @@ async fn read_server_addresses(client: &Client) -> Vec<SocketAddr> {
     }
     servers.sort_unstable();
     servers
+}
+
+/// Prints the server token of the data directory, and the command that starts another server.
+fn print_server_token(data_dir: &Path) -> anyhow::Result<()> {
+    let flags = EtcdFlags::read_saved(data_dir)?;
+    let path = data_dir.join(SERVER_TOKEN_FILE);
+    let token = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    print_to_stdout(token.trim());
+    let has_files = flags.iter().any(|it| it.starts_with("--etcd-ca="));
+    let files = if has_files { "copy the certificates for etcd to the same paths, " } else { "" };
+    print_to_stderr(format_args!(
+        "On the new machine, {files}put the token into a file that only root can read, and start the server with it:\n  \
+         (umask 077; cat > server-token)    paste the token, then press Ctrl-D\n  \
+         muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443 --token-file server-token \\\n      {}",
+        flags.join(" \\\n      ")
+    ));
+    Ok(())
 }
 
 /// Creates a bootstrap token that expires after `ttl` and is valid for any node. Returns the token.

@@ -1,14 +1,26 @@
 //! `muster up`: runs a whole cluster on this machine. The server, the controllers and the simulated nodes run in this
-//! process. The containerd and the agent of each real node are separate processes.
+//! process. The containerd and the agent of each real node are separate processes. With `--servers`, the servers and a
+//! trial etcd cluster are separate processes too.
+
+/// The API servers of `--servers`.
+mod api_servers;
+/// The load balancer in front of the API servers.
+mod balancer;
+/// Logs and end of the child processes.
+mod child_process;
+/// The trial etcd cluster of `--servers`.
+mod trial_etcd;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{IsTerminal as _, stderr, stdout};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use clap::CommandFactory as _;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -23,9 +35,11 @@ use muster_agent::sim;
 use muster_control::{Controller, ExplainQueries, Options};
 use muster_server::BuiltinUser;
 
+use self::api_servers::{ApiServers, ServersFlags};
+pub(crate) use self::child_process::stop_leftover_processes;
 use crate::check_flags::CheckFlags;
 use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
-use crate::real_nodes::RealNodes;
+use crate::real_nodes::{RealNodes, ServersForNodes};
 use crate::serving_flags::{ServingFlags, ShutdownMode, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
@@ -61,7 +75,8 @@ const REASON_CHARS_MAX: usize = 300;
 #[command(after_help = "Examples:
   muster up                                     one real node if possible, otherwise three simulated nodes
   muster up --nodes 2 --sim-nodes 50            two nodes that run containers, and fifty simulated nodes
-  muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory")]
+  muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory
+  muster up --servers 3 --sim-nodes 3           three servers and three members of etcd, any of which may die")]
 pub(crate) struct UpArgs {
     /// Number of real nodes, which run containers with containerd: at most 200; 0 if other machines are to join
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(local_node::NODES_MAX)))]
@@ -76,6 +91,8 @@ pub(crate) struct UpArgs {
     checks: CheckFlags,
     #[command(flatten)]
     sim: SimFlags,
+    #[command(flatten)]
+    servers: ServersFlags,
     #[command(flatten)]
     serving: ServingFlags,
 }
@@ -195,7 +212,7 @@ async fn start_cluster(
     counts: &NodeCounts,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
-    args.serving.create_key_if_new()?;
+    args.servers.check_data_dir(args.serving.data_dir())?;
     let machine = match counts.real {
         0 => None,
         _ => {
@@ -210,18 +227,11 @@ async fn start_cluster(
             Some(LocalCluster::open_or_create(dir).await?)
         }
     };
-    let mut server = args.serving.bind_server(machine.as_ref(), None).await?;
-    let port = server.listen_address().port();
-    let explain_queries = ExplainQueries::default();
-    let queries = explain_queries.clone();
-    server.set_explain_provider(move |namespace, name| {
-        let queries = queries.clone();
-        async move { queries.query(&namespace, &name).await.map_err(|it| it.to_string()) }
-    });
-    let controller = loopback_kube_client(&server, BuiltinUser::Controller, "controller");
-    let simulated = loopback_kube_client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
-    let administrator = loopback_kube_client(&server, BuiltinUser::Admin, "up");
-    let export = args.serving.start_server(server, &[], false, supervisor)?;
+    let cluster = match args.servers.count() {
+        None => start_server_in_process(args, machine.as_ref(), supervisor).await?,
+        Some(count) => start_server_processes(args, count, machine.as_ref(), supervisor).await?,
+    };
+    let ClusterAccess { controller, simulated, administrator, .. } = cluster;
 
     supervise_fleet(
         supervisor,
@@ -233,6 +243,7 @@ async fn start_cluster(
     let checks = args.checks.check_options("kube-system".to_owned());
     let options = Options { checks, ..Options::default() };
     let stop = supervisor.stop_token();
+    let explain_queries = cluster.explain_queries;
     supervisor.supervise("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());
         let controlling = controlling.with_explain_queries(explain_queries.clone()).run(stop.clone());
@@ -257,7 +268,18 @@ async fn start_cluster(
                     })?;
                 }
             }
-            Some(RealNodes::start(machine, counts.real, port, dir, &flags, &administrator, supervisor).await?)
+            Some(
+                RealNodes::start(
+                    machine,
+                    counts.real,
+                    &cluster.for_nodes,
+                    dir,
+                    &flags,
+                    &administrator,
+                    supervisor,
+                )
+                .await?,
+            )
         }
         None => None,
     };
@@ -266,8 +288,72 @@ async fn start_cluster(
         wait_for_lease_renewals(&administrator, counts.real, &before, args.serving.data_dir()).await?;
         nodes.revoke_bootstrap_token(&administrator).await?;
     }
-    print_ready_line(format_args!("ready: {}; {export}", counts.ready_summary(failing)));
+    print_ready_line(format_args!("ready: {}; {}", counts.ready_summary(failing), cluster.export));
     Ok(())
+}
+
+/// How the components of this process, the agents and the administrator reach the API.
+struct ClusterAccess {
+    controller: kube::Client,
+    simulated: kube::Client,
+    administrator: kube::Client,
+    explain_queries: ExplainQueries,
+    for_nodes: ServersForNodes,
+    /// The `export KUBECONFIG=…` line for the administrator's shell.
+    export: String,
+}
+
+/// Starts the API server in this process.
+async fn start_server_in_process(
+    args: &UpArgs,
+    machine: Option<&LocalCluster>,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<ClusterAccess> {
+    args.serving.create_key_if_new()?;
+    let mut server = args.serving.bind_server(machine, 0, None).await?;
+    let port = server.listen_address().port();
+    let explain_queries = ExplainQueries::default();
+    let queries = explain_queries.clone();
+    server.set_explain_provider(move |namespace, name| {
+        let queries = queries.clone();
+        async move { queries.query(&namespace, &name).await.map_err(|it| it.to_string()) }
+    });
+    let client = |user, name| loopback_kube_client(&server, user, name);
+    let controller = client(BuiltinUser::Controller, "controller");
+    let simulated = client(BuiltinUser::SimulatedNodes, "simulated-nodes");
+    let administrator = client(BuiltinUser::Admin, "up");
+    Ok(ClusterAccess {
+        controller,
+        simulated,
+        administrator,
+        explain_queries,
+        for_nodes: ServersForNodes {
+            addresses: machine.iter().map(|it| SocketAddr::new(it.address().into(), port)).collect(),
+            ca_certificate: args.serving.data_dir().join("ca.crt"),
+        },
+        export: args.serving.start_server(server, &[], false, supervisor)?,
+    })
+}
+
+/// Starts `count` API servers and a trial etcd cluster as processes.
+async fn start_server_processes(
+    args: &UpArgs,
+    count: u8,
+    machine: Option<&LocalCluster>,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<ClusterAccess> {
+    let matches = crate::Cli::command().get_matches();
+    let (_, matches) = matches.subcommand().context("the command line has no subcommand")?;
+    let flags = ServingFlags::flags_for_several_servers(matches);
+    let servers = ApiServers::start(count, &args.servers, &args.serving, &flags, machine, supervisor).await?;
+    Ok(ClusterAccess {
+        controller: servers.client(BuiltinUser::Controller, "controller").await?,
+        simulated: servers.client(BuiltinUser::SimulatedNodes, "simulated-nodes").await?,
+        administrator: servers.client(BuiltinUser::Admin, "up").await?,
+        explain_queries: ExplainQueries::default(),
+        for_nodes: ServersForNodes { ca_certificate: servers.ca_certificate(), addresses: servers.addresses },
+        export: servers.export,
+    })
 }
 
 /// Waits until all nodes are Ready and do not have the taint [`NOT_READY_TAINT`]. Does not wait for simulated nodes

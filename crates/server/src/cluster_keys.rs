@@ -9,6 +9,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -18,15 +20,17 @@ use muster_store::{EncryptionKeys, KeyFileError};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::pbkdf2;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio_util::sync::CancellationToken;
 
 use crate::pki::{Pki, PkiError};
+use crate::signing_keys::{SIGNING_KEY_FILE, SigningKeys};
 use crate::storage::data_dir;
 use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 
 /// Names of the files in the data directory that contain the cluster keys. They are written in this order, so the key
 /// of a certificate is written before the certificate.
 const CLUSTER_KEY_FILES: [&str; 6] =
-    ["ca.key", "ca.crt", "nodes-ca.key", "nodes-ca.crt", "sa.key", ENCRYPTION_KEY_FILE];
+    ["ca.key", "ca.crt", "nodes-ca.key", "nodes-ca.crt", SIGNING_KEY_FILE, ENCRYPTION_KEY_FILE];
 /// File in the data directory with the encryption keys for Secrets.
 const ENCRYPTION_KEY_FILE: &str = "encryption.key";
 /// File that identifies the cluster. Two data directories belong to the same cluster only if this file has the same
@@ -229,6 +233,100 @@ impl ClusterKeys {
     }
 }
 
+/// The decrypted keys of a cluster, for a command that changes one of their files.
+pub(crate) struct SealedClusterKeys {
+    files: ClusterKeyFiles,
+    token: String,
+}
+
+impl SealedClusterKeys {
+    /// Decrypts the keys with the server token, which is in the file `token_file` or in the data directory.
+    pub(crate) fn open(
+        sealed: &[u8],
+        token_file: Option<&Path>,
+        data_dir: &Path,
+    ) -> Result<Self, ClusterKeysError> {
+        let token = find_token(token_file, data_dir)?
+            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(TOKEN_FILE) })?;
+        Ok(Self { files: decrypt_key_files(sealed, &token)?, token })
+    }
+
+    /// Returns the content of a key file.
+    pub(crate) fn file(&self, name: &str) -> Result<&str, ClusterKeysError> {
+        self.files.get(name).map(String::as_str).ok_or(ClusterKeysError::Damaged)
+    }
+
+    /// Changes the content of a key file, and returns all files encrypted.
+    pub(crate) fn seal_with(&mut self, name: &str, content: String) -> Result<Bytes, ClusterKeysError> {
+        self.files.insert(name.to_owned(), content);
+        encrypt_key_files(&self.files, &self.token)
+    }
+}
+
+/// Interval at which a server looks for changed keys in etcd.
+pub const CLUSTER_KEYS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Follows the keys of the cluster in etcd, so that a rotation of the signing keys needs no restart of a server.
+#[derive(Debug)]
+pub(crate) struct ClusterKeysFollower {
+    client: EtcdClient,
+    keys: Keyspace,
+    data_dir: PathBuf,
+    /// The encrypted keys that were last read.
+    sealed: Bytes,
+}
+
+impl ClusterKeysFollower {
+    /// Creates the follower of a server whose keys are installed in `data_dir`.
+    pub(crate) fn new(options: &EtcdOptions, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+        let (client, keys) = (options.client()?, options.keyspace());
+        Ok(Self { client, keys, data_dir: data_dir.to_owned(), sealed: Bytes::new() })
+    }
+
+    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and installs changed signing keys, until `stop` is cancelled.
+    pub(crate) async fn run(mut self, tokens: impl Fn(Arc<SigningKeys>), stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(CLUSTER_KEYS_CHECK_INTERVAL)).await.is_some() {
+            match self.read_changed_signing_keys().await {
+                Ok(None) => {}
+                Ok(Some(changed)) => tokens(changed),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the keys of the cluster; the server goes on with those it has");
+                }
+            }
+        }
+    }
+
+    /// Returns the signing keys if they have changed, after they are written to the data directory.
+    async fn read_changed_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
+        let stored = muster_etcd::read_cluster_keys(&self.client, &self.keys).await;
+        let stored = match stored.map_err(EtcdStoreError::from)? {
+            Some(stored) if stored != self.sealed => stored,
+            // Without etcd there is nothing to follow, and other parts of the server report that.
+            _ => return Ok(None),
+        };
+        let (sealed, dir) = (stored.clone(), self.data_dir.clone());
+        // The derivation of the key takes long.
+        let opened = tokio::task::spawn_blocking(move || SealedClusterKeys::open(&sealed, None, &dir));
+        let opened = opened.await.map_err(|_| ClusterKeysError::Damaged)??;
+        let text = opened.file(SIGNING_KEY_FILE)?;
+        let path = self.data_dir.join(SIGNING_KEY_FILE);
+        let own = std::fs::read_to_string(&path).map_err(file_error(&path))?;
+        let changed = if own == text {
+            None
+        } else {
+            let changed = SigningKeys::parse(text).map_err(|_| ClusterKeysError::Damaged)?;
+            write_private_file(&path, text.as_bytes()).map_err(file_error(&path))?;
+            tracing::info!(
+                signing = changed.signing().id,
+                "the keys that sign service account tokens have changed"
+            );
+            Some(Arc::new(changed))
+        };
+        self.sealed = stored;
+        Ok(changed)
+    }
+}
+
 /// Returns the server token in the file `named`, or else that in the data directory. `None` if neither exists.
 fn find_token(named: Option<&Path>, data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
     let copy = data_dir.join(TOKEN_FILE);
@@ -346,6 +444,14 @@ fn derive_key(token: &str, salt: &[u8]) -> LessSafeKey {
     let mut key = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, PBKDF2_ROUNDS, salt, token.as_bytes(), &mut key);
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).expect("the key has 32 bytes"))
+}
+
+/// Writes a new server token to this file, unless the file exists.
+pub fn create_server_token_if_missing(path: &Path) -> Result<(), ClusterKeysError> {
+    if exists(path)? {
+        return Ok(());
+    }
+    write_private_file(path, generate_token()?.as_bytes()).map_err(file_error(path))
 }
 
 fn generate_token() -> Result<String, ClusterKeysError> {

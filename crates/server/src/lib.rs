@@ -82,6 +82,10 @@ mod request;
 mod selector;
 /// Managed fields and server-side apply.
 mod server_side_apply;
+/// Lists and changes the signing keys of a cluster.
+mod signing_key_admin;
+/// The keys that sign service account tokens.
+mod signing_keys;
 /// Background tasks that one server at a time runs.
 mod singleton_tasks;
 /// Reads and writes API objects in the store.
@@ -97,7 +101,8 @@ mod unstructured;
 /// Validation of objects before they are stored.
 mod validation;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -118,7 +123,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_store::{DataFileGuard, Db, DbOptions, LogError, Sqlite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -127,7 +132,9 @@ use crate::agents::AgentClient;
 use crate::audit::AuditLog;
 use crate::auth::TokenSigner;
 use crate::bootstrap::ApiEndpoints;
-use crate::bootstrap::server_leases::{self, ServerRegistration};
+pub use crate::bootstrap::server_leases::LeasePreference;
+use crate::bootstrap::server_leases::{self, LiveServers, ServerRegistration};
+use crate::cluster_keys::ClusterKeysFollower;
 use crate::connections::{ConnectionGuard, ConnectionPermit, RequestClient};
 use crate::controllers::{certificate_records, certificate_signing, cluster_roles};
 use crate::debug_explain::ExplainProvider;
@@ -147,14 +154,18 @@ pub use crate::admission::{
     PolicyVersion as PodSecurityVersion,
 };
 pub use crate::auth::revoked_subject_key;
-pub use crate::cluster_keys::ClusterKeysError;
+pub use crate::cluster_keys::{
+    CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, create_server_token_if_missing,
+};
 pub use crate::cluster_transfer::{
     EtcdTransfer, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
     migrate_to_sqlite, restore_etcd,
 };
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
-pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
+pub use crate::pki::{BuiltinUser, PkiError, certificate_serial, issue_kubeconfig};
+pub use crate::signing_key_admin::{SigningKeyAdmin, SigningKeyAdminError};
+pub use crate::signing_keys::{SigningKeyError, SigningKeyInfo, SigningKeyState};
 pub use crate::singleton_tasks::SingletonTask;
 pub use crate::storage::data_dir::{
     DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
@@ -269,7 +280,9 @@ pub struct ApiServer {
     is_bootstrapped: bool,
     /// The registration of this server if other servers may share the store, and the channel to which the addresses of
     /// all live servers are sent.
-    registration: Option<(ServerRegistration, watch::Sender<Option<BTreeSet<SocketAddr>>>)>,
+    registration: Option<(ServerRegistration, LiveServers)>,
+    /// Follows the keys of the cluster, if servers share them.
+    cluster_keys: Option<ClusterKeysFollower>,
     /// The endpoints of the Service `kubernetes`.
     endpoints: ApiEndpoints,
     /// The URL that clients use, if it is not the listen address.
@@ -319,7 +332,7 @@ impl ApiServer {
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
-        let tokens = TokenSigner::with_server_key(&pki)?;
+        let tokens = TokenSigner::new(pki.signing_keys().clone());
         let registry = Registry::open(
             |options| store.open(options),
             HISTORY_WINDOW,
@@ -343,11 +356,13 @@ impl ApiServer {
         };
         let registration = options.etcd.as_ref().map(|_| {
             let id = uuid::Uuid::new_v4().to_string();
-            (ServerRegistration { id, endpoint: own.endpoint() }, watch::Sender::default())
+            (ServerRegistration { id, endpoint: own.endpoint() }, LiveServers::default())
         });
+        let follow = |it| ClusterKeysFollower::new(it, data_dir);
+        let cluster_keys = options.etcd.as_ref().map(follow).transpose()?;
         let endpoints = match &registration {
             None => ApiEndpoints::Fixed(own.endpoint().into_iter().collect()),
-            Some((_, sender)) => ApiEndpoints::Watched(sender.subscribe()),
+            Some((_, live)) => ApiEndpoints::Watched(live.endpoints.subscribe()),
         };
         let is_complete =
             create_bootstrap_objects(&registry, &own, &endpoints, now).await.map_err(refused)?;
@@ -360,6 +375,7 @@ impl ApiServer {
             identity: own,
             is_bootstrapped: is_complete,
             registration,
+            cluster_keys,
             endpoints,
             advertised: None,
             shutdown_delay: Duration::ZERO,
@@ -477,6 +493,14 @@ impl ApiServer {
         self.singleton_tasks()
     }
 
+    /// Returns the rule that spreads the Leases of controllers over the servers that share the store.
+    pub fn lease_preference(&self) -> LeasePreference {
+        match &self.registration {
+            Some((own, live)) => LeasePreference::new(own, live),
+            None => LeasePreference::always(),
+        }
+    }
+
     fn singleton_tasks(&self) -> Vec<SingletonTask> {
         let (registry, lifetime_max) = (&self.api.registry, self.certificate_lifetime_max);
         singleton_tasks::all(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
@@ -506,11 +530,16 @@ impl ApiServer {
             let completing = retry_bootstrap(registry.clone(), self.identity, self.endpoints, stop.clone());
             background.spawn_task("missing-bootstrap-objects", completing);
         }
-        if let Some((registration, endpoints)) = self.registration {
+        if let Some((registration, live)) = self.registration {
             let shutting_down = api.shutting_down.clone();
             let renewing =
-                server_leases::run(registry.clone(), registration, endpoints, shutting_down, stop.clone());
+                server_leases::run(registry.clone(), registration, live, shutting_down, stop.clone());
             background.spawn_task("server-lease", renewing);
+        }
+        if let Some(keys) = self.cluster_keys {
+            let registry = registry.clone();
+            let following = keys.run(move |it| registry.access.tokens.replace_keys(it), stop.clone());
+            background.spawn_task("cluster-keys", following);
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
         background.spawn_task("certificate-records", records);
@@ -579,6 +608,12 @@ pub struct AdvertisedUrl {
     url: String,
     /// Its host: a DNS name, or an IP address without brackets.
     host: String,
+}
+
+impl fmt::Display for AdvertisedUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
 }
 
 impl FromStr for AdvertisedUrl {

@@ -34,6 +34,7 @@ use crate::request::{
     AUTHENTICATED_GROUP, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
     MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
 };
+use crate::signing_keys::{self, SIGNING_KEY_FILE, SigningKeys};
 
 pub(crate) use self::client_certificate::{PeerCertificate, user_from_der as certificate_user};
 pub(crate) use self::sign::{CertificateRequest, ISSUE_TIME_OID, KeyUsage, decode_issue_time};
@@ -63,9 +64,6 @@ pub(crate) const CA_LIFETIME_DAYS: i64 = CA_LIFETIME_YEARS as i64 * 365;
 /// The certificate also contains the group `system:masters`, so that no other client can obtain such a certificate: the
 /// server signs no CertificateSigningRequest for this group.
 const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
-
-/// File name of the key that signs service account tokens.
-const TOKEN_KEY_FILE: &str = "sa.key";
 
 /// Cluster IP of the Service `kubernetes`.
 const KUBERNETES_SERVICE_IP: &str = "10.96.0.1";
@@ -169,8 +167,8 @@ pub(crate) struct Pki {
     ca: CertificateAuthority,
     /// The CA that signs the serving certificates of node agents. Only the server trusts it.
     node_serving_ca: CertificateAuthority,
-    /// Key that signs service account tokens.
-    token_key: KeyPair,
+    /// Keys that sign service account tokens.
+    signing_keys: Arc<SigningKeys>,
     /// Issued client certificates that are not yet stored as certificate records for `muster cert list`.
     issued: Mutex<Vec<IssuedCertificate>>,
     /// Notified when a certificate is added to `issued`.
@@ -197,6 +195,12 @@ impl fmt::Debug for Pki {
     }
 }
 
+/// Returns a kubeconfig for the server at `url` with a new client certificate for `user`, issued with the keys in the data
+/// directory of a server. The certificate gets no certificate record.
+pub fn issue_kubeconfig(data_dir: &Path, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
+    Pki::open(data_dir)?.kubeconfig(url, user)
+}
+
 impl Pki {
     /// Returns the cluster CA certificate in PEM.
     pub(crate) fn ca_pem(&self) -> &str {
@@ -207,32 +211,28 @@ impl Pki {
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
         let ca = CertificateAuthority::open(dir, "ca", "muster-ca")?;
         let nodes = CertificateAuthority::open(dir, "nodes-ca", "muster-nodes-ca")?;
-        let tokens_path = dir.join(TOKEN_KEY_FILE);
-        if !fs::exists(&tokens_path).map_err(file_error(&tokens_path))? {
-            let key = KeyPair::generate()?.serialize_pem();
-            write_private_file(&tokens_path, key.as_bytes()).map_err(file_error(&tokens_path))?;
+        let path = dir.join(SIGNING_KEY_FILE);
+        let unusable = |source| PkiError::TokenKey { path: path.clone(), source: Box::new(source) };
+        if !fs::exists(&path).map_err(file_error(&path))? {
+            let key = signing_keys::new_key_file().map_err(unusable)?;
+            write_private_file(&path, key.as_bytes()).map_err(file_error(&path))?;
         }
-        let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
-        let tokens = read_key(&tokens_path)?.map_err(unusable)?;
+        let text = fs::read_to_string(&path).map_err(file_error(&path))?;
+        let signing_keys = Arc::new(SigningKeys::parse(&text).map_err(unusable)?);
         let (issued, has_issued) = (Mutex::default(), Notify::new());
         Ok(Self {
             dir: dir.to_owned(),
             ca,
             node_serving_ca: nodes,
-            token_key: tokens,
+            signing_keys,
             issued,
             issued_notify: has_issued,
         })
     }
 
-    /// Returns the key that signs service account tokens.
-    pub(crate) fn token_key(&self) -> &KeyPair {
-        &self.token_key
-    }
-
-    /// Returns the error for a token signing key in the data directory that cannot be used.
-    pub(crate) fn unusable_token_key_error(&self, source: ::ring::error::KeyRejected) -> PkiError {
-        PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
+    /// Returns the keys that sign service account tokens.
+    pub(crate) fn signing_keys(&self) -> &Arc<SigningKeys> {
+        &self.signing_keys
     }
 
     /// Issues a client certificate for a built-in user.

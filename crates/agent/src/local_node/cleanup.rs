@@ -2,6 +2,7 @@
 //! after the cluster was killed.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,16 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, Lo
         terminate_processes(&node.containerd_pids(), Signal::KILL).await;
     }
     clean_up(data_dir, Duration::ZERO).await
+}
+
+/// Stops the processes of this machine that have one of these command line arguments, and returns their PIDs. Processes
+/// that do not exit after SIGTERM are killed.
+pub async fn stop_processes_with_argument(arguments: &[OsString]) -> Vec<i32> {
+    let has_argument =
+        |args: &[&[u8]]| args.iter().any(|it| arguments.iter().any(|own| *it == own.as_bytes()));
+    let processes = containerd::find_processes(has_argument);
+    terminate_processes(&processes, Signal::TERM).await;
+    processes.iter().map(|it| it.as_raw_nonzero().get()).collect()
 }
 
 /// Returns the PID of the `muster up` process that runs the cluster's agents, or `None` if there is none. The process

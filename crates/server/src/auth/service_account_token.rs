@@ -3,24 +3,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use jiff::{SignedDuration, Timestamp};
-use rcgen::PublicKeyData as _;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
-};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::AccessControl;
 use crate::kinds::Kind;
-use crate::pki::{Pki, PkiError};
 use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, User, service_account_user_name};
+use crate::signing_keys::{SigningKey, SigningKeys};
 use crate::unstructured::{self, str_at};
 
 /// Issuer (the claim `iss`) of all service account tokens. It is also the audience of a token if its TokenRequest names
@@ -40,10 +37,8 @@ const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
 pub(crate) struct TokenSigner {
-    /// Key pair on the curve P-256 that signs and verifies tokens.
-    key: EcdsaKeyPair,
-    /// ID of the key pair, which is `kid` in the header of each token: the SHA-256 of the public key.
-    key_id: String,
+    /// Keys that sign and verify tokens.
+    keys: RwLock<Arc<SigningKeys>>,
     /// Source of the random numbers that signing needs.
     random: SystemRandom,
     /// Claims of verified tokens, by the SHA-256 of the token, so that the cache does not contain tokens.
@@ -58,7 +53,7 @@ const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for TokenSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenSigner").field("key_id", &self.key_id).finish_non_exhaustive()
+        f.debug_struct("TokenSigner").field("keys", &self.keys()).finish_non_exhaustive()
     }
 }
 
@@ -95,24 +90,31 @@ pub(crate) struct BoundObjectRef {
 }
 
 impl TokenSigner {
-    /// Creates a signer with the signing key in the server's data directory.
-    pub(crate) fn with_server_key(pki: &Pki) -> Result<Self, PkiError> {
-        Self::new(pki.token_key()).map_err(|source| pki.unusable_token_key_error(source))
-    }
-
     /// Creates a signer with a new key.
     #[cfg(test)]
     pub(crate) fn with_generated_key() -> Self {
-        let key = rcgen::KeyPair::generate().expect("generating a key does not fail");
-        Self::new(&key).expect("a generated key is on the curve P-256")
+        Self::new(Arc::new(SigningKeys::generate().expect("generating a key does not fail")))
     }
 
-    /// Creates a signer from a key on the curve P-256.
-    fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
-        let random = SystemRandom::new();
-        let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
-        Ok(Self { key, key_id, random, verified_cache: Mutex::default(), lifetime_s_max: OnceLock::new() })
+    /// Creates a signer with these keys.
+    pub(crate) fn new(keys: Arc<SigningKeys>) -> Self {
+        Self {
+            keys: RwLock::new(keys),
+            random: SystemRandom::new(),
+            verified_cache: Mutex::default(),
+            lifetime_s_max: OnceLock::new(),
+        }
+    }
+
+    /// Replaces the keys. Tokens of keys that are no longer among them are rejected from now on.
+    pub(crate) fn replace_keys(&self, keys: Arc<SigningKeys>) {
+        let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        verified.clear();
+    }
+
+    fn keys(&self) -> Arc<SigningKeys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the maximum lifetime of tokens. Only the first call has an effect.
@@ -135,10 +137,12 @@ impl TokenSigner {
 
     /// Returns the token with these claims: a JWT signed with ES256.
     pub(crate) fn sign(&self, claims: &TokenClaims) -> Result<String, ring::error::Unspecified> {
-        let header = json!({"alg": "ES256", "kid": self.key_id});
+        let keys = self.keys();
+        let key = keys.signing();
+        let header = json!({"alg": "ES256", "kid": key.id});
         let [header, claims] = [header, claims.to_json()].map(|it| BASE64URL.encode(it.to_string()));
         let signed = format!("{header}.{claims}");
-        let signature = self.key.sign(&self.random, signed.as_bytes())?;
+        let signature = key.pair.sign(&self.random, signed.as_bytes())?;
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
@@ -155,8 +159,13 @@ impl TokenSigner {
         if cached.is_some() {
             return cached;
         }
-        let claims = Arc::new(self.verify_uncached(token)?);
+        let keys = self.keys();
+        let claims = Arc::new(verify(&keys, token)?);
         let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&keys, &self.keys()) {
+            // The keys were replaced in the meantime, so the result is not cached.
+            return Some(claims);
+        }
         if VERIFIED_TOKENS_MAX <= verified.len() {
             verified.clear();
         }
@@ -164,30 +173,33 @@ impl TokenSigner {
         Some(claims)
     }
 
-    /// Verifies the signature of a token and parses its claims, without the cache. Returns `None` if the token is
-    /// malformed or not signed by this server.
-    fn verify_uncached(&self, token: &str) -> Option<TokenClaims> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (header, claims) = signed.split_once('.')?;
-        let json = |it: &str| serde_json::from_slice::<Value>(&BASE64URL.decode(it).ok()?).ok();
-        let header = json(header)?;
-        if header["alg"] != "ES256" || header["kid"] != self.key_id.as_str() {
-            return None;
-        }
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
-        key.verify(signed.as_bytes(), &BASE64URL.decode(signature).ok()?).ok()?;
-        TokenClaims::parse(&json(claims)?)
-    }
-
     /// Returns the document at `/openid/v1/jwks`, with which other programs verify tokens offline.
     pub(crate) fn json_web_key_set(&self) -> Value {
-        // An uncompressed point: one marker byte, and two coordinates.
-        let point = self.key.public_key().as_ref();
-        let [x, y] = [&point[1..33], &point[33..]].map(|it| BASE64URL.encode(it));
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", "x": x, "y": y,
-        }]})
+        let keys = self.keys();
+        let json_web_key = |key: &SigningKey| {
+            // An uncompressed point: one marker byte, and two coordinates.
+            let point = key.public_key();
+            let [x, y] = [&point[1..33], &point[33..]].map(|it| BASE64URL.encode(it));
+            json!({"use": "sig", "kty": "EC", "kid": key.id, "crv": "P-256", "alg": "ES256", "x": x, "y": y})
+        };
+        json!({"keys": keys.iter().map(json_web_key).collect::<Vec<_>>()})
     }
+}
+
+/// Verifies the signature of a token and parses its claims. Returns `None` if the token is malformed or was not signed
+/// with one of these keys.
+fn verify(keys: &SigningKeys, token: &str) -> Option<TokenClaims> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (header, claims) = signed.split_once('.')?;
+    let json = |it: &str| serde_json::from_slice::<Value>(&BASE64URL.decode(it).ok()?).ok();
+    let header = json(header)?;
+    if header["alg"] != "ES256" {
+        return None;
+    }
+    let key = keys.by_id(header["kid"].as_str()?)?;
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key());
+    key.verify(signed.as_bytes(), &BASE64URL.decode(signature).ok()?).ok()?;
+    TokenClaims::parse(&json(claims)?)
 }
 
 /// Returns the document at `/.well-known/openid-configuration`.

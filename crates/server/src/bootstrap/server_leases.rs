@@ -43,12 +43,57 @@ pub(crate) struct ServerRegistration {
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// Renews the Lease of this server and publishes the addresses of all live servers, until `shutting_down` is cancelled.
-/// Then deletes the Lease, and waits until `stop` is cancelled, because a background task must not end earlier.
+/// What this server knows of the live servers, itself included.
+#[derive(Debug, Default)]
+pub(crate) struct LiveServers {
+    /// The addresses at which other machines reach them. `None` until they are known.
+    pub(crate) endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
+    /// The names of their Leases.
+    pub(crate) names: watch::Sender<BTreeSet<String>>,
+}
+
+/// Chooses for each Lease of a controller the server that should hold it, so that the controllers are spread over the live
+/// servers.
+#[derive(Debug, Clone)]
+pub struct LeasePreference {
+    /// Name of the Lease of this server. Empty if no other server shares the store.
+    own: String,
+    live: watch::Receiver<BTreeSet<String>>,
+}
+
+impl LeasePreference {
+    /// Returns the preference of a server that shares the store with `live`.
+    pub(crate) fn new(own: &ServerRegistration, live: &LiveServers) -> Self {
+        Self { own: lease_name(&own.id), live: live.names.subscribe() }
+    }
+
+    /// Returns the preference of a server that does not share its store: it should hold every Lease.
+    pub(crate) fn always() -> Self {
+        Self { own: String::new(), live: watch::channel(BTreeSet::new()).1 }
+    }
+
+    /// Whether this server should hold the Lease of a controller.
+    ///
+    /// Rule: of all live servers, the one with the highest hash of its own name and the name of the Lease (rendezvous
+    /// hashing). So only the Leases of a server that starts or ends move.
+    pub fn is_preferred(&self, lease: &str) -> bool {
+        let weight = |server: &str| {
+            // FNV-1a: all servers must calculate the same value, also servers of different versions.
+            let bytes = server.bytes().chain(lease.bytes());
+            bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, it| {
+                (hash ^ u64::from(it)).wrapping_mul(0x100_0000_01b3)
+            })
+        };
+        let own = weight(&self.own);
+        self.live.borrow().iter().all(|it| weight(it) <= own)
+    }
+}
+
+/// Renews the Lease of this server and publishes the live servers, until `shutting_down` is cancelled. Then deletes the Lease, and waits until `stop` is cancelled, because a background task must not end earlier.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     own: ServerRegistration,
-    endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
+    published: LiveServers,
     shutting_down: CancellationToken,
     stop: CancellationToken,
 ) {
@@ -65,7 +110,10 @@ pub(crate) async fn run(
         let mut live = servers.endpoints();
         live.extend(own.endpoint);
         let live = Some(live);
-        endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
+        published.endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
+        let mut names = servers.names();
+        names.insert(lease_name(&own.id));
+        published.names.send_if_modified(|it| std::mem::replace(it, names.clone()) != names);
         for (name, version) in expired {
             delete_lease(&registry, &name, Some(version)).await;
         }
@@ -193,6 +241,11 @@ impl ObservedServers {
         self.0.values_mut().for_each(|it| it.renewed = now);
     }
 
+    /// Returns the names of the Leases of the live servers.
+    fn names(&self) -> BTreeSet<String> {
+        self.0.iter().filter(|(_, it)| it.is_live).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the addresses of the live servers that other machines reach.
     fn endpoints(&self) -> BTreeSet<SocketAddr> {
         self.0.values().filter(|it| it.is_live).filter_map(|it| it.endpoint).collect()
@@ -251,20 +304,30 @@ mod tests {
         super::super::ensure_test_objects(&registry, Timestamp::now()).await.unwrap();
         let start = |id: &str, address: &str| {
             let own = ServerRegistration { id: id.to_owned(), endpoint: address.parse().ok() };
-            let (sender, endpoints) = watch::channel(None);
+            let published = LiveServers::default();
+            let endpoints = published.endpoints.subscribe();
+            let preference = LeasePreference::new(&own, &published);
             let (shutting_down, stop) = (CancellationToken::new(), CancellationToken::new());
-            let task = tokio::spawn(run(registry.clone(), own, sender, shutting_down.clone(), stop.clone()));
-            (endpoints, shutting_down, stop, task)
+            let task =
+                tokio::spawn(run(registry.clone(), own, published, shutting_down.clone(), stop.clone()));
+            (endpoints, preference, shutting_down, stop, task)
         };
         let both: BTreeSet<SocketAddr> =
             ["10.0.0.1:6443", "10.0.0.2:6444"].map(|it| it.parse().unwrap()).into();
         let both = Some(both);
-        let (mut first, _shutting_down, _stop, _task) = start("a", "10.0.0.1:6443");
-        let (mut second, second_shutting_down, stop_second, second_task) = start("b", "10.0.0.2:6444");
+        let (mut first, first_preference, _shutting_down, _stop, _task) = start("a", "10.0.0.1:6443");
+        let (mut second, second_preference, second_shutting_down, stop_second, second_task) =
+            start("b", "10.0.0.2:6444");
         first.wait_for(|it| *it == both).await.unwrap();
         second.wait_for(|it| *it == both).await.unwrap();
+        // Exactly one of them is preferred for each Lease, and each of them for some.
+        let leases: Vec<String> = (0..20).map(|it| format!("muster-{it}")).collect();
+        let of_first = leases.iter().filter(|it| first_preference.is_preferred(it)).count();
+        let of_second = leases.iter().filter(|it| second_preference.is_preferred(it)).count();
+        assert!(0 < of_first && 0 < of_second && of_first + of_second == 20, "{of_first} and {of_second}");
         second_shutting_down.cancel();
         first.wait_for(|it| it.as_ref().is_some_and(|it| it.len() == 1)).await.unwrap();
+        assert!(leases.iter().all(|it| first_preference.is_preferred(it)));
         assert!(!second_task.is_finished(), "the server still serves");
         stop_second.cancel();
         second_task.await.unwrap();

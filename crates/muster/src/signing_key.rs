@@ -1,0 +1,155 @@
+//! `muster signing-key`: lists, rotates and removes the keys that sign service account tokens.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use muster_server::{CLUSTER_KEYS_CHECK_INTERVAL, SigningKeyAdmin, SigningKeyState};
+
+use crate::data_dir::{DataDirLock, lock};
+use crate::etcd_flags::EtcdFlags;
+use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SigningKeyArgs {
+    #[command(subcommand)]
+    command: SigningKeyCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SigningKeyCommand {
+    List(ListArgs),
+    Rotate(RotateArgs),
+    Remove(RemoveArgs),
+}
+
+/// Flags that select the cluster.
+#[derive(Debug, clap::Args)]
+struct ClusterFlags {
+    /// Data directory of a server of the cluster
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdFlags,
+}
+
+/// List the keys with which service account tokens are signed
+///
+/// One key signs new tokens. Tokens that were signed with the other keys are accepted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster signing-key list --data-dir /var/lib/muster
+  muster signing-key list --data-dir /var/lib/muster --etcd https://10.0.0.1:2379 \\
+      --etcd-ca ca.crt --etcd-cert client.crt --etcd-key client.key")]
+struct ListArgs {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Sign new service account tokens with a new key
+///
+/// Tokens that were signed with the old key stay valid until they expire, or until `muster signing-key remove`. With
+/// --etcd, the servers go on running: all of them accept the new key before it signs. Without --etcd, the server must be
+/// stopped. If the command is interrupted, run it again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster signing-key rotate --data-dir /var/lib/muster     the server in this directory is stopped
+  muster signing-key rotate --data-dir /var/lib/muster --etcd https://10.0.0.1:2379 \\
+      --etcd-ca ca.crt --etcd-cert client.crt --etcd-key client.key")]
+struct RotateArgs {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Remove a key, so that the tokens that were signed with it become invalid
+///
+/// Pods get new tokens for their volumes within an hour of a rotation. Tokens in Secrets, and those of `kubectl create
+/// token`, must be created again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  muster signing-key remove 3uX2…Kc --data-dir /var/lib/muster")]
+struct RemoveArgs {
+    /// ID of the key, as `muster signing-key list` prints it
+    #[arg(value_name = "KEY-ID")]
+    key: String,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Executes `muster signing-key`.
+pub(crate) async fn run(args: &SigningKeyArgs) -> anyhow::Result<()> {
+    match &args.command {
+        SigningKeyCommand::List(args) => list(args).await,
+        SigningKeyCommand::Rotate(args) => rotate(args).await,
+        SigningKeyCommand::Remove(args) => remove(args).await,
+    }
+}
+
+impl ClusterFlags {
+    /// Opens the signing keys for a change. Those of a data directory are locked, so that no server runs meanwhile.
+    fn open_for_change(&self) -> anyhow::Result<(SigningKeyAdmin, Option<DataDirLock>)> {
+        let etcd = self.etcd.options();
+        let lock = if etcd.is_some() { None } else { Some(self.lock_data_dir()?) };
+        Ok((SigningKeyAdmin::open(&self.data_dir, etcd.as_ref())?, lock))
+    }
+
+    fn lock_data_dir(&self) -> anyhow::Result<DataDirLock> {
+        if !muster_server::has_store(&self.data_dir) {
+            bail!(
+                "{} has no state of a server: choose another --data-dir, or add --etcd",
+                self.data_dir.display()
+            );
+        }
+        lock(&self.data_dir)
+    }
+}
+
+/// Executes `muster signing-key list`.
+async fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let etcd = args.cluster.etcd.options();
+    let keys = SigningKeyAdmin::open(&args.cluster.data_dir, etcd.as_ref())?.list().await?;
+    let mut rows = vec![["KEY", "STATE"].map(str::to_owned)];
+    rows.extend(keys.into_iter().map(|it| {
+        let state = match it.state {
+            SigningKeyState::Signing => "signs new tokens",
+            SigningKeyState::Accepted => "accepted",
+            SigningKeyState::Staged => "accepted; a rotation is not complete",
+        };
+        [it.id, state.to_owned()]
+    }));
+    print_to_stdout(aligned_table(&rows));
+    Ok(())
+}
+
+/// Executes `muster signing-key rotate`.
+async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
+    let (keys, lock) = args.cluster.open_for_change()?;
+    let old: Vec<_> =
+        keys.list().await?.into_iter().filter(|it| it.state != SigningKeyState::Staged).collect();
+    let new = keys.stage_key().await?;
+    if lock.is_none() {
+        // A server looks for changed keys at this interval.
+        let wait = CLUSTER_KEYS_CHECK_INTERVAL * 3;
+        print_to_stderr(format_args!(
+            "muster: waiting {} s until all servers accept key {new}",
+            wait.as_secs()
+        ));
+        tokio::time::sleep(wait).await;
+    }
+    keys.activate_key(&new).await?;
+    print_to_stdout(format_args!("key {new} signs new tokens"));
+    for it in old {
+        print_to_stdout(format_args!(
+            "key {} is still accepted: `muster signing-key remove {}` removes it",
+            it.id, it.id
+        ));
+    }
+    Ok(())
+}
+
+/// Executes `muster signing-key remove`.
+async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let (keys, _lock) = args.cluster.open_for_change()?;
+    keys.remove_key(&args.key).await?;
+    print_to_stdout(format_args!("removed key {}: the tokens that it has signed are invalid", args.key));
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The child processes of `muster up --servers`: their logs, and their end.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use muster_agent::local_node;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
+
+use super::trial_etcd::{MEMBERS, member_dir};
+
+/// Number of bytes at the end of a log that an error message quotes at most.
+const LOG_TAIL_BYTES_MAX: u64 = 1024;
+/// Number of lines at the end of a log that an error message quotes at most.
+const LOG_TAIL_LINES_MAX: usize = 3;
+
+/// Opens the log of a child process for appending.
+pub(super) fn open_log(path: &Path) -> anyhow::Result<File> {
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("open the log {}", path.display()))
+}
+
+/// Returns the last lines of a log, for an error message. Returns the path of the log if it cannot be read.
+pub(super) fn read_log_tail(path: &Path) -> String {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES_MAX)))?;
+        let mut tail = Vec::new();
+        file.read_to_end(&mut tail)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&tail).into_owned())
+    };
+    let Ok(tail) = read() else { return format!("see {}", path.display()) };
+    let lines: Vec<&str> = tail.lines().filter(|it| !it.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LOG_TAIL_LINES_MAX)..].join("; ")
+}
+
+/// Waits until the process exits or `stop` is cancelled. Fails if it exits first. When `stop` is cancelled, sends SIGTERM,
+/// and SIGKILL if the process does not exit within `timeout`.
+pub(super) async fn run_until_stop(
+    mut process: Child,
+    timeout: Duration,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    // `wait` closes the standard input, and a server exits when its input ends.
+    let input = process.stdin.take();
+    tokio::select! {
+        exited = process.wait() => bail!("exited ({})", exited?),
+        () = stop.cancelled() => {}
+    }
+    if let Some(pid) = process.id().and_then(|it| Pid::from_raw(it.cast_signed())) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if tokio::time::timeout(timeout, process.wait()).await.is_err() {
+        process.kill().await?;
+    }
+    drop(input);
+    Ok(())
+}
+
+/// Stops the members of etcd and the servers that a killed `muster up --servers` left behind in this data directory.
+/// Returns their PIDs.
+pub(crate) async fn stop_leftover_processes(data_dir: &Path) -> anyhow::Result<Vec<i32>> {
+    let data_dir = std::path::absolute(data_dir)?;
+    let servers = fs::read_dir(&data_dir).into_iter().flatten().flatten().map(|it| it.path());
+    let is_server =
+        |it: &PathBuf| it.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"server-"));
+    let members = (1..=MEMBERS).map(|it| member_dir(&data_dir, it));
+    let arguments: Vec<_> = members
+        .chain(servers.filter(is_server))
+        .map(|it| {
+            let mut argument = std::ffi::OsString::from("--data-dir=");
+            argument.push(it);
+            argument
+        })
+        .collect();
+    Ok(local_node::stop_processes_with_argument(&arguments).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use tokio::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn an_error_quotes_the_last_lines_of_a_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(read_log_tail(&log), format!("see {}", log.display()));
+        fs::write(&log, "one\ntwo\n\nthree\nfour\n").unwrap();
+        assert_eq!(read_log_tail(&log), "two; three; four");
+        fs::write(&log, "x".repeat(10_000)).unwrap();
+        assert_eq!(read_log_tail(&log).len(), 1024);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ignores_sigterm_is_killed() {
+        let spawn = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.kill_on_drop(true).spawn().unwrap()
+        };
+        let stop = CancellationToken::new();
+        let exited = run_until_stop(spawn("exit 3"), Duration::from_secs(5), &stop).await;
+        assert_eq!(exited.unwrap_err().to_string(), "exited (exit status: 3)");
+        let mut stubborn = spawn("trap '' TERM; echo; while :; do sleep 0.1; done");
+        // The trap is set.
+        tokio::io::AsyncReadExt::read_u8(&mut stubborn.stdout.take().unwrap()).await.unwrap();
+        stop.cancel();
+        run_until_stop(stubborn, Duration::from_millis(300), &stop).await.unwrap();
+        run_until_stop(spawn("sleep 60"), Duration::from_secs(30), &stop).await.unwrap();
+    }
+}

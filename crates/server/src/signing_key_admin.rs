@@ -1,0 +1,176 @@
+//! Lists and changes the keys that sign service account tokens, for commands.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_etcd::{EtcdClient, Keyspace};
+use muster_files::write_private_file;
+
+use crate::cluster_keys::{ClusterKeysError, SealedClusterKeys};
+use crate::signing_keys::{KeyFile, SIGNING_KEY_FILE, SigningKeyError, SigningKeyInfo};
+use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
+
+/// Why the signing keys of a cluster cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningKeyAdminError {
+    #[error("read or write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Key(#[from] SigningKeyError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterKeysError),
+    #[error("etcd has no cluster with this prefix: choose another --etcd or --etcd-prefix")]
+    NoCluster,
+    #[error("another command has changed the keys of the cluster at the same time: run it again")]
+    Changed,
+}
+
+/// The signing keys of a cluster, for the commands that list and change them.
+#[derive(Debug)]
+pub struct SigningKeyAdmin {
+    location: Location,
+}
+
+/// Where the signing keys of a cluster are stored.
+#[derive(Debug)]
+enum Location {
+    /// In the data directory of the only server, which must be stopped.
+    DataDir(PathBuf),
+    /// In etcd, encrypted with the server token.
+    Etcd { client: EtcdClient, keys: Keyspace, token_file: Option<PathBuf>, data_dir: PathBuf },
+}
+
+impl SigningKeyAdmin {
+    /// Opens the signing keys in etcd, or those in the data directory if `etcd` is `None`. The server of the data directory
+    /// must be stopped. The servers on etcd may run.
+    pub fn open(data_dir: &Path, etcd: Option<&EtcdOptions>) -> Result<Self, SigningKeyAdminError> {
+        let location = match etcd {
+            None => Location::DataDir(data_dir.to_owned()),
+            Some(options) => Location::Etcd {
+                client: options.client().map_err(ClusterKeysError::from)?,
+                keys: options.keyspace(),
+                token_file: options.token_file.clone(),
+                data_dir: data_dir.to_owned(),
+            },
+        };
+        Ok(Self { location })
+    }
+
+    /// Returns all keys.
+    pub async fn list(&self) -> Result<Vec<SigningKeyInfo>, SigningKeyAdminError> {
+        self.update(|it| Ok(it.list())).await
+    }
+
+    /// Adds a new key that all servers accept and that does not sign, unless there is one. Returns its ID.
+    pub async fn stage_key(&self) -> Result<String, SigningKeyAdminError> {
+        self.update(KeyFile::stage).await
+    }
+
+    /// Lets a staged key sign new tokens. All servers must accept it.
+    pub async fn activate_key(&self, id: &str) -> Result<(), SigningKeyAdminError> {
+        self.update(|it| it.activate(id)).await
+    }
+
+    /// Removes a key that does not sign. The tokens that it has signed become invalid.
+    pub async fn remove_key(&self, id: &str) -> Result<(), SigningKeyAdminError> {
+        self.update(|it| it.remove(id)).await
+    }
+
+    /// Reads the key file, calls `change`, and writes the file if it has changed.
+    async fn update<T>(
+        &self,
+        change: impl FnOnce(&mut KeyFile) -> Result<T, SigningKeyError>,
+    ) -> Result<T, SigningKeyAdminError> {
+        match &self.location {
+            Location::DataDir(dir) => {
+                let path = dir.join(SIGNING_KEY_FILE);
+                let failed = |source| SigningKeyAdminError::File { path: path.clone(), source };
+                let text = std::fs::read_to_string(&path).map_err(failed)?;
+                let (changed, result) = apply_change(&text, change)?;
+                if changed != text {
+                    write_private_file(&path, changed.as_bytes()).map_err(failed)?;
+                }
+                Ok(result)
+            }
+            Location::Etcd { client, keys, token_file, data_dir } => {
+                let stored = muster_etcd::read_cluster_keys(client, keys).await;
+                let stored = stored.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)?;
+                let stored = stored.ok_or(SigningKeyAdminError::NoCluster)?;
+                let mut opened = SealedClusterKeys::open(&stored, token_file.as_deref(), data_dir)?;
+                let text = opened.file(SIGNING_KEY_FILE)?.to_owned();
+                let (changed, result) = apply_change(&text, change)?;
+                if changed != text {
+                    let sealed = opened.seal_with(SIGNING_KEY_FILE, changed)?;
+                    let replaced = muster_etcd::replace_cluster_keys(client, keys, stored, sealed).await;
+                    if !replaced.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)? {
+                        return Err(SigningKeyAdminError::Changed);
+                    }
+                }
+                Ok(result)
+            }
+        }
+    }
+}
+
+/// Applies a change to the text of a key file. Returns the new text, and the result of the change.
+fn apply_change<T>(
+    text: &str,
+    change: impl FnOnce(&mut KeyFile) -> Result<T, SigningKeyError>,
+) -> Result<(String, T), SigningKeyError> {
+    let mut file = KeyFile::parse(text)?;
+    let before = file.to_text();
+    let result = change(&mut file)?;
+    let after = file.to_text();
+    // A file that somebody has written by hand stays as it is.
+    Ok((if after == before { text.to_owned() } else { after }, result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signing_keys::{SigningKeyState, SigningKeys, new_key_file};
+
+    fn states(keys: &[SigningKeyInfo]) -> Vec<SigningKeyState> {
+        keys.iter().map(|it| it.state).collect()
+    }
+
+    #[tokio::test]
+    async fn a_key_is_staged_activated_and_removed() {
+        use SigningKeyState::{Accepted, Signing, Staged};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SIGNING_KEY_FILE);
+        let admin = SigningKeyAdmin::open(dir.path(), None).unwrap();
+        assert!(matches!(admin.list().await, Err(SigningKeyAdminError::File { .. })));
+        write_private_file(&path, new_key_file().unwrap().as_bytes()).unwrap();
+        let read = || SigningKeys::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let first = read().signing().id.clone();
+
+        let second = admin.stage_key().await.unwrap();
+        assert_eq!(admin.stage_key().await.unwrap(), second, "an interrupted rotation goes on");
+        assert_eq!(states(&admin.list().await.unwrap()), [Signing, Staged]);
+        assert_eq!(read().signing().id, first);
+        assert!(read().by_id(&second).is_some(), "its tokens are accepted before it signs");
+
+        admin.activate_key(&second).await.unwrap();
+        assert_eq!(states(&admin.list().await.unwrap()), [Signing, Accepted]);
+        assert_eq!(read().signing().id, second);
+        assert!(read().by_id(&first).is_some(), "tokens of the old key stay valid");
+
+        let refused = admin.remove_key(&second).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!("{second} signs new tokens: run `muster signing-key rotate` first")
+        );
+        assert!(matches!(
+            admin.remove_key("x").await,
+            Err(SigningKeyAdminError::Key(SigningKeyError::Unknown(_)))
+        ));
+        admin.remove_key(&first).await.unwrap();
+        assert_eq!(states(&admin.list().await.unwrap()), [Signing]);
+        assert!(read().by_id(&first).is_none());
+        assert!(matches!(
+            admin.activate_key(&first).await,
+            Err(SigningKeyAdminError::Key(SigningKeyError::Unknown(_)))
+        ));
+    }
+}
