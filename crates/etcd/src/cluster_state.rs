@@ -5,6 +5,7 @@ use bytes::Bytes;
 use muster_store::{LogError, Revision};
 
 use crate::api::{EtcdApi, EtcdError, retry};
+use crate::feature_level::{FEATURE_LEVEL, parse_feature_level};
 use crate::keyspace::Keyspace;
 use crate::lane::{
     found_keys, get, header_revision, keys_only_range_op, put, revision_is, revisions_are_at_most,
@@ -26,6 +27,8 @@ pub struct ClusterState {
     /// The etcd revision of `source`, or 0.
     pub(crate) source_revision: i64,
     pub(crate) restoring: Option<RestoreMark>,
+    /// What a server must be able to read.
+    pub(crate) feature_level: u32,
     /// The etcd revision of this state.
     pub(crate) revision: i64,
     /// The highest resourceVersion that an object of the cluster can have. 0 if there is no cluster.
@@ -64,6 +67,11 @@ pub enum UnusableError {
          etcd again"
     )]
     Moved,
+    #[error(
+        "the cluster in etcd has feature level {level}, and this version of Muster reads level {FEATURE_LEVEL} at most: run a newer \
+         version"
+    )]
+    TooNew { level: u32 },
 }
 
 impl ClusterState {
@@ -72,7 +80,13 @@ impl ClusterState {
         if self.is_restoring() {
             return Err(UnusableError::Restoring);
         }
-        if self.is_moved() { Err(UnusableError::Moved) } else { Ok(()) }
+        if self.is_moved() {
+            return Err(UnusableError::Moved);
+        }
+        match self.feature_level {
+            level if FEATURE_LEVEL < level => Err(UnusableError::TooNew { level }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the cluster was moved from etcd to a data directory.
@@ -116,6 +130,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
             get(keys.base_key()),
             keys_only_range_op(lanes.start, lanes.end),
             RequestOp { request: Some(request_op::Request::RequestRange(first)) },
+            get(keys.feature_level_key()),
         ],
         ..TxnRequest::default()
     };
@@ -140,6 +155,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
         moved: found(1).map(|it| it.mod_revision),
         resource_version: restoring.as_ref().map_or(resource_version, |it| it.resource_version),
         restoring,
+        feature_level: parse_feature_level(found(6)),
         revision,
     })
 }
@@ -177,6 +193,8 @@ pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError
         UnusableError::Restoring
     } else if kv.key == keys.moved_key() {
         UnusableError::Moved
+    } else if kv.key == keys.feature_level_key() && FEATURE_LEVEL < parse_feature_level(Some(kv)) {
+        UnusableError::TooNew { level: parse_feature_level(Some(kv)) }
     } else {
         return Ok(());
     };

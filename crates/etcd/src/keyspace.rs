@@ -99,6 +99,11 @@ impl Keyspace {
         format!("{}m/restoring", self.prefix).into()
     }
 
+    /// Returns the key with the feature level of the cluster.
+    pub(crate) fn feature_level_key(&self) -> Bytes {
+        format!("{}m/format", self.prefix).into()
+    }
+
     pub(crate) fn moved_key(&self) -> Bytes {
         format!("{}m/moved", self.prefix).into()
     }

@@ -23,6 +23,8 @@ mod cluster_keys;
 mod cluster_state;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
+/// The feature level of a cluster.
+mod feature_level;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
 mod keyspace;
 /// Lanes, with which the outcome of a transaction becomes known after its response was lost.
@@ -55,6 +57,7 @@ pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_key
 pub use crate::cluster_state::{
     ClusterSource, ClusterState, UnusableError, mark_moved, read as read_cluster_state,
 };
+pub use crate::feature_level::{FEATURE_LEVEL, raise_feature_level};
 pub use crate::keyspace::Keyspace;
 pub use crate::load::LoadError;
 pub use crate::restore::{RestoreError, RestoreInput, restore};

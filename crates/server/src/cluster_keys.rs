@@ -20,6 +20,7 @@ use muster_store::{EncryptionKeys, KeyFileError};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::pbkdf2;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::pki::{Pki, PkiError};
@@ -274,23 +275,40 @@ pub(crate) struct ClusterKeysFollower {
     data_dir: PathBuf,
     /// The encrypted keys that were last read.
     sealed: Bytes,
+    /// The feature level that the cluster has at least.
+    feature_level: u32,
 }
 
 impl ClusterKeysFollower {
     /// Creates the follower of a server whose keys are installed in `data_dir`.
     pub(crate) fn new(options: &EtcdOptions, data_dir: &Path) -> Result<Self, ClusterKeysError> {
         let (client, keys) = (options.client()?, options.keyspace());
-        Ok(Self { client, keys, data_dir: data_dir.to_owned(), sealed: Bytes::new() })
+        Ok(Self { client, keys, data_dir: data_dir.to_owned(), sealed: Bytes::new(), feature_level: 0 })
     }
 
-    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and installs changed signing keys, until `stop` is cancelled.
-    pub(crate) async fn run(mut self, tokens: impl Fn(Arc<SigningKeys>), stop: CancellationToken) {
+    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and passes changed signing keys to `on_changed`, until `stop` is
+    /// cancelled. Raises the feature level of the cluster to `feature_level`, the lowest level of all servers.
+    pub(crate) async fn run(
+        mut self,
+        on_changed: impl Fn(Arc<SigningKeys>),
+        feature_level: watch::Receiver<Option<u32>>,
+        stop: CancellationToken,
+    ) {
         while stop.run_until_cancelled(tokio::time::sleep(CLUSTER_KEYS_CHECK_INTERVAL)).await.is_some() {
             match self.read_changed_signing_keys().await {
                 Ok(None) => {}
-                Ok(Some(changed)) => tokens(changed),
+                Ok(Some(changed)) => on_changed(changed),
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the keys of the cluster; the server goes on with those it has");
+                }
+            }
+            let level = feature_level.borrow().unwrap_or(0);
+            if self.feature_level < level {
+                match muster_etcd::raise_feature_level(&self.client, &self.keys, level).await {
+                    Ok(()) => self.feature_level = level,
+                    Err(error) => {
+                        tracing::warn!(%error, level, "cannot raise the feature level of the cluster")
+                    }
                 }
             }
         }

@@ -530,15 +530,17 @@ impl ApiServer {
             let completing = retry_bootstrap(registry.clone(), self.identity, self.endpoints, stop.clone());
             background.spawn_task("missing-bootstrap-objects", completing);
         }
+        let levels = self.registration.as_ref().map(|(_, live)| live.feature_level.subscribe());
         if let Some((registration, live)) = self.registration {
             let shutting_down = api.shutting_down.clone();
             let renewing =
                 server_leases::run(registry.clone(), registration, live, shutting_down, stop.clone());
             background.spawn_task("server-lease", renewing);
         }
-        if let Some(keys) = self.cluster_keys {
+        if let Some((keys, feature_level)) = self.cluster_keys.zip(levels) {
             let registry = registry.clone();
-            let following = keys.run(move |it| registry.access.tokens.replace_keys(it), stop.clone());
+            let install = move |it| registry.access.tokens.replace_keys(it);
+            let following = keys.run(install, feature_level, stop.clone());
             background.spawn_task("cluster-keys", following);
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());

@@ -6,7 +6,7 @@ use crate::cluster_state::{self, ClusterState, UnusableError};
 use crate::load::LoadError;
 use crate::restore::{RestoreError, RestoreInput, restore};
 use crate::snapshot::EtcdSnapshot;
-use crate::{EtcdError, mark_moved};
+use crate::{EtcdError, FEATURE_LEVEL, mark_moved, raise_feature_level};
 
 const OBJECTS: usize = 350;
 const BACKUP_REVISION: Revision = 70_000;
@@ -18,6 +18,28 @@ fn keyspace() -> Keyspace {
 fn encryption() -> EncryptionKeys {
     let dir = tempfile::tempdir().unwrap();
     EncryptionKeys::write_file_with_new_key(None, &dir.path().join("keys")).unwrap()
+}
+
+/// A newer version has raised the feature level, because all servers that it knew could read what it writes.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_too_old_for_the_cluster_ends_and_does_not_start() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "a").await;
+    server.commit(put("pods/a/a", Precondition::Absent, "1")).await.unwrap();
+    for _ in 0..2 {
+        raise_feature_level(&etcd, &keyspace(), FEATURE_LEVEL).await.unwrap();
+    }
+    assert_eq!(read_state(&etcd).await.feature_level, FEATURE_LEVEL);
+    server.commit(put("pods/a/b", Precondition::Absent, "1")).await.unwrap();
+    raise_feature_level(&etcd, &keyspace(), FEATURE_LEVEL + 1).await.unwrap();
+    // No level is taken back.
+    raise_feature_level(&etcd, &keyspace(), FEATURE_LEVEL).await.unwrap();
+    assert_eq!(read_state(&etcd).await.feature_level, FEATURE_LEVEL + 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let expected = "the cluster in etcd has feature level 2, and this version of Muster reads level 1 at most: run a newer version";
+    assert!(server.failure.lock().unwrap().as_ref().is_some_and(|it| it.contains(expected)));
+    let refused = load::load(&etcd, keyspace(), &ObjectCodec::default(), WIDE).await.unwrap_err();
+    assert_eq!(refused.to_string(), expected);
 }
 
 /// The objects of a backup, ordered by key. One of them is too large to share a transaction with another one.

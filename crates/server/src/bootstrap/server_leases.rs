@@ -8,7 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_api::well_known::{ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_VERSION, LABEL_SERVER_IDENTITY};
+use muster_api::well_known::{
+    ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_FEATURE_LEVEL, ANNOTATION_SERVER_VERSION,
+    LABEL_SERVER_IDENTITY,
+};
+use muster_etcd::FEATURE_LEVEL;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -50,6 +54,8 @@ pub(crate) struct LiveServers {
     pub(crate) endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
     /// The names of their Leases.
     pub(crate) names: watch::Sender<BTreeSet<String>>,
+    /// The lowest feature level of all servers that have a Lease. `None` until it is known.
+    pub(crate) feature_level: watch::Sender<Option<u32>>,
 }
 
 /// Chooses for each Lease of a controller the server that should hold it, so that the controllers are spread over the live
@@ -113,6 +119,8 @@ pub(crate) async fn run(
         published.endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
         let mut names = servers.names();
         names.insert(lease_name(&own.id));
+        // Also of servers that count as dead: they may be stopped only.
+        published.feature_level.send_replace(renewed.is_ok().then(|| servers.feature_level()));
         published.names.send_if_modified(|it| std::mem::replace(it, names.clone()) != names);
         for (name, version) in expired {
             delete_lease(&registry, &name, Some(version)).await;
@@ -148,7 +156,10 @@ async fn renew(registry: &Registry, own: &ServerRegistration, now: Timestamp) ->
         Err(error) if error.is_not_found() => {}
         done => return done.map(drop),
     }
-    let mut annotations = json!({(ANNOTATION_SERVER_VERSION): env!("CARGO_PKG_VERSION")});
+    let mut annotations = json!({
+        (ANNOTATION_SERVER_VERSION): env!("CARGO_PKG_VERSION"),
+        (ANNOTATION_SERVER_FEATURE_LEVEL): FEATURE_LEVEL.to_string(),
+    });
     if let Some(endpoint) = own.endpoint {
         annotations[ANNOTATION_SERVER_ENDPOINT] = json!(endpoint.to_string());
     }
@@ -186,6 +197,8 @@ struct ServerLease {
     name: String,
     resource_version: String,
     endpoint: Option<SocketAddr>,
+    /// The highest feature level of the server.
+    feature_level: u32,
 }
 
 fn list_leases(registry: &Registry) -> Vec<ServerLease> {
@@ -200,6 +213,11 @@ fn list_leases(registry: &Registry) -> Vec<ServerLease> {
             endpoint: it["metadata"]["annotations"][ANNOTATION_SERVER_ENDPOINT]
                 .as_str()
                 .and_then(|it| it.parse().ok()),
+            // A server without the annotation has level 1.
+            feature_level: it["metadata"]["annotations"][ANNOTATION_SERVER_FEATURE_LEVEL]
+                .as_str()
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(1),
         })
         .collect()
 }
@@ -215,6 +233,7 @@ struct ObservedServers(BTreeMap<String, ObservedServer>);
 struct ObservedServer {
     resource_version: String,
     endpoint: Option<SocketAddr>,
+    feature_level: u32,
     /// When this server first saw this resourceVersion.
     renewed: Instant,
     is_live: bool,
@@ -225,11 +244,12 @@ impl ObservedServers {
     fn observe(&mut self, leases: Vec<ServerLease>, now: Instant) -> Vec<(String, String)> {
         let names: BTreeSet<String> = leases.iter().map(|it| it.name.clone()).collect();
         self.0.retain(|name, _| names.contains(name));
-        for ServerLease { name, resource_version, endpoint } in leases {
+        for ServerLease { name, resource_version, endpoint, feature_level } in leases {
             let is_same = |it: &ObservedServer| it.resource_version == resource_version;
             let renewed = self.0.get(&name).filter(|it| is_same(it)).map_or(now, |it| it.renewed);
             let is_live = now - renewed < LEASE_DURATION;
-            self.0.insert(name, ObservedServer { resource_version, endpoint, renewed, is_live });
+            let observed = ObservedServer { resource_version, endpoint, feature_level, renewed, is_live };
+            self.0.insert(name, observed);
         }
         let expired = self.0.iter().filter(|(_, it)| LEASE_RETENTION <= now - it.renewed);
         expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
@@ -239,6 +259,11 @@ impl ObservedServers {
     /// either.
     fn extend_all(&mut self, now: Instant) {
         self.0.values_mut().for_each(|it| it.renewed = now);
+    }
+
+    /// Returns the lowest feature level of all servers that have a Lease.
+    fn feature_level(&self) -> u32 {
+        self.0.values().map(|it| it.feature_level).min().unwrap_or(FEATURE_LEVEL).min(FEATURE_LEVEL)
     }
 
     /// Returns the names of the Leases of the live servers.
@@ -258,7 +283,12 @@ mod tests {
 
     fn lease(name: &str, version: &str) -> ServerLease {
         let endpoint = format!("10.0.0.{}:6443", name.len()).parse().ok();
-        ServerLease { name: name.to_owned(), resource_version: version.to_owned(), endpoint }
+        ServerLease {
+            name: name.to_owned(),
+            resource_version: version.to_owned(),
+            endpoint,
+            feature_level: 1,
+        }
     }
 
     #[test]

@@ -1,0 +1,48 @@
+//! The feature level of a cluster: what a server must be able to read. During a rolling upgrade, servers of two versions
+//! share the cluster, and a new version writes nothing that the old one cannot read. When all servers have the new version,
+//! they raise the level, and from then on older versions refuse to start.
+
+use crate::api::{EtcdApi, EtcdError, retry};
+use crate::keyspace::Keyspace;
+use crate::lane::{found_keys, get, put, revision_is};
+use crate::proto::{KeyValue, TxnRequest};
+
+/// The highest feature level of this version. Whoever changes the meaning or the format of a key in etcd adds a level, and
+/// writes the new format only if the level of the cluster allows it.
+///
+/// | level | since version | what is written |
+/// |---|---|---|
+/// | 1 | 0.1.0 | value formats 1 and 2 |
+pub const FEATURE_LEVEL: u32 = 1;
+
+/// Reads the level from the value of `m/format`. A cluster without the key has level 1. An unreadable value is that of a
+/// later version.
+pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
+    found.map_or(1, |kv| {
+        let text = std::str::from_utf8(&kv.value).unwrap_or_default();
+        text.parse().unwrap_or(u32::MAX)
+    })
+}
+
+/// Raises the feature level of the cluster to `level`. Does nothing if the level is as high already. All servers of the
+/// cluster must be able to read what is written at this level.
+pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32) -> Result<(), EtcdError> {
+    let key = keys.feature_level_key();
+    let mut known = 0;
+    loop {
+        let request = TxnRequest {
+            compare: vec![revision_is(key.clone(), known), revision_is(keys.restoring_key(), 0)],
+            success: vec![put(key.clone(), level.to_string().into())],
+            failure: vec![get(key.clone())],
+        };
+        // A repetition writes the same value.
+        let response = retry(async || api.txn(request.clone()).await).await?;
+        let found = found_keys(&response, 0).first();
+        match found {
+            _ if response.succeeded => return Ok(()),
+            Some(kv) if parse_feature_level(Some(kv)) < level => known = kv.mod_revision,
+            // The level is high enough, or a restore is in progress.
+            _ => return Ok(()),
+        }
+    }
+}
