@@ -2,7 +2,7 @@
 //! share the cluster, and a new version writes nothing that the old one cannot read. When all servers have the new version,
 //! they raise the level, and from then on older versions refuse to start.
 
-use crate::api::{EtcdApi, EtcdError, retry};
+use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
 use crate::lane::{found_keys, get, put, revision_is};
 use crate::proto::{KeyValue, TxnRequest};
@@ -25,7 +25,7 @@ pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
 }
 
 /// Raises the feature level of the cluster to `level`. Does nothing if the level is as high already. All servers of the
-/// cluster must be able to read what is written at this level.
+/// cluster must be able to read what is written at this level. A call without a response may be repeated.
 pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32) -> Result<(), EtcdError> {
     let key = keys.feature_level_key();
     let mut known = 0;
@@ -35,8 +35,7 @@ pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32
             success: vec![put(key.clone(), level.to_string().into())],
             failure: vec![get(key.clone())],
         };
-        // A repetition writes the same value.
-        let response = retry(async || api.txn(request.clone()).await).await?;
+        let response = api.txn(request).await?;
         let found = found_keys(&response, 0).first();
         match found {
             _ if response.succeeded => return Ok(()),

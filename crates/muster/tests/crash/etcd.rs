@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service, ServiceAccount};
 use tempfile::TempDir;
 
 use super::*;
@@ -409,5 +410,129 @@ async fn a_quota_is_never_exceeded_through_three_servers_and_is_exact_at_rest() 
     }
     assert_eq!(secrets.list(&ListParams::default()).await.unwrap().items.len(), left);
     drop(servers);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Returns a new token of the default service account.
+async fn create_account_token(client: &Client) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    let request = accounts.create_token_request("default", &PostParams::default(), &request).await.unwrap();
+    request.status.unwrap().token.unwrap()
+}
+
+/// Whether a server accepts a service account token.
+async fn accepts_token(server: &Server, token: &str) -> bool {
+    let review = serde_json::json!({"spec": {"token": token}});
+    let reviews: Api<TokenReview> = Api::all(server.client().await);
+    let review =
+        reviews.create(&PostParams::default(), &serde_json::from_value(review).unwrap()).await.unwrap();
+    review.status.unwrap().authenticated == Some(true)
+}
+
+/// The servers go on running while the key is replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_signing_key_is_used_by_all_servers() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-signing-key");
+    let token = write_token(&dir);
+    let flags = etcd.flags_with_token(&token);
+    let servers: Vec<(PathBuf, Server)> = (1..=2)
+        .map(|it| {
+            let dir = dir.join(it.to_string());
+            (dir.clone(), Server::start_with(&dir, &flags))
+        })
+        .collect();
+    let signing_key = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.arg("signing-key").args(arguments).args(&flags).arg("--data-dir").arg(&servers[0].0);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let old = create_account_token(&servers[0].1.client().await).await;
+    let rotated = signing_key(&["rotate"]);
+    let key_ids = || {
+        signing_key(&["list"]).lines().skip(1).map(|it| it.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let ids: Vec<String> = key_ids();
+    assert_eq!(
+        rotated,
+        format!(
+            "key {} signs new tokens\nkey {} is still accepted: `muster signing-key remove {}` removes it\n",
+            ids[0], ids[1], ids[1]
+        )
+    );
+    // The servers look for changed keys every five seconds.
+    let signed_by = async |server: &Server| {
+        let token = create_account_token(&server.client().await).await;
+        let header = token.split('.').next().unwrap().to_owned();
+        let header = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, header).unwrap();
+        let header: serde_json::Value = serde_json::from_slice(&header).unwrap();
+        (header["kid"].as_str().unwrap().to_owned(), token)
+    };
+    for (_, server) in &servers {
+        let began = std::time::Instant::now();
+        let new = loop {
+            match signed_by(server).await {
+                (key, token) if key == ids[0] => break token,
+                _ => assert!(began.elapsed() < Duration::from_secs(60), "the new key does not sign"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        for (_, server) in &servers {
+            assert!(accepts_token(server, &new).await && accepts_token(server, &old).await);
+        }
+    }
+    assert_eq!(
+        signing_key(&["remove", &ids[1]]),
+        format!("removed key {}: the tokens that it has signed are invalid\n", ids[1])
+    );
+    for (_, server) in &servers {
+        let began = std::time::Instant::now();
+        while accepts_token(server, &old).await {
+            assert!(began.elapsed() < Duration::from_secs(60), "the old key is still accepted");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    assert_eq!(key_ids(), [ids[0].clone()]);
+    let files = servers.iter().map(|(dir, _)| fs::read(dir.join("sa.key")).unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(files.len(), 1, "the copies of the key differ");
+    drop(servers);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The printed command starts another server.
+#[tokio::test]
+async fn the_command_for_another_server_starts_one() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-join");
+    let first = Server::start_with(&dir.join("first"), &etcd.flags());
+    let output = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--server", "--data-dir"])
+        .arg(dir.join("first"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let token = dir.join("token");
+    muster_files::write_private_file(&token, &output.stdout).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let (_, command) = said.split_once("--token-file server-token").unwrap();
+    let flags: Vec<&str> = command.split_whitespace().filter(|it| *it != "\\").collect();
+    assert_eq!(flags, [&format!("--etcd={}", etcd.flags()[1]), "--etcd-any-version"]);
+    let flags = [&flags[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let second = Server::start_with(&dir.join("second"), &flags);
+    assert_eq!(first.cluster_uid().await, second.cluster_uid().await);
+    let elsewhere = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--server", "--data-dir"])
+        .arg(dir.join("none"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(elsewhere.stderr).unwrap();
+    assert!(
+        said.contains("run this command on the machine of a server that was started with --etcd"),
+        "{said}"
+    );
+    drop((first, second));
     fs::remove_dir_all(&dir).unwrap();
 }
