@@ -48,8 +48,7 @@ async fn ensure_default_object(
 ) -> Result<(), ApiError> {
     let target = rbac_target(plural, str_at(&default, "metadata.name"));
     let Some(stored) = registry.storage.find(target.kind, None, &target.name) else {
-        let context = RequestContext::for_server("create", now);
-        return registry.create(&context, target.kind, None, default).await.map(drop);
+        return create_unless_exists(registry, target.kind, default, now).await;
     };
     let stored = unstructured::parse_stored(&stored);
     let Some(reconciled) = reconciled_with_default(&stored, &default) else { return Ok(()) };
@@ -58,8 +57,25 @@ async fn ensure_default_object(
         return registry.update(&context, &target, |_| Ok(reconciled.clone())).await.map(drop);
     }
     // The roleRef of a binding is immutable, so the binding is recreated.
-    registry.delete(&context, &target, &DeleteOptions::default()).await?;
-    registry.create(&context, target.kind, None, default).await.map(drop)
+    match registry.delete(&context, &target, &DeleteOptions::default()).await {
+        Err(error) if !error.is_not_found_or_conflict() => return Err(error),
+        _ => {}
+    }
+    create_unless_exists(registry, target.kind, default, now).await
+}
+
+/// Creates a default role or binding, unless another server that shares the store has just created it.
+async fn create_unless_exists(
+    registry: &Registry,
+    kind: &'static Kind,
+    default: Value,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let context = RequestContext::for_server("create", now);
+    match registry.create(&context, kind, None, default).await {
+        Err(error) if error.is_already_exists() => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// Returns the stored role or binding, updated from the default. Adds missing rules and subjects. Overwrites labels,

@@ -603,6 +603,16 @@ async fn one_may_ask_as_another_with_the_right_to() {
         system:anonymous ["system:unauthenticated"] {}"#]].assert_eq(&said.join("\n"));
 }
 
+/// Two servers that share a store begin at the same time: each finds nothing and creates all default objects.
+#[tokio::test]
+async fn default_roles_are_created_by_two_servers_at_once() {
+    let world = World { registry: Registry::new(100), now: NOW.parse().unwrap() };
+    let ensure = || cluster_roles::ensure_default_roles(&world.registry, world.now);
+    let (one, other) = tokio::join!(ensure(), ensure());
+    one.unwrap();
+    other.unwrap();
+}
+
 #[tokio::test]
 async fn a_second_start_changes_nothing_and_restores_missing_roles() {
     let world = World::new().await;
