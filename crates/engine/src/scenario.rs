@@ -107,7 +107,7 @@ pub fn print(world: &World) -> String {
 
 // The grammar: the words of each kind of line.
 
-/// What a line describes: the current time, or an object of this kind.
+/// The kind of a line: the current time, or an object of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     /// The current time.

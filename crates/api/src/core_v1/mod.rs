@@ -1,7 +1,8 @@
 //! `v1`, the core group: pods, nodes, Services and Endpoints.
 //!
-//! The structs have only the fields that Muster reads. All other fields are skipped. As in Go, `null` is the same as an
-//! absent field, except for `metadata` where it is not an `Option`.
+//! The structs have only the fields that Muster reads. All other fields are skipped. As in Go, a field that is `null`
+//! is decoded like an absent field. The exceptions are the fields `metadata` whose type is not `Option`: they must not
+//! be `null`.
 
 /// API types of affinity and topology spread constraints.
 mod affinity;

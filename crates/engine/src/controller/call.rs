@@ -50,7 +50,8 @@ pub enum Accept {
     MetadataList,
 }
 
-/// The priority of a request: which request is sent first while the client's rate limit delays requests.
+/// Priority of a request. While the client's rate limit delays requests, requests of the priority `Normal` are sent
+/// before those of the priority `Low`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
     /// The priority of most requests.

@@ -29,8 +29,8 @@ pub struct EmittedEvent {
 }
 
 impl EmittedEvent {
-    /// Returns the path and the body of the request that creates the Event. `component` and `host` are those of
-    /// [`EventWrite::request`].
+    /// Returns the path and the body of the request that creates the Event. `component` is the name of the component
+    /// that reports the Event. `host` is the name of the component's node, or empty if the component runs on no node.
     fn create_request(
         &self,
         component: &str,
@@ -84,7 +84,7 @@ impl EmittedEvent {
 pub struct EventWrite<'a> {
     /// The Event to write.
     emitted: &'a EmittedEvent,
-    /// The record from which the Event was made.
+    /// The object, type, reason and message from which the Event was made.
     record: &'a EventRecord,
     /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
@@ -95,8 +95,8 @@ pub struct EventWrite<'a> {
 
 /// Maximum number of attempts to write one Event. A patch that gets status 404 is not counted.
 const EVENT_WRITE_ATTEMPTS_MAX: u32 = 3;
-/// Delay between two attempts to write one Event, except after a patch that gets status 404. Other Events wait
-/// meanwhile.
+/// Delay between two attempts to write one Event, except after a patch that gets status 404. The other queued Events
+/// wait during the delay.
 const EVENT_WRITE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<'a> EventWrite<'a> {
@@ -142,11 +142,11 @@ fn event_namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
 
-/// Decides which events are written as new Events, which increment the count of an existing Event, and which are
-/// dropped. Upstream: `EventCorrelator`.
+/// Correlates repeated and similar events: decides which events are written as new Events, which increment the count of
+/// an existing Event, and which are dropped. Upstream: `EventCorrelator`.
 #[derive(Debug, Default)]
 pub struct EventCorrelator {
-    /// The remembered events about each object, by UID.
+    /// The remembered events about each object, by UID of the object.
     objects: BTreeMap<Text, ObjectEvents>,
     /// The timestamp in the name of the last Event. Each new Event gets a later timestamp, so that its name is unique.
     name_time: Time,

@@ -237,8 +237,8 @@ impl Election {
         }
     }
 
-    /// Returns the lease record with which this replica acquires the lease. `from` is the record that it replaces,
-    /// `None` if the Lease does not exist.
+    /// Returns the lease record with which this replica acquires the lease. `from` is the current record, which the new
+    /// one replaces. It is `None` if the Lease does not exist.
     fn acquire_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),

@@ -1,4 +1,4 @@
-//! The interface and the parts that all controllers have in common. A controller keeps facts (the fields of API objects
+//! The interface of all controllers, and the code that they share. A controller keeps facts (the fields of API objects
 //! that it reads, decoded), and returns keys to reconcile and API calls to make.
 //!
 //! A [`Controller`] decides; a [`WorkQueue`] holds the keys to reconcile. Neither does IO. A runner drives them. The
@@ -89,7 +89,7 @@ pub trait Controller {
         true
     }
 
-    /// Whether the calls of an earlier reconcile of this key are still being made. Until all have an outcome, a
+    /// Whether calls of an earlier reconcile of this key have no outcome yet. Until all of them have an outcome, a
     /// reconcile of the key returns only further calls of that earlier reconcile.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false

@@ -1,4 +1,5 @@
-//! A small API server and a clock that run one controller in tests and log its calls and events.
+//! Runs one controller in tests, against an in-memory API server and a simulated clock. Logs the calls and events of
+//! the controller.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;

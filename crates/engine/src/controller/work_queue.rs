@@ -33,10 +33,11 @@ pub struct WorkQueue<C: Controller> {
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
-    /// Measurements of rollout checks to start. The next [`WorkQueue::take_step`] returns them.
+    /// Measurements of rollout checks to start. The next call of [`WorkQueue::take_step`] returns these measurements.
     measurements: Vec<Arc<Measurement>>,
     events: Vec<EventRecord>,
-    /// Whether the runner must list every kind again. The next [`WorkQueue::take_step`] returns it.
+    /// Whether the runner must list every kind again. The next call of [`WorkQueue::take_step`] returns this flag and
+    /// resets it.
     relist: bool,
 }
 
@@ -92,7 +93,7 @@ impl<C: Controller> WorkQueue<C> {
         self.wakes.get(key).copied()
     }
 
-    /// Returns the number of calls that the runner has received and whose outcome is not known yet.
+    /// Returns the number of calls that the runner has received and whose outcome it has not reported yet.
     pub fn calls_in_flight(&self) -> usize {
         self.in_flight
     }
@@ -121,7 +122,8 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns what the runner does next, as [`WorkQueue::take_step`] does.
+    /// Reconciles every key that is due. Returns the calls, measurements, events and times for the runner, as
+    /// [`WorkQueue::take_step`] does.
     pub fn reconcile_due(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -182,8 +184,8 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Returns what the runner does next: the calls to make within the limit of calls in flight, the measurements to
-    /// start, the events to record, the time at which the next key is due, and whether to list every kind again. All of
-    /// this except the time is removed from the work queue. Reconciles no key.
+    /// start, the events to record, the time at which the next key is due, and whether to list every kind again.
+    /// Removes all of these from the work queue, except for the time. Reconciles no key.
     pub fn take_step(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;

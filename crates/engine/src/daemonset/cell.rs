@@ -24,7 +24,7 @@ use crate::daemonset::progressive::counts::NodeProgress;
 use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
 
-/// State of one DaemonSet on one node, and the writes that this state needs.
+/// State of one DaemonSet on one node, and the writes that are needed on this node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cell {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
@@ -36,7 +36,7 @@ pub(crate) struct Cell {
     /// Action of the rolling update on the node. The variant of the action decides when the plan executes it. `None` if
     /// the node needs no such action.
     pub(crate) action: Option<RolloutAction>,
-    /// What the node adds to the totals of the DaemonSet.
+    /// The counts that the node adds to the totals of the DaemonSet.
     pub(crate) counts: CellCounts,
     /// Which revision the node is assigned: the current revision or, in a progressive rollout, possibly the stable
     /// revision.
@@ -47,8 +47,8 @@ pub(crate) struct Cell {
     /// The pod from which the status counts of the node are taken, and the state of this pod for `muster explain`.
     /// `None` if the node has no such pod.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
-    /// What the node waits for: why a needed write is not made yet, or why its pod is not available yet. `None` if the
-    /// node waits for nothing.
+    /// Why the node waits: why a needed write is not made yet, or why the pod of the node is not available yet. `None`
+    /// if the node does not wait.
     pub(crate) waiting: Option<Why>,
     /// Why the first pod with a problem on the node does not start or why it failed, as Kubernetes names it
     /// (`CrashLoopBackOff`). Pods that are Ready, and terminal pods that are being deleted, are skipped. `None` if no
@@ -58,7 +58,7 @@ pub(crate) struct Cell {
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// The controller's state about one DaemonSet on one node that no API object stores.
+/// The controller's in-memory state about one DaemonSet on one node, which no API object stores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
     /// Backoff after a failed or succeeded pod was deleted on the node. `None` if there is none.
@@ -72,7 +72,7 @@ pub(crate) struct NodeMemory<'a> {
 /// is true. Where a field refers to the pod of the node, it means [`Cell::pod`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CellCounts {
-    /// Whether the node is eligible.
+    /// Whether the node is eligible, that is, should run a pod of the DaemonSet.
     pub(crate) desired: bool,
     /// Whether the node is eligible and has a pod.
     pub(crate) current: bool,
@@ -97,7 +97,7 @@ pub(crate) struct CellCounts {
 /// Sums of the counts of all cells of a DaemonSet. They are updated whenever a cell changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
-    /// Number of eligible nodes.
+    /// Number of eligible nodes: those that should run a pod of the DaemonSet.
     desired: i64,
     /// Number of eligible nodes with a pod.
     current: i64,

@@ -51,7 +51,7 @@ pub struct DaemonSetController {
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 
-/// A plan that is being executed.
+/// The execution of one plan, with the JSON of the pods that the plan creates.
 #[derive(Debug)]
 struct RunningPlan {
     /// Number of the execution, which its calls have as [`SetCall::execution`].
@@ -60,7 +60,8 @@ struct RunningPlan {
     /// The JSON of the pods to create from the template of the DaemonSet, encoded once for all nodes. `None` if the
     /// plan creates no such pod, or if the pod must be encoded for each node.
     encoded_pod: Option<Arc<EncodedPod>>,
-    /// The same for the pods to create from the stable revision.
+    /// JSON of the pods to create from the stable revision, encoded once for all nodes. `None` if the plan creates no
+    /// such pod, or if the pod must be encoded for each node.
     encoded_stable_pod: Option<Arc<EncodedPod>>,
 }
 
@@ -73,7 +74,7 @@ struct PanicBackoff {
     until: Time,
 }
 
-/// A call of the DaemonSet controller to the API server, with everything that its request needs.
+/// A call of the DaemonSet controller to the API server, with the values from which its request is built.
 #[derive(Clone, Debug)]
 pub struct SetCall {
     pub set: Arc<Set>,

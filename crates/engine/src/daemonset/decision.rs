@@ -234,7 +234,7 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     /// Results of the rollout checks that the controller has measured for the DaemonSet.
     pub(crate) checks: &'a CheckMemory,
-    /// Result of the most recent pod creates.
+    /// Whether the most recent pod creates succeeded and, if not, why.
     pub(crate) creates: &'a CreateResult,
     /// Evictions of the DaemonSet's pods that the API server refused.
     pub(crate) evictions: &'a RefusedEvictions,

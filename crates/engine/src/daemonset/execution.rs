@@ -195,7 +195,7 @@ fn refusal_reason(error: &CallError) -> Text {
     Text::from(&reason[..until])
 }
 
-/// What the caller of [`Execution::next`] must do next.
+/// The next step that the caller of [`Execution::next`] must take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
     /// Send this call. More calls may be sent before its response is received.

@@ -38,7 +38,7 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 /// Time that expectations may be unmet before every kind is listed again.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// What the next plan of a DaemonSet does because expectations of the DaemonSet are unmet.
+/// How the next plan of a DaemonSet handles its unmet expectations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
     /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of kinds with
@@ -96,7 +96,8 @@ impl Expectations {
         self.confirmed_at = Some(now);
     }
 
-    /// Drops the expectations that are met, and returns what to do about the others. `None` if all are met.
+    /// Drops the expectations that are met, and returns how the next plan handles the unmet ones. `None` if all are
+    /// met.
     ///
     /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` takes the kind,
     /// UID and key of an object. It returns whether the index contains that object and the object is not terminating.

@@ -91,8 +91,9 @@ impl Index {
     /// Whether the cache is complete enough to make plans.
     ///
     /// Rule: no plan is made before every kind has been listed, because an empty cache does not mean an empty cluster.
-    /// An optional kind that the API server forbids the controller to read need not be listed. After a list that is
-    /// older than what its watch had already delivered, no plan is made until the watch has caught up.
+    /// An optional kind that the API server forbids the controller to read need not be listed. If a list is older than
+    /// the events that its watch had already delivered, no plan is made until the watch has delivered a version that is
+    /// as new as those events.
     pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
@@ -101,8 +102,8 @@ impl Index {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores the objects of an event
-    /// or a list that is older than what the index contains.
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns. An event or a list that is
+    /// older than the newest resource version of its kind in the index changes no objects.
     pub(super) fn apply(&mut self, event: Event<WatchedObject>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
@@ -471,9 +472,9 @@ impl Index {
     }
 }
 
-/// Whether two versions of a DaemonSet are equal in all fields on which its revision history and its state on each node
-/// (its cells) depend. `collisionCount` is one of these fields, because the name of the next revision depends on it. If
-/// it were not compared, a colliding name would be tried again and again.
+/// Whether two versions of a DaemonSet are equal in all fields on which its revision history and its cells depend (a
+/// cell is the state of the DaemonSet on one node). `collisionCount` is one of these fields, because the name of the
+/// next revision depends on it. If it were not compared, a colliding name would be tried again and again.
 fn has_same_cell_inputs(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
@@ -652,8 +653,9 @@ impl SetEntry {
         true
     }
 
-    /// Adds or removes the claim to adopt or release a revision, by the same rule as for pods ([`SetEntry::add_pod`]).
-    /// Returns whether the revision has such a claim now, or had one before.
+    /// Adds or removes the claim to adopt or release a revision. A revision is adopted or released under the same
+    /// conditions as a pod ([`SetEntry::add_pod`]). Returns whether the revision has such a claim now, or had one
+    /// before.
     fn update_revision_claim(&mut self, objects: &ObjectCache, name: &Text) -> bool {
         let place = (Kind::Revisions, name.clone());
         let was_stray = self.claims.remove(&place).is_some();

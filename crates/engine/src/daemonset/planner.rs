@@ -242,7 +242,8 @@ impl Planner {
         }
     }
 
-    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet, or neither has it.
+    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet. Also true if neither planner
+    /// has the DaemonSet.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.index.entries.get(key), other.index.entries.get(key)) {
             (Some(a), Some(b)) => {
@@ -255,8 +256,8 @@ impl Planner {
         }
     }
 
-    /// Returns what the plan of a DaemonSet must do because of unmet expectations. `None` if all are met, or if the
-    /// DaemonSet does not exist. If all are met, removes the DaemonSet from `waiting`.
+    /// Returns how the plan of a DaemonSet must handle unmet expectations. `None` if all are met, or if the DaemonSet
+    /// does not exist. If all are met, removes the DaemonSet from `waiting`.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let Index { seen, objects, entries, .. } = &mut self.index;
         let entry = entries.get_mut(key)?;

@@ -237,7 +237,7 @@ fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) 
 }
 
 /// Returns why some or all outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or evictions were
-/// refused. `None` if neither is the case. Whether the phase of the rollout allows replacements is not checked.
+/// refused. `None` if there is no such reason. Does not check whether the phase of the rollout allows replacements.
 fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
     let has_candidates = input.set_state.candidate_actions().next().is_some();
     if is_budget_always_zero(input.set.rollout) && has_candidates {

@@ -132,11 +132,11 @@ const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 /// Determines the revision history of a DaemonSet from the ControllerRevisions that it owns.
 ///
 /// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A revision that
-/// is not terminating wins over a terminating one, then a byte-equal revision over an equivalent one, then a higher
-/// revision number over a lower one. If there is no such revision, it is created. The current revision gets the highest
-/// number, unless it is terminating. Before all this, revisions without a hash label get one.
-/// Upstream: `constructHistory`. Upstream compares bytes. We compare normalized templates, so that a field defaulted by
-/// a newer API server restarts no pod.
+/// is not terminating has precedence over a terminating one, then a byte-equal revision over an equivalent one, then a
+/// higher revision number over a lower one. If there is no such revision, it is created. The current revision gets the
+/// highest number, unless it is terminating. Before all this, revisions without a hash label get one. Upstream:
+/// `constructHistory`. Upstream compares bytes. We compare normalized templates, so that a field defaulted by a newer
+/// API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<RevisionWrite> = present

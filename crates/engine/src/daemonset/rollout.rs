@@ -28,7 +28,7 @@ pub(crate) struct BudgetUse {
     pub(crate) available: bool,
 }
 
-/// What the rolling update does on one node when the plan allows it. Each variant states its condition.
+/// Action of the rolling update on one node. The plan takes the action when the condition of its variant is met.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
     /// Delete the old pod within the rollout budget. The node has no available pod until the new pod, if it gets one,
@@ -46,7 +46,8 @@ pub(crate) enum RolloutAction {
     SurgeBesideNotReady(Arc<Pod>),
 }
 
-/// What the rollout of one DaemonSet does on one node, and whether the node counts against the budget.
+/// Result of the rolling update of one DaemonSet for one node: the action, the pods to delete and create, and whether
+/// the node counts against the budget.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
@@ -103,7 +104,7 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes what the rollout does on one node so that the node gets a pod of the revision that it is assigned
+/// Computes the action of the rollout on one node, so that the node gets a pod of the revision that it is assigned
 /// (`target`). `here` is the node with its verdict, `None` if the node was deleted. Until `charged_until`, the node is
 /// not exempt from the budget even if it seems lost (see [`node_lost_since`]).
 pub(crate) fn node_rollout(

@@ -84,11 +84,11 @@ pub(crate) struct ConditionInput {
     /// Why a progressive rollout does not replace some or all outdated pods that are Ready, although its phase allows
     /// it, as a message: refused evictions, or a `maxUnavailable` of 0. `None` if there is no such reason.
     pub(crate) hold: Option<String>,
-    /// What the conditions report about the progressive rollout. `None` if the DaemonSet has none.
+    /// State of the progressive rollout, for the conditions. `None` if the DaemonSet has no progressive rollout.
     pub(crate) rollout: Option<RolloutReport>,
 }
 
-/// What the conditions of a DaemonSet report about its progressive rollout.
+/// State of a DaemonSet's progressive rollout, as the conditions of the DaemonSet report it.
 #[derive(Debug)]
 pub(crate) struct RolloutReport {
     pub(crate) phase: Phase,

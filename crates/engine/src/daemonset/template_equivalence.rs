@@ -33,20 +33,20 @@ pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     (template.get("$patch")?.as_str()? == "replace").then(|| template_identity(&template))
 }
 
-/// The values of a field that mean the same as the absent field.
+/// The values with which a field is equivalent to an absent field.
 #[derive(Debug, Clone, Copy)]
 enum AbsentValue {
-    /// This string, or the empty string.
+    /// A field with this string or with the empty string is equivalent to an absent field.
     Text(&'static str),
-    /// This number, or 0.
+    /// A field with this number or with 0 is equivalent to an absent field.
     Count(i64),
-    /// This number. The number 0 does not mean the same as an absent field.
+    /// A field with this number is equivalent to an absent field. A field with the number 0 is not.
     Number(i64),
-    /// The value `false`.
+    /// A field with the value `false` is equivalent to an absent field.
     False,
-    /// The value `true`.
+    /// A field with the value `true` is equivalent to an absent field.
     True,
-    /// An empty value: `{}`, `[]` or `""`.
+    /// A field with an empty value (`{}`, `[]` or `""`) is equivalent to an absent field.
     Empty,
 }
 use AbsentValue::{Count, Empty, False, Number, Text, True};
@@ -386,8 +386,8 @@ impl AbsentValue {
     }
 }
 
-/// Whether a path pattern, as in [`ABSENT_VALUES`], matches a path. The comparison starts at the end, where most paths
-/// differ.
+/// Whether a path pattern, such as those in [`ABSENT_VALUES`], matches a path. The comparison starts at the end, where
+/// most paths differ.
 fn path_matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {

@@ -33,8 +33,8 @@ pub enum Why {
     NoPodHere,
     /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
     OldPodIsLeaving,
-    /// The pod failed, so it is replaced. `reason` is why it failed, as Kubernetes names it (`Evicted`), if that is
-    /// known.
+    /// The pod failed, so it is replaced. `reason` is why the pod failed, as Kubernetes names it (`Evicted`). `None` if
+    /// that is not known.
     Failed { reason: Option<Text> },
     /// The pod succeeded, so it is replaced.
     Succeeded,
@@ -77,10 +77,10 @@ pub enum Why {
     HeldByRollout,
 
     // availability
-    /// The pod is not Ready, or it is terminating or has ended. `reason` is its problem, such as `CrashLoopBackOff`, if
-    /// it has one.
+    /// The pod is not Ready, is terminating, or has failed or succeeded. `reason` is the problem of the pod, such as
+    /// `CrashLoopBackOff`. `None` if no problem is known.
     NotReady { reason: Option<Text> },
-    /// The pod is Ready, but not yet for `minReadySeconds`. It is available at `until`.
+    /// The pod is Ready, but has not been Ready for `minReadySeconds` yet. It is available at `until`.
     StillSettling { until: Time },
     /// The pod is available and up to date.
     UpToDate,

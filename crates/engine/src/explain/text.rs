@@ -292,9 +292,10 @@ impl Explanation {
         status.map_or("", |it| &it.message)
     }
 
-    /// Returns the line about `maxUnavailable` or `maxSurge`: the limit, how much of it is used, and how much is left.
-    /// For `OnDelete`, the line says what that means. So does the line for a `maxUnavailable` of 0, unless the status
-    /// message of the rollout says it already.
+    /// Returns the line about `maxUnavailable` or `maxSurge`: the limit, the number of nodes that count against it, and
+    /// how many are left. For `OnDelete`, the line says that a pod is replaced when a user deletes it. For a
+    /// `maxUnavailable` of 0, the line is [`ZERO_BUDGET_MESSAGE`], unless the status message of the rollout contains
+    /// that message already.
     fn budget_text(&self) -> String {
         let (charged, budget) = (self.rollout.charged, self.rollout.budget);
         let left = match budget.saturating_sub(charged) {
@@ -334,8 +335,8 @@ impl Explanation {
 }
 
 impl ControllerState {
-    /// Returns lines about what the controller does for the DaemonSet, what it waits for, and when it reconciles the
-    /// DaemonSet next.
+    /// Returns lines about the controller's state for the DaemonSet: the plan in progress, what the next plan waits
+    /// for, and when the DaemonSet is reconciled next.
     fn state_lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_executing {

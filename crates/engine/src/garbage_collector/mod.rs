@@ -1,4 +1,5 @@
-//! The garbage collector: deletes objects whose owners are gone, and pods that no kubelet will finish.
+//! The garbage collector: deletes objects whose owners no longer exist, pods whose deletion no kubelet will complete,
+//! and surplus terminated pods.
 //!
 //! [`GarbageCollector`] is the graph of owner references over all kinds. It applies events and returns the UIDs of the
 //! objects to reconcile. The reconcile of an object returns the next call about this object. Each object is reconciled
@@ -191,7 +192,7 @@ pub struct GarbageCollector {
     pod_gc: PodGc,
 }
 
-/// What the garbage collector does next with one object.
+/// The decision of the garbage collector about one object.
 enum GcDecision {
     /// The object stays as it is.
     Nothing,

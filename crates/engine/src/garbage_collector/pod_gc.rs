@@ -1,6 +1,6 @@
-//! The pod garbage collector. It deletes pods whose node is gone, pods that are being deleted on a node that is out of
-//! service, and pods that were deleted before they were bound. If there are too many terminated pods, it also deletes
-//! the first of them in [`TerminatedOrder`]. Upstream: `pkg/controller/podgc`.
+//! The pod garbage collector. It deletes pods whose node no longer exists, pods that are being deleted on a node that
+//! is out of service, and pods that were deleted before they were bound. If there are too many terminated pods, it also
+//! deletes the first of them in [`TerminatedOrder`]. Upstream: `pkg/controller/podgc`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;

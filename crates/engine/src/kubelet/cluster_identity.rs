@@ -1,5 +1,5 @@
-//! Decides whether the API server belongs to the cluster that the node has joined, and what the node may do before it
-//! has verified that.
+//! Decides whether the API server belongs to the cluster that the node has joined, and which actions the node may take
+//! before it has verified this.
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
 //! certificates. A node that trusted this empty list would stop every container. So the node records the UID of the

@@ -35,7 +35,8 @@ pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// `eviction-pressure-transition-period`.
 pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
-/// An eviction signal: what the node measures and compares with thresholds. Upstream: `evictionapi.Signal`.
+/// An eviction signal: a measured amount, such as available memory, that the node compares with thresholds. Upstream:
+/// `evictionapi.Signal`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Signal {
     /// Available memory. It is the first variant, because memory pressure is the most urgent.

@@ -31,12 +31,12 @@ impl HeartbeatObservation {
         self.since
     }
 
-    /// Restarts the observation on the first call and after a gap: if this process did not run for more than a fifth of
-    /// the grace period, or if the clock was set by more than that. Returns whether the clock was set back. `grace` is
-    /// the grace period of nodes.
+    /// Restarts the observation on the first call and after a gap. Returns whether the clock was set back by more than
+    /// a fifth of `grace`, the grace period of nodes.
     ///
     /// Rule: after a gap of this process every node gets its grace period again. There is a gap if more than a fifth of
-    /// the grace period has passed since the controller last ran, or if the clock was set back by more than that.
+    /// the grace period has passed since the last call of this function, or if the clock was set back by more than
+    /// that.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;

@@ -243,9 +243,10 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Makes and executes plans until no plan changes anything, or until a maximum number of plans. When a plan changes
-    /// nothing for the first time, completes the pending changes; afterwards advances the time to the wake-up time of
-    /// the plan. Returns the revision writes of the first plan and, in assist mode, those of upstream's controller.
+    /// Makes and executes plans until no plan changes anything, but at most a number of plans that grows with the
+    /// number of nodes. When a plan changes nothing for the first time, completes the pending changes. Afterwards, a
+    /// plan that changes nothing advances the time to its wake-up time. Returns the revision writes of the first plan
+    /// and, in assist mode, those of upstream's controller.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;
@@ -275,9 +276,9 @@ impl<'a> RolloutSimulation<'a> {
         self.planner.rollout_summary(&self.snapshot.key).map(|it| it.steps).unwrap_or_default()
     }
 
-    /// Executes what upstream's controller does in assist mode. If `steps` is not empty, it writes these revisions.
-    /// Otherwise it creates a pod of the newest revision on every eligible node without one, and deletes pods, such as
-    /// those that have ended or must not run on their node. Returns whether that changed anything.
+    /// Simulates upstream's controller in assist mode. If `steps` is not empty, it writes these revisions. Otherwise it
+    /// creates a pod of the newest revision on every eligible node without one, and deletes pods, such as those that
+    /// have ended or must not run on their node. Returns whether the state of the cluster changed.
     fn execute_upstream(&mut self, steps: &[RevisionWrite]) -> bool {
         for step in steps {
             self.apply_revision_write(step);
@@ -295,7 +296,7 @@ impl<'a> RolloutSimulation<'a> {
     }
 
     /// Executes a plan in the simulation, and adds a batch for the pods that it replaces. If the plan also creates
-    /// missing pods, its replacements are left to the next plan. Returns whether the plan changed anything.
+    /// missing pods, the next plan makes the replacements. Returns whether the plan changed the state of the cluster.
     fn execute(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {

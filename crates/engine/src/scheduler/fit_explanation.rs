@@ -76,8 +76,8 @@ impl FitExplainer<'_> {
         ("a host port is taken".to_string(), None)
     }
 
-    /// Returns a text with three amounts of a resource: what the pod requests, what the node has, and what the other
-    /// pods on the node request.
+    /// Returns a text with three amounts of a resource: the request of the pod, the allocatable amount of the node, and
+    /// the requests of the other pods on the node.
     fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);

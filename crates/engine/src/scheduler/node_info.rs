@@ -137,7 +137,7 @@ impl NodeInfos {
         Some(node)
     }
 
-    /// Adds or updates a node. Returns whether anything changed that scheduling depends on.
+    /// Adds or updates a node. Returns whether a field changed that scheduling depends on.
     pub(super) fn put_node(&mut self, node: Arc<Node>) -> bool {
         let name = node.fact.name.clone();
         if let Some(info) = self.nodes.get_mut(&name) {

@@ -227,8 +227,8 @@ impl SchedulingQueue {
         self.back_off(&key, now);
     }
 
-    /// Parks a pod until its backoff ends, because a call about the pod failed. [`Self::activation_candidates`] does
-    /// not return the pod meanwhile.
+    /// Parks a pod until its backoff ends, because a call about the pod failed. Until then,
+    /// [`Self::activation_candidates`] does not return the pod.
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);

@@ -1,5 +1,5 @@
 //! Resolves DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and CoreDNS
-//! for what the specification leaves open.
+//! for details that the specification does not define.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

@@ -1,4 +1,5 @@
-//! Decides for which addresses of a Service the proxy writes rules. Addresses that belong to something else get none.
+//! Decides for which addresses of a Service the proxy writes rules. Addresses that belong to the API server, a node, a
+//! pod or another Service get no rules.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,7 +11,7 @@ use super::{ProxyState, Routes};
 
 /// Decides for which addresses of a Service the proxy writes rules. External addresses must not belong to the API
 /// server or to any node, pod or other Service, and `externalIPs` must be allowed by the operator. Cluster IPs must not
-/// belong to the API server, to this node or to its pods. Neither may be special, such as a loopback address.
+/// belong to the API server, to this node or to its pods. No address may be special, such as a loopback address.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,
@@ -27,7 +28,7 @@ pub(super) struct ReservedAddresses<'a> {
 }
 
 impl<'a> ReservedAddresses<'a> {
-    /// Collects the reserved addresses from the API objects and from what this node knows about itself.
+    /// Collects the reserved addresses from the API objects and from the configuration of this node (`me`).
     pub(super) fn collect(state: &ProxyState, me: &'a ThisNode, routes: &Routes) -> Self {
         let nodes = state.nodes.values().flat_map(|it| it.addresses.iter().copied());
         let here = me.addresses.iter().copied();

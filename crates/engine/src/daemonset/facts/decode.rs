@@ -42,8 +42,8 @@ use crate::daemonset::progressive::record::RolloutRecord;
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::template_equivalence;
 
-/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read, or the
-/// key of an object that is gone.
+/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read. For an
+/// object that was deleted, or that concerns no DaemonSet, only its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchedObject {
     Set(Arc<Set>),
@@ -54,8 +54,7 @@ pub enum WatchedObject {
     Policy(Arc<Policy>),
     Rollout(Arc<RolloutRecord>),
     Namespace(Arc<NamespaceLabels>),
-    /// The object was deleted, or it concerns no DaemonSet, because an object of a kind other than DaemonSet controls
-    /// it.
+    /// The object was deleted, or it concerns no DaemonSet, because an object of another kind controls it.
     Gone {
         kind: Kind,
         key: ObjectKey,

@@ -295,7 +295,7 @@ pub struct Status {
 /// The counts of nodes in the status of a DaemonSet (`desiredNumberScheduled`, `numberReady` …).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StatusCounts {
-    /// `desiredNumberScheduled`: eligible nodes.
+    /// `desiredNumberScheduled`: eligible nodes, which should run a pod of the DaemonSet.
     pub desired: i64,
     /// `currentNumberScheduled`: eligible nodes with a pod.
     pub current: i64,

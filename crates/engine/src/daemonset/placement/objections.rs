@@ -13,9 +13,10 @@ use crate::daemonset::facts::{Node, NodeRequirement, RequiredNodeAffinity, Templ
 /// One requirement of a pod template that a node does not meet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Objection {
-    /// The requirement as a message, which is the same for all nodes that do not meet it.
+    /// The requirement as a message. It is the same for all nodes that do not meet the requirement.
     pub requirement: String,
-    /// What the node has instead, as a message (`the node has no label disk`). `None` if there is nothing to add.
+    /// The value that the node has instead of the required one, as a message, such as `the node has no label disk`.
+    /// `None` if the message `requirement` is sufficient.
     pub node_value: Option<String>,
 }
 

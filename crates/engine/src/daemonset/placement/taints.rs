@@ -7,7 +7,7 @@ use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
-/// Returns the verdict for a pod with these tolerations, judged only by the taints of the node.
+/// Returns the verdict that follows from the taints of a node, for a pod with these tolerations.
 ///
 /// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods. With `NoExecute`, existing pods are
 /// deleted too. `PreferNoSchedule` and unknown effects are ignored.

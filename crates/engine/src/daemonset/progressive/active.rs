@@ -107,11 +107,11 @@ pub(crate) struct StableRevision {
 /// How the rolling update treats outdated pods on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UpdateMode {
-    /// There is no progressive rollout: the update strategy alone decides when an outdated pod is replaced.
+    /// There is no progressive rollout. When an outdated pod is replaced depends only on the update strategy.
     Plain,
     /// Outdated pods are replaced when the phase of the rollout allows it.
     Progressive,
-    /// Outdated pods are left as they are.
+    /// Outdated pods are not replaced.
     Hold,
 }
 

@@ -115,8 +115,8 @@ pub fn soak_ends_at(pod: &Pod, min_ready: Duration, soak: Duration) -> Option<Ti
     Some(healthy_since + min_ready.max(soak))
 }
 
-/// Returns the earliest future time at which the node counts as failed or its soak ends, if nothing else happens.
-/// `None` if neither is pending.
+/// Returns the earliest future time at which the node counts as failed or its soak ends, if its pod does not change.
+/// `None` if there is no such time.
 pub fn recheck_at(health: &NodeHealth, soak_ends_at: Option<Time>, now: Time) -> Option<Time> {
     earliest(health.fails_at, soak_ends_at.filter(|at| now < *at))
 }

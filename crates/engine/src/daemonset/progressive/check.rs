@@ -158,14 +158,15 @@ impl CheckMemory {
     }
 }
 
-/// Input of [`check_status`]: a check of the policy, and what is known about its result.
+/// Input of [`check_status`]: a check of the policy, and its stored, measured and reported results.
 pub(crate) struct CheckStatusInput<'a> {
     pub(crate) check: &'a Check,
     /// The result in the stored status of the rollout. `None` if there is none yet.
     pub(crate) stored: Option<&'a CheckStatus>,
     /// The last measured result. `None` for an external check, and until the controller has measured the check.
     pub(crate) measured: Option<&'a CheckStatus>,
-    /// The report about the current revision. `None` if there is none. It only counts for an external check.
+    /// The report about the current revision. `None` if there is none. A report has an effect only for an external
+    /// check.
     pub(crate) report: Option<&'a CheckReport>,
     /// Whether the last step has passed, so that checks are no longer measured and measured checks keep their results.
     pub(crate) is_step_passed: bool,

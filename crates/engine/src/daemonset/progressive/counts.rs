@@ -30,7 +30,8 @@ pub struct NodeProgress {
     /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
     /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Like `is_soaked`, but for the soak time of `groups`, if the step has groups.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the groups: that
+    /// in `groups` of the step or, without `groups`, that of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
     /// the pod is not available, or has soaked already.
@@ -69,15 +70,15 @@ pub struct RolloutCounts {
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes, by name, whose pod of the current revision has not soaked yet, in the step or in its
-    /// group. Nodes without a pod of the current revision are included.
+    /// Admitted eligible nodes, by name, whose pod of the current revision has not been healthy for the soak time of
+    /// the step or of `groups` yet. Nodes without a pod of the current revision are included.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
     /// Number of admitted eligible nodes of the current step that are soaking, by the time at which their soak ends.
     pub soak_ends: BTreeMap<Time, usize>,
 }
 
-/// An admitted node that has no pod of the current revision, or whose pod of the current revision has not soaked yet,
-/// in the step or in its group.
+/// An admitted node that has no pod of the current revision, or whose pod of the current revision has not been healthy
+/// for the soak time of the step or of `groups` yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
     /// Whether the selector of the current step matches the node. True if there is no current step.
@@ -90,9 +91,11 @@ pub struct UnsoakedNode {
     /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
     /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Like `is_soaked`, but for the soak time of `groups`, if the step has groups.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the groups: that
+    /// in `groups` of the step or, without `groups`, that of the step.
     pub is_group_soaked: bool,
-    /// See [`NodeProgress::soak_ends_at`].
+    /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
+    /// the pod is not available, or has soaked already.
     pub soak_ends_at: Option<Time>,
 }
 
@@ -103,11 +106,12 @@ pub struct StepCounts {
     pub eligible: usize,
     /// Nodes that are admitted or have a pod of a revision without the verdict `Good`.
     pub exposed: usize,
-    /// Nodes that are assigned the current revision.
+    /// Nodes that are admitted, that is, assigned the current revision.
     pub admitted: usize,
     /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
-    /// Admitted nodes whose pod of the current revision has soaked, in the step or in the group.
+    /// Admitted nodes whose pod of the current revision has been healthy for the soak time: that of the step, or that
+    /// of `groups` in the counts of a group.
     pub soaked: usize,
     /// Nodes that count against `maxUnavailable` or `maxSurge`.
     pub charged: usize,
@@ -123,7 +127,7 @@ impl RolloutCounts {
         self.add_or_subtract(node, false);
     }
 
-    /// Adds a node to the counts if `adds` is true, and removes it otherwise.
+    /// Adds the state of a node to the counts if `adds` is true. Subtracts it otherwise.
     fn add_or_subtract(&mut self, node: &NodeProgress, adds: bool) {
         let count = |total: &mut usize, is_counted: bool| {
             if is_counted {

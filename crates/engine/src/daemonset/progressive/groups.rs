@@ -11,24 +11,27 @@ use super::policy::NodeGroups;
 use super::record::FailureStatus;
 
 /// The state of a group whose update is not finished. The order of the variants is the order in which groups are
-/// updated.
+/// updated. An admitted node is assigned the current revision. It has soaked when its new pod has been healthy for the
+/// soak time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupState {
-    /// At least one admitted node of the group has neither soaked nor failed.
+    /// At least one admitted node of the group has neither failed nor soaked (been healthy with its new pod for the
+    /// soak time).
     Updating,
-    /// All admitted nodes of the group have soaked or failed, but other nodes are not admitted, for example because
-    /// they joined later.
+    /// All admitted nodes of the group have failed or soaked (been healthy with their new pod for the soak time). Other
+    /// nodes of the group are not admitted, for example because they joined later.
     PartlyAdmitted,
-    /// No node of the group is admitted.
+    /// No node of the group is admitted, that is, assigned the current revision.
     NotStarted,
 }
 
-/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted now.
+/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted (assigned the
+/// current revision) now.
 ///
 /// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have soaked. Groups with admitted nodes that have neither soaked nor failed come first,
-/// then other groups of which only some nodes are admitted, then groups that have not started. Groups in the same state
-/// are updated in the order of `sequence`, then by name.
+/// all but the failed nodes have been healthy for the soak time. Groups with admitted nodes that have neither soaked
+/// nor failed come first, then other groups of which only some nodes are admitted, then groups that have not started.
+/// Groups in the same state are updated in the order of `sequence`, then by name.
 pub(crate) fn candidates_of_open_groups(
     groups: &NodeGroups,
     counts: &RolloutCounts,
@@ -57,7 +60,7 @@ pub(crate) fn candidates_of_open_groups(
     open.filter_map(|(_, it)| Some((it.clone(), candidates.get(it)?.clone()))).collect()
 }
 
-/// Returns the number of failed nodes that are in `unsoaked` and that `is_counted` selects.
+/// Returns the number of nodes in `unsoaked` that have failed and for which `is_counted` returns true.
 pub(crate) fn count_failed(
     failures: &FailureStatus,
     unsoaked: &BTreeMap<Text, UnsoakedNode>,

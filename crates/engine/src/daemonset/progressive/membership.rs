@@ -1,4 +1,4 @@
-//! Which nodes are admitted to a rollout, and which are admitted next.
+//! Which nodes are admitted to a rollout, that is, assigned the current revision, and which nodes are admitted next.
 //!
 //! Each [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller does not change
 //! which nodes are admitted. Up to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the
@@ -59,7 +59,7 @@ pub enum AssignedRevision {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutMembership {
     pub scope: MembershipScope,
-    /// The order in which nodes are admitted.
+    /// The order in which nodes are admitted, that is, assigned the current revision.
     pub order: NodeOrder,
     /// Hash of the stable revision, on which [`NodeOrder::Hash`] depends.
     pub stable_hash: Text,
@@ -112,8 +112,8 @@ impl RolloutMembership {
         if self.is_admitted(node) { AssignedRevision::Current } else { AssignedRevision::Stable }
     }
 
-    /// Whether a node is assigned the current revision. In [`MembershipScope::AllNodes`] every node is, in
-    /// [`MembershipScope::NoNodes`] none.
+    /// Whether a node is admitted, that is, assigned the current revision. In [`MembershipScope::AllNodes`] every node
+    /// is admitted, in [`MembershipScope::NoNodes`] none.
     pub fn is_admitted(&self, node: NodeIdentity<'_>) -> bool {
         match self.scope {
             MembershipScope::AllNodes => true,
@@ -125,7 +125,7 @@ impl RolloutMembership {
         }
     }
 
-    /// Whether this admission admits a node.
+    /// Whether the node is one of the nodes that this admission assigns the current revision.
     fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
         match &admission.members {
             AdmittedMembers::Names(names) => names.contains(node.name),
@@ -177,9 +177,9 @@ pub struct GroupCandidates {
 /// that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits the nodes of a step that are already exposed, and up to `free` other nodes. Returns `admitted` with the new
-/// admissions, or `None` if no node is added. A node is exposed if it is admitted or has a pod of a revision without
-/// the verdict `Good`.
+/// Admits the nodes of a step that are already exposed, and up to `free` other nodes. A node is exposed if it is
+/// admitted or has a pod of a revision without the verdict `Good`. Returns the admissions `admitted` together with the
+/// new ones, or `None` if no node is added.
 ///
 /// If there would be more than [`LISTED_NODES_MAX`] names, the position of the last of the `free` nodes is stored
 /// instead of their names. Exposed nodes after that position are stored by name, as many as fit.

@@ -1,4 +1,4 @@
-//! The order in which nodes are admitted to a rollout.
+//! The order in which nodes are admitted to a rollout, that is, assigned the current revision.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,8 +8,8 @@ use muster_api::text::Text;
 
 use crate::hash_ordered_map::hash_pair;
 
-/// The order in which nodes are admitted to a rollout. Upstream's rolling update has no order: it takes nodes as its
-/// cache returns them.
+/// The order in which nodes are admitted to a rollout, that is, assigned the current revision. Upstream's rolling
+/// update has no order: it updates nodes as its cache returns them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NodeOrder {
     /// By a hash of the stable revision and the node name, which spreads each step over racks and zones.
@@ -22,8 +22,8 @@ pub enum NodeOrder {
     Label(Text),
 }
 
-/// The position of a node in the order in which nodes are admitted. It depends only on the node, the stable revision
-/// and the [`NodeOrder`], so it does not change when other nodes join or leave.
+/// The position of a node in the order in which nodes are admitted to a rollout. It depends only on the node, the
+/// stable revision and the [`NodeOrder`], so it does not change when other nodes join or leave.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OrderKey(Text);
 

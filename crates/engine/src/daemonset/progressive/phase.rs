@@ -349,9 +349,9 @@ impl PhaseMachine<'_> {
         self.enter(Phase::Rolling, String::new());
     }
 
-    /// Adds failed nodes, and nodes whose failures are excused (not counted), to the status. Sets the number of
-    /// tolerated failures. A node is counted once in an attempt. At most [`LISTED_NODES_MAX`] nodes of each list are
-    /// stored. Does nothing before the start, after the rollout is complete, and in a rollback.
+    /// Adds to the status the nodes that have failed, and those whose failures are excused (not counted). Sets the
+    /// number of tolerated failures. A node is counted once in an attempt. At most [`LISTED_NODES_MAX`] nodes of each
+    /// list are stored. Does nothing before the start, after the rollout is complete, and in a rollback.
     fn record_failures(&mut self) {
         let (input, now) = (self.input, self.input.now);
         let is_analysed = !matches!(
@@ -500,7 +500,8 @@ impl PhaseMachine<'_> {
         self.stop(REASON_CANNOT_ROLL_BACK, message);
     }
 
-    /// Ends the admission of the nodes that have no pod of the current revision.
+    /// Ends the admission of the nodes that have no pod of the current revision, so that they are no longer assigned
+    /// the current revision.
     ///
     /// Rule: when a rollout stops because its revision failed, a node that does not have the revision does not get it
     /// any more. Nodes that are admitted by their position in the order, not by name, stay admitted.
@@ -546,12 +547,12 @@ impl PhaseMachine<'_> {
         self.check_deadline();
     }
 
-    /// Returns the number of failed nodes for which a step does not wait: admitted nodes that have not soaked and that
-    /// `is_counted` selects.
+    /// Returns the number of failed nodes for which a step does not wait: admitted nodes that have failed, whose pod
+    /// has not been healthy for the soak time yet, and for which `is_counted` returns true.
     ///
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
-    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not
-    /// soaked yet.
+    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not been
+    /// healthy for the soak time yet.
     fn count_tolerated_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }

@@ -81,17 +81,17 @@ pub struct PolicySpec {
     /// Number or percentage of nodes that may be unavailable during a rollout. It applies only to DaemonSets that have
     /// the update strategy `OnDelete` and no `maxUnavailable` of their own.
     pub max_unavailable: IntOrPercent,
-    /// The order in which nodes are admitted.
+    /// The order in which nodes are admitted, that is, assigned the current revision.
     pub order: NodeOrder,
     /// The steps of a rollout, in order.
     pub steps: Vec<Step>,
     /// The rules by which a node counts as failed, and the number of failed nodes that is tolerated.
     pub failures: FailureRules,
-    /// What the rollout does when its revision has failed.
+    /// Reaction of the rollout to the failure of its revision.
     pub on_failure: OnFailure,
     /// How long a rollout may make no progress before it has missed its deadline.
     pub progress_deadline: Duration,
-    /// What the rollout does when it has made no progress for `progress_deadline`.
+    /// Reaction of the rollout if it has made no progress for `progress_deadline`.
     pub on_deadline: OnDeadline,
     /// Which revision a node gets if it joins the cluster during a rollout.
     pub new_nodes: NewNodeRevision,
@@ -199,7 +199,7 @@ impl FailureRules {
 /// Maximum number of failed nodes, of excused nodes, and of admitted nodes that a DaemonRollout's status lists by name.
 pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 
-/// What the rollout does when its revision has failed (`onFailure`).
+/// Reaction of a rollout to the failure of its revision (`onFailure`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
     /// Roll back in every step but the last. In the last step stop, because most nodes have the new revision by then.
@@ -210,7 +210,7 @@ pub enum OnFailure {
     Stop,
 }
 
-/// What the rollout does when it makes no progress within `progressDeadline` (`onDeadline`).
+/// Reaction of a rollout that makes no progress within `progressDeadline` (`onDeadline`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDeadline {
     /// Report the missed deadline in the status, and continue.

@@ -126,7 +126,7 @@ pub struct RolloutStatus {
     pub attempt_started: Option<Time>,
     /// The step that the rollout is in. `None` if no step has started.
     pub step: Option<StepStatus>,
-    /// The nodes that are admitted to the current revision.
+    /// The nodes that are admitted, that is, assigned the current revision.
     pub admitted: Vec<NodeAdmission>,
     /// Counts of nodes by their state in the rollout.
     pub nodes: NodeCounts,
@@ -183,12 +183,13 @@ pub struct RevisionReference {
 pub enum Phase {
     /// The rollout has ended: the current revision has the verdict `Good` and is assigned to every node.
     Complete,
-    /// Nodes of the current step are admitted and updated within the budget.
+    /// Nodes of the current step are assigned the current revision, and are updated within the budget.
     Rolling,
     /// All nodes of the step, except failed ones, have an available pod of the current revision. The step waits until
-    /// these pods have soaked, or until the rollout is no longer paused.
+    /// these pods have been healthy for the soak time, or until the rollout is no longer paused.
     Soaking,
-    /// The step has soaked, but an approval is missing, or a check has not passed.
+    /// All nodes of the step, except failed ones, have been healthy for the soak time, but an approval is missing, or a
+    /// check has not passed.
     Waiting,
     /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
     /// Or no node is eligible. This rollout has not given the current revision the verdict `Good` yet.
@@ -252,8 +253,8 @@ pub struct StepStatus {
     pub target: usize,
     /// Time at which the step started.
     pub started: Time,
-    /// Time at which all nodes of the step have soaked if their pods stay healthy. `None` if the phase is not
-    /// `Soaking`, or if no node soaks.
+    /// Time at which all nodes of the step have been healthy for the soak time, if their pods stay healthy. `None` if
+    /// the phase is not `Soaking`, or if no node soaks.
     pub passes_at: Option<Time>,
 }
 

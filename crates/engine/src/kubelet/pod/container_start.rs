@@ -11,8 +11,8 @@ use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 
-/// What the kubelet remembers about the starts of one container of the spec, over all its instances: its attempts, its
-/// image and its backoffs.
+/// The kubelet's record of the starts of one container of the spec, over all its instances: its attempts, its image and
+/// its backoffs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
     /// Reason and message of the state `waiting` in the container's status: the last failure or backoff since the last

@@ -83,7 +83,7 @@ pub struct Sandbox {
 }
 
 /// A container instance as the runtime reports it. [`ContainerSpec`] is its specification in the pod, and
-/// [`RunningContainer`] is what the kubelet tracks about it. Upstream: `ContainerStatus` of CRI.
+/// [`RunningContainer`] is the kubelet's state of its hooks and probes. Upstream: `ContainerStatus` of CRI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Container {
     /// Container ID in the runtime.

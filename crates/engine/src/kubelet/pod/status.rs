@@ -232,9 +232,9 @@ impl Pod {
         status
     }
 
-    /// Called for a container without a known exit code when the pod has terminated. If the container has run or should
-    /// have run, sets the state in its status to terminated with the reason `ContainerStatusUnknown`. Upstream:
-    /// `TerminatePod`.
+    /// Sets the state in the status of a container to terminated with the reason `ContainerStatusUnknown`, if the
+    /// container has run or should have run. Called when the pod has terminated and the exit code of the container is
+    /// not known. Upstream: `TerminatePod`.
     fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
             self.newest_container(&it.name).is_some()

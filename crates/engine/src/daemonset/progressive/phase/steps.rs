@@ -1,4 +1,4 @@
-//! The steps of a rollout: which nodes they admit, and when they pass.
+//! The steps of a rollout: which nodes they admit (assign the current revision), and when they pass.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -49,8 +49,9 @@ impl PhaseMachine<'_> {
         Some(index)
     }
 
-    /// Admits nodes in the current step. Ends the step when its target is reached, its nodes have soaked (except failed
-    /// ones), the checks have passed, it is approved if necessary, and the rollout is not paused.
+    /// Admits nodes in the current step, that is, assigns them the current revision. Ends the step when all of these
+    /// are true: its target is reached, all its nodes except failed ones have been healthy for the soak time, the
+    /// checks have passed, the step is approved if necessary, and the rollout is not paused.
     pub(super) fn advance_step(&mut self) {
         let Some(index) = self.find_or_start_step() else {
             return self.roll_to_all_nodes();
@@ -105,8 +106,8 @@ impl PhaseMachine<'_> {
         self.pass_step(index);
     }
 
-    /// Returns the time at which all nodes of the step have soaked, if their pods stay healthy. Failed nodes, for which
-    /// the step does not wait, are left out. `None` if no node soaks.
+    /// Returns the time at which all nodes of the step have been healthy for the soak time, if their pods stay healthy.
+    /// Failed nodes, for which the step does not wait, are left out. `None` if no node soaks.
     fn soak_ends_at(&self) -> Option<Time> {
         let counts = self.input.counts;
         let is_failed_until = |at: Time| {
@@ -121,8 +122,9 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
     }
 
-    /// Admits every eligible node, and completes the rollout when all of them, except failed ones, are updated and
-    /// every check has passed. A revision with the verdict `Good` does not wait for checks.
+    /// Admits every eligible node, that is, assigns it the current revision. Completes the rollout when all of them,
+    /// except failed ones, are updated and every check has passed. A revision with the verdict `Good` does not wait for
+    /// checks.
     ///
     /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
     /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
@@ -160,17 +162,18 @@ impl PhaseMachine<'_> {
         });
     }
 
-    /// Admits all eligible nodes that are not admitted yet and are old enough, unless the rollout is paused.
+    /// Admits all eligible nodes that are not admitted yet and are old enough: they are assigned the current revision.
+    /// Does nothing while the rollout is paused.
     fn admit_all(&mut self) {
         let step = Step { name: ALL_STEPS.into(), ..Step::default() };
         let free = self.input.counts.nodes.held;
         self.admit(&step, free);
     }
 
-    /// Admits nodes that are already exposed, and up to `free` other nodes, in this step. If the step has groups,
-    /// admits only nodes of open groups. In assist mode, admits exposed nodes only up to the target of the step. Sets a
-    /// wake-up time one second from now if it admits no node only because all candidates are too young. Does nothing
-    /// while the rollout is paused.
+    /// Admits nodes in this step: those that are already exposed, and up to `free` others. An exposed node is admitted
+    /// or has a pod of a revision without the verdict `Good`. If the step has groups, admits only nodes of open groups.
+    /// In assist mode, admits exposed nodes only up to the target of the step. Sets a wake-up time one second from now
+    /// if no node is admitted only because all candidates are too young. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
@@ -241,7 +244,8 @@ fn step_target(step: &Step, eligible: usize) -> usize {
 /// ones. An exposed candidate already has a pod of a revision without the verdict `Good`.
 ///
 /// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
-/// before others, but only until the step has reached its target. The rest of them stay unassigned until a later step.
+/// before others, but only until the step has reached its target. Further such nodes stay unassigned until a later
+/// step.
 fn limit_exposed_candidates(
     candidates: &BTreeMap<Text, GroupCandidates>,
     mut limit: usize,
