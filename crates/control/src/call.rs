@@ -262,7 +262,7 @@ mod tests {
         };
         let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
         let create =
-            Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodHere, source: None };
+            Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodOnNode, source: None };
         let apply = Call::ApplyConditions { conditions: Vec::new() };
         let all =
             [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status, apply];

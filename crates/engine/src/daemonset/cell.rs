@@ -242,14 +242,14 @@ pub(crate) fn compute_cell(
     let recheck_at = earliest(recheck_at, progress.as_ref().and_then(|(_, at)| *at));
     let recheck_at =
         pods.iter().fold(recheck_at, |recheck_at, pod| match check_availability(set, pod, now) {
-            Err(Why::StillSettling { until }) => earliest(recheck_at, Some(until)),
+            Err(Why::WaitsForMinReady { until }) => earliest(recheck_at, Some(until)),
             _ => recheck_at,
         });
     let waiting = match (&availability_of_pod, &node_rollout.waiting) {
         // For a node that is not eligible, `muster explain` shows the reason, but no total counts it.
         _ if !runs => node_rollout.waiting.clone(),
         (_, Some(why)) => Some(why.clone()),
-        (None, _) => Some(roster.blocked.clone().unwrap_or(Why::NoPodHere)),
+        (None, _) => Some(roster.blocked.clone().unwrap_or(Why::NoPodOnNode)),
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
@@ -285,7 +285,7 @@ pub(crate) fn compute_cell(
             let why = match availability_of_pod {
                 Some(Err(why)) => why,
                 _ if assigned.is_up_to_date(it) => Why::UpToDate,
-                _ => Why::OutOfDate,
+                _ => Why::Outdated,
             };
             (it.clone(), why)
         }),

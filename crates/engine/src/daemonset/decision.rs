@@ -384,7 +384,7 @@ fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settin
                 plan.delete.push((pod.clone(), why.clone()))
             }
             RolloutAction::Surge if plan.create.len() < settings.burst => {
-                plan.create.push((node.clone(), Why::OutOfDate))
+                plan.create.push((node.clone(), Why::Outdated))
             }
             _ => break,
         }

@@ -303,8 +303,8 @@ impl Planner {
 fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),
-        Some(Verdict::Run) => Why::NoPodHere,
-        None => Why::NodeIsGone,
+        Some(Verdict::Run) => Why::NoPodOnNode,
+        None => Why::NodeDeleted,
     };
     let pod_reason = cell.pod.as_ref().map(|(_, why)| why.clone());
     let runs = cell.verdict == Some(Verdict::Run);
@@ -318,7 +318,7 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
     let is_unassigned = progressive.is_some_and(|it| it.is_assisting) && cell.counts.updated;
     let waiting = cell.waiting.clone().filter(|it| !is_unassigned || *it != Why::HeldByRollout);
     let pod_reason =
-        pod_reason.map(|why| if is_unassigned && why == Why::OutOfDate { Why::UpToDate } else { why });
+        pod_reason.map(|why| if is_unassigned && why == Why::Outdated { Why::UpToDate } else { why });
     let why = waiting.or(pod_reason.filter(|_| runs)).unwrap_or_else(from_verdict);
     NodeExplanation {
         node: node.clone(),

@@ -144,9 +144,9 @@ fn advance_phase(
             match action {
                 RolloutAction::Replace(pod, why) => remove_ready_pod(plan, method, pod, why),
                 RolloutAction::ReplaceNotReady(pod, why) => plan.delete.push((pod, why)),
-                RolloutAction::Surge => add_create(plan, assigned, node, Why::OutOfDate),
+                RolloutAction::Surge => add_create(plan, assigned, node, Why::Outdated),
                 RolloutAction::SurgeBesideNotReady(_) => {
-                    add_create(plan, assigned, node, Why::OutOfDateAndNotReady)
+                    add_create(plan, assigned, node, Why::OutdatedAndNotReady)
                 }
                 RolloutAction::Remove(..) => {}
             }

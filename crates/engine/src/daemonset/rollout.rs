@@ -133,7 +133,7 @@ pub(crate) fn node_rollout(
         matches!(eligibility, Eligibility::Eligible) && roster.kept.iter().any(is_available);
     if set.rollout == UpdateStrategy::OnDelete {
         let waits = roster.kept.iter().any(|it| !current.is_up_to_date(it));
-        node_rollout.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
+        node_rollout.waiting = waits.then_some(Why::WaitsForUserDelete);
         return node_rollout;
     }
     // Rule: a held node keeps its pod, of whatever revision, until the pod ends. Then it gets the stable revision.
@@ -162,30 +162,30 @@ pub(crate) fn node_rollout(
     // Rule: the old pod of an unreachable node is not deleted: no kubelet would report its end, and after a network
     // partition all such pods would terminate at once. The node counts against the budget until it reports again.
     if let (false, Some(since)) = (is_up, node.and_then(node_unreachable_since)) {
-        node_rollout.waiting = Some(Why::NodeIsSilent { since });
+        node_rollout.waiting = Some(Why::NodeUnreachable { since });
         return node_rollout;
     }
     match (eligibility, set.rollout) {
         (Eligibility::Excluded, _) | (_, UpdateStrategy::OnDelete) => {}
         (Eligibility::Eligible, UpdateStrategy::Drain(_)) if is_up => {
-            node_rollout.action = Some(RolloutAction::Replace(old.clone(), Why::OutOfDate));
-            node_rollout.waiting = Some(Why::OutOfDate);
+            node_rollout.action = Some(RolloutAction::Replace(old.clone(), Why::Outdated));
+            node_rollout.waiting = Some(Why::Outdated);
         }
         (Eligibility::Eligible, UpdateStrategy::Drain(_)) => {
             node_rollout.waiting = Some(Why::BeingReplaced);
-            replace_not_ready(&mut node_rollout, old, Why::OutOfDateAndNotReady, target.mode);
+            replace_not_ready(&mut node_rollout, old, Why::OutdatedAndNotReady, target.mode);
         }
         (Eligibility::Eligible, UpdateStrategy::Surge(_)) => {
             match roster::check_surge_create(current, pods, roster.recheck_at) {
                 Err(why) => node_rollout.waiting = Some(why),
                 Ok(()) if is_up => {
                     node_rollout.action = Some(RolloutAction::Surge);
-                    node_rollout.waiting = Some(Why::OutOfDate);
+                    node_rollout.waiting = Some(Why::Outdated);
                 }
                 Ok(()) => {
                     node_rollout.waiting = Some(Why::BeingReplaced);
                     match target.mode {
-                        UpdateMode::Plain => node_rollout.create = Some(Why::OutOfDateAndNotReady),
+                        UpdateMode::Plain => node_rollout.create = Some(Why::OutdatedAndNotReady),
                         _ => node_rollout.action = Some(RolloutAction::SurgeBesideNotReady(old.clone())),
                     }
                 }
@@ -207,7 +207,7 @@ pub(crate) fn node_rollout(
                 is_up,
                 rollout,
                 target.mode,
-                Why::NodeInTrouble { taint: Arc::new(taint.clone()) },
+                Why::NodeNotReadyOrUnreachable { taint: Arc::new(taint.clone()) },
             );
         }
     }

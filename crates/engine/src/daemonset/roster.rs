@@ -119,7 +119,7 @@ pub(crate) fn build_roster(
 fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     let pending = pods.iter().filter(|it| !it.bound && !it.deleting);
     Roster {
-        delete: pending.map(|it| (it.clone(), Why::NodeIsGone)).collect(),
+        delete: pending.map(|it| (it.clone(), Why::NodeDeleted)).collect(),
         kept: pods.iter().filter(|it| it.bound && it.is_live()).cloned().collect(),
         ..Roster::default()
     }
@@ -234,13 +234,13 @@ fn create_reason(
             return Err(None);
         }
         check_surge_create(current, pods, retry_at).map_err(Some)?;
-        return Ok(if present.next().is_some() { Why::OldPodIsLeaving } else { Why::NoPodHere });
+        return Ok(if present.next().is_some() { Why::OldPodsTerminating } else { Why::NoPodOnNode });
     }
     if let Some(at) = retry_at {
         return Err(Some(Why::FailedRecently { retry_at: at }));
     }
     match present.next() {
-        None => Ok(Why::NoPodHere),
+        None => Ok(Why::NoPodOnNode),
         Some(pod) if pod.deleting => Err(Some(Why::StillTerminating { pod: pod.key.name.clone() })),
         Some(_) => Err(None),
     }

@@ -32,7 +32,7 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     if set.min_ready.is_zero() || until <= now {
         return Ok(());
     }
-    Err(Why::StillSettling { until })
+    Err(Why::WaitsForMinReady { until })
 }
 
 /// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget. A node without a pod that

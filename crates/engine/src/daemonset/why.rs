@@ -16,23 +16,23 @@ use muster_api::time::Time;
 pub enum Why {
     // placement: why a node gets no pod
     /// The template has the `nodeName` of another node.
-    AnotherNodeIsNamed { named: Text },
+    NodeNameMismatch { named: Text },
     /// The node does not have a label of the node selector.
-    SelectorAsksForLabel { label: Text },
+    NodeSelectorMismatch { label: Text },
     /// The node matches no term of the required node affinity.
-    AffinityMatchesNotThisNode,
+    NodeAffinityMismatch,
     /// The node matches no term of the required node affinity, and a term cannot be parsed.
-    AffinityCannotBeRead { problem: Text },
+    NodeAffinityInvalid { problem: Text },
     /// The node has an untolerated `NoSchedule` taint. It gets no new pod, but a bound pod is kept.
-    TaintKeepsAway { taint: Arc<Taint> },
+    UntoleratedNoScheduleTaint { taint: Arc<Taint> },
     /// The node has an untolerated `NoExecute` taint. It gets no new pod, and an existing pod is deleted.
-    TaintSendsOff { taint: Arc<Taint> },
+    UntoleratedNoExecuteTaint { taint: Arc<Taint> },
 
     // roster: one pod per node
     /// The node has no pod of the DaemonSet.
-    NoPodHere,
+    NoPodOnNode,
     /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
-    OldPodIsLeaving,
+    OldPodsTerminating,
     /// The pod failed, so it is replaced. `reason` is why the pod failed, as Kubernetes names it (`Evicted`). `None` if
     /// that is not known.
     Failed { reason: Option<Text> },
@@ -41,7 +41,7 @@ pub enum Why {
     /// The pod is deleted because the node has more pods of the DaemonSet than it needs. Pod `kept` stays.
     SurplusPod { kept: Text },
     /// The pod's node was deleted.
-    NodeIsGone,
+    NodeDeleted,
     /// A pod failed or succeeded on the node, and the failed-pod backoff lasts until `retry_at`.
     FailedRecently { retry_at: Time },
     /// A pod of the DaemonSet on the node is still terminating.
@@ -53,9 +53,9 @@ pub enum Why {
 
     // rollout: outdated pods are replaced
     /// The pod is outdated.
-    OutOfDate,
+    Outdated,
     /// The pod is outdated and not Ready, so it is replaced without regard to the rollout budget.
-    OutOfDateAndNotReady,
+    OutdatedAndNotReady,
     /// With surge, the old pod is deleted because pod `new` is available.
     NewPodIsAvailable { new: Text },
     /// With surge, the old pod is deleted because it is not Ready and pod `new` exists.
@@ -63,16 +63,16 @@ pub enum Why {
     /// The outdated pod tolerates the node's taint, but the new template does not.
     TolerationDropped { taint: Arc<Taint> },
     /// The outdated pod is on a node with the taint `not-ready` or `unreachable`.
-    NodeInTrouble { taint: Arc<Taint> },
+    NodeNotReadyOrUnreachable { taint: Arc<Taint> },
     /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision was
     /// created.
     NodeIsLost { since: Time },
     /// The outdated pod is not Ready, and its node's Ready condition has been Unknown since `since`.
-    NodeIsSilent { since: Time },
+    NodeUnreachable { since: Time },
     /// The outdated pod is kept, because no new pod could run on the node with this taint.
     KeptByTaint { taint: Arc<Taint> },
     /// With `OnDelete`, the outdated pod is replaced when a user deletes it.
-    UpdatesWaitForDeletion,
+    WaitsForUserDelete,
     /// A progressive rollout does not update the node now, so the node keeps its outdated pod.
     HeldByRollout,
 
@@ -81,7 +81,7 @@ pub enum Why {
     /// `CrashLoopBackOff`. `None` if no problem is known.
     NotReady { reason: Option<Text> },
     /// The pod is Ready, but has not been Ready for `minReadySeconds` yet. It is available at `until`.
-    StillSettling { until: Time },
+    WaitsForMinReady { until: Time },
     /// The pod is available and up to date.
     UpToDate,
 
@@ -95,17 +95,17 @@ pub enum Why {
 
     // garbage collector
     /// At least one owner of the object no longer exists.
-    OwnersAreGone,
+    OwnersAbsent,
     /// An owner of the object is being deleted in the foreground and waits for the object.
-    OwnerIsLeaving,
+    OwnerDeletedInForeground,
     /// An owner of the object is being deleted and orphans its dependents.
-    OwnerLetsGo,
+    OwnerOrphansDependents,
     /// The pod is being deleted and was never bound.
     NeverBound,
     /// The pod is being deleted on a node that is out of service.
     NodeOutOfService,
     /// The pod has failed or succeeded, and too many such pods exist. Evicted pods are deleted first, then the oldest.
-    TooManyEnded,
+    TooManyTerminatedPods,
 }
 
 impl Why {
@@ -113,90 +113,90 @@ impl Why {
     /// change when a variant is renamed.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::AnotherNodeIsNamed { .. } => "AnotherNodeIsNamed",
-            Self::SelectorAsksForLabel { .. } => "SelectorAsksForLabel",
-            Self::AffinityMatchesNotThisNode => "AffinityMatchesNotThisNode",
-            Self::AffinityCannotBeRead { .. } => "AffinityCannotBeRead",
-            Self::TaintKeepsAway { .. } => "TaintKeepsAway",
-            Self::TaintSendsOff { .. } => "TaintSendsOff",
-            Self::NoPodHere => "NoPodHere",
-            Self::OldPodIsLeaving => "OldPodIsLeaving",
+            Self::NodeNameMismatch { .. } => "AnotherNodeIsNamed",
+            Self::NodeSelectorMismatch { .. } => "SelectorAsksForLabel",
+            Self::NodeAffinityMismatch => "AffinityMatchesNotThisNode",
+            Self::NodeAffinityInvalid { .. } => "AffinityCannotBeRead",
+            Self::UntoleratedNoScheduleTaint { .. } => "TaintKeepsAway",
+            Self::UntoleratedNoExecuteTaint { .. } => "TaintSendsOff",
+            Self::NoPodOnNode => "NoPodHere",
+            Self::OldPodsTerminating => "OldPodIsLeaving",
             Self::Failed { .. } => "Failed",
             Self::Succeeded => "Succeeded",
             Self::SurplusPod { .. } => "SurplusPod",
-            Self::NodeIsGone => "NodeIsGone",
+            Self::NodeDeleted => "NodeIsGone",
             Self::FailedRecently { .. } => "FailedRecently",
             Self::StillTerminating { .. } => "StillLeaving",
             Self::TooManyTerminating { .. } => "TooManyStillLeaving",
             Self::BeingReplaced => "BeingReplaced",
-            Self::OutOfDate => "OutOfDate",
-            Self::OutOfDateAndNotReady => "OutOfDateAndNotReady",
+            Self::Outdated => "OutOfDate",
+            Self::OutdatedAndNotReady => "OutOfDateAndNotReady",
             Self::NewPodIsAvailable { .. } => "NewPodIsAvailable",
             Self::NewPodBesideNotReadyOld { .. } => "NewPodBesideNotReadyOld",
             Self::TolerationDropped { .. } => "TolerationDropped",
-            Self::NodeInTrouble { .. } => "NodeInTrouble",
+            Self::NodeNotReadyOrUnreachable { .. } => "NodeInTrouble",
             Self::NodeIsLost { .. } => "NodeIsLost",
-            Self::NodeIsSilent { .. } => "NodeIsSilent",
+            Self::NodeUnreachable { .. } => "NodeIsSilent",
             Self::KeptByTaint { .. } => "KeptByTaint",
-            Self::UpdatesWaitForDeletion => "UpdatesWaitForDeletion",
+            Self::WaitsForUserDelete => "UpdatesWaitForDeletion",
             Self::HeldByRollout => "HeldByRollout",
             Self::NotReady { .. } => "NotReady",
-            Self::StillSettling { .. } => "StillSettling",
+            Self::WaitsForMinReady { .. } => "StillSettling",
             Self::UpToDate => "UpToDate",
             Self::WaitingForOwnWrites { .. } => "WaitingForOwnWrites",
             Self::RetryLater { .. } => "RetryLater",
             Self::RevisionNotRecorded => "RevisionNotRecorded",
-            Self::OwnersAreGone => "OwnersAreGone",
-            Self::OwnerIsLeaving => "OwnerIsLeaving",
-            Self::OwnerLetsGo => "OwnerLetsGo",
+            Self::OwnersAbsent => "OwnersAreGone",
+            Self::OwnerDeletedInForeground => "OwnerIsLeaving",
+            Self::OwnerOrphansDependents => "OwnerLetsGo",
             Self::NeverBound => "NeverBound",
             Self::NodeOutOfService => "NodeOutOfService",
-            Self::TooManyEnded => "TooManyEnded",
+            Self::TooManyTerminatedPods => "TooManyEnded",
         }
     }
 
     /// Returns a short text for the reason, without its details. Conditions and explanations count nodes by this text.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::AnotherNodeIsNamed { .. } => "another node is named",
-            Self::SelectorAsksForLabel { .. } => "node selector does not match",
-            Self::AffinityMatchesNotThisNode => "node affinity does not match",
-            Self::AffinityCannotBeRead { .. } => "node affinity cannot be read",
-            Self::TaintKeepsAway { .. } => "untolerated NoSchedule taint",
-            Self::TaintSendsOff { .. } => "untolerated NoExecute taint",
-            Self::NoPodHere => "no pod yet",
-            Self::OldPodIsLeaving => "old pod is leaving",
+            Self::NodeNameMismatch { .. } => "another node is named",
+            Self::NodeSelectorMismatch { .. } => "node selector does not match",
+            Self::NodeAffinityMismatch => "node affinity does not match",
+            Self::NodeAffinityInvalid { .. } => "node affinity cannot be read",
+            Self::UntoleratedNoScheduleTaint { .. } => "untolerated NoSchedule taint",
+            Self::UntoleratedNoExecuteTaint { .. } => "untolerated NoExecute taint",
+            Self::NoPodOnNode => "no pod yet",
+            Self::OldPodsTerminating => "old pod is leaving",
             Self::Failed { .. } => "pod failed",
             Self::Succeeded => "pod ended",
             Self::SurplusPod { .. } => "more than one pod",
-            Self::NodeIsGone => "node is gone",
+            Self::NodeDeleted => "node is gone",
             Self::FailedRecently { .. } => "pod failed, waiting to retry",
             Self::StillTerminating { .. } => "pod still terminating",
             Self::TooManyTerminating { .. } => "pods still terminating",
             Self::BeingReplaced => "pod is being replaced",
-            Self::OutOfDate => "pod out of date",
-            Self::OutOfDateAndNotReady => "pod out of date and not ready",
+            Self::Outdated => "pod out of date",
+            Self::OutdatedAndNotReady => "pod out of date and not ready",
             Self::NewPodIsAvailable { .. } => "new pod is available",
             Self::NewPodBesideNotReadyOld { .. } => "old pod is not ready",
             Self::TolerationDropped { .. } => "template no longer tolerates the node's taint",
-            Self::NodeInTrouble { .. } => "node is not ready",
+            Self::NodeNotReadyOrUnreachable { .. } => "node is not ready",
             Self::NodeIsLost { .. } => "node was lost before this revision",
-            Self::NodeIsSilent { .. } => "node is silent",
+            Self::NodeUnreachable { .. } => "node is silent",
             Self::KeptByTaint { .. } => "kept through a taint",
-            Self::UpdatesWaitForDeletion => "waiting for a delete",
+            Self::WaitsForUserDelete => "waiting for a delete",
             Self::HeldByRollout => "held by the rollout",
             Self::NotReady { .. } => "pod not ready",
-            Self::StillSettling { .. } => "pod ready, not yet for minReadySeconds",
+            Self::WaitsForMinReady { .. } => "pod ready, not yet for minReadySeconds",
             Self::UpToDate => "up to date",
             Self::WaitingForOwnWrites { .. } => "waiting to see own writes",
             Self::RetryLater { .. } => "waiting to try again",
             Self::RevisionNotRecorded => "template not recorded as a revision",
-            Self::OwnersAreGone => "owners are gone",
-            Self::OwnerIsLeaving => "owner is leaving",
-            Self::OwnerLetsGo => "owner lets go",
+            Self::OwnersAbsent => "owners are gone",
+            Self::OwnerDeletedInForeground => "owner is leaving",
+            Self::OwnerOrphansDependents => "owner lets go",
             Self::NeverBound => "deleted before it was bound",
             Self::NodeOutOfService => "node is out of service",
-            Self::TooManyEnded => "too many pods have ended",
+            Self::TooManyTerminatedPods => "too many pods have ended",
         }
     }
 }
@@ -204,54 +204,54 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AnotherNodeIsNamed { named } => write!(f, "the template names node {named}"),
-            Self::SelectorAsksForLabel { label } => write!(f, "the node selector asks for {label}"),
-            Self::AffinityMatchesNotThisNode => f.write_str("no term of the node affinity matches"),
-            Self::AffinityCannotBeRead { problem } => {
+            Self::NodeNameMismatch { named } => write!(f, "the template names node {named}"),
+            Self::NodeSelectorMismatch { label } => write!(f, "the node selector asks for {label}"),
+            Self::NodeAffinityMismatch => f.write_str("no term of the node affinity matches"),
+            Self::NodeAffinityInvalid { problem } => {
                 write!(f, "the node affinity cannot be read: {problem}")
             }
-            Self::TaintKeepsAway { taint } | Self::TaintSendsOff { taint } => {
+            Self::UntoleratedNoScheduleTaint { taint } | Self::UntoleratedNoExecuteTaint { taint } => {
                 write!(f, "taint {taint} is not tolerated")
             }
-            Self::NoPodHere => f.write_str("no pod here"),
-            Self::OldPodIsLeaving => f.write_str("the pod here is leaving"),
+            Self::NoPodOnNode => f.write_str("no pod here"),
+            Self::OldPodsTerminating => f.write_str("the pod here is leaving"),
             Self::Failed { reason: Some(reason) } => write!(f, "failed: {reason}"),
             Self::Failed { reason: None } => f.write_str("failed"),
             Self::Succeeded => f.write_str("ended"),
             Self::SurplusPod { kept } => write!(f, "one pod is enough, {kept} stays"),
-            Self::NodeIsGone => f.write_str("its node is gone"),
+            Self::NodeDeleted => f.write_str("its node is gone"),
             Self::FailedRecently { retry_at } => write!(f, "failed before, tried again at {retry_at:?}"),
             Self::StillTerminating { pod } => write!(f, "{pod} is still terminating"),
             Self::TooManyTerminating { count } => write!(f, "{count} pods are still terminating"),
             Self::BeingReplaced => f.write_str("its pod is being replaced"),
-            Self::OutOfDate => f.write_str("out of date"),
-            Self::OutOfDateAndNotReady => f.write_str("out of date and not ready"),
+            Self::Outdated => f.write_str("out of date"),
+            Self::OutdatedAndNotReady => f.write_str("out of date and not ready"),
             Self::NewPodIsAvailable { new } => write!(f, "{new} has taken over"),
             Self::NewPodBesideNotReadyOld { new } => write!(f, "not ready, and {new} is there"),
             Self::TolerationDropped { taint } => write!(f, "the template no longer tolerates taint {taint}"),
-            Self::NodeInTrouble { taint } => write!(f, "out of date on a node with taint {taint}"),
+            Self::NodeNotReadyOrUnreachable { taint } => write!(f, "out of date on a node with taint {taint}"),
             Self::NodeIsLost { since } => write!(f, "node silent since {since:?}, before this revision"),
-            Self::NodeIsSilent { since } => {
+            Self::NodeUnreachable { since } => {
                 write!(f, "node silent since {since:?}, updated when it reports again")
             }
             Self::KeptByTaint { taint } => write!(f, "kept: taint {taint} lets it stay but none follow"),
-            Self::UpdatesWaitForDeletion => f.write_str("out of date, replaced when it is deleted"),
+            Self::WaitsForUserDelete => f.write_str("out of date, replaced when it is deleted"),
             Self::HeldByRollout => f.write_str("held: the rollout has not reached this node"),
             Self::NotReady { reason: Some(reason) } => write!(f, "not ready: {reason}"),
             Self::NotReady { reason: None } => f.write_str("not ready"),
-            Self::StillSettling { until } => write!(f, "ready, available at {until:?}"),
+            Self::WaitsForMinReady { until } => write!(f, "ready, available at {until:?}"),
             Self::UpToDate => f.write_str("up to date"),
             Self::WaitingForOwnWrites { writes } => write!(f, "{writes} own writes have not come back yet"),
             Self::RetryLater { at } => write!(f, "a call failed, tried again at {at:?}"),
             Self::RevisionNotRecorded => {
                 f.write_str("kube-controller-manager has not recorded the template as a revision yet")
             }
-            Self::OwnersAreGone => f.write_str("its owners are gone"),
-            Self::OwnerIsLeaving => f.write_str("its owner is leaving, and waits for it"),
-            Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
+            Self::OwnersAbsent => f.write_str("its owners are gone"),
+            Self::OwnerDeletedInForeground => f.write_str("its owner is leaving, and waits for it"),
+            Self::OwnerOrphansDependents => f.write_str("its owner is leaving, and lets it go"),
             Self::NeverBound => f.write_str("deleted before it was bound"),
             Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
-            Self::TooManyEnded => f.write_str("ended, and too many ended pods exist"),
+            Self::TooManyTerminatedPods => f.write_str("ended, and too many ended pods exist"),
         }
     }
 }
@@ -271,45 +271,45 @@ mod tests {
         let taint =
             || Arc::new(Taint { key: "k".into(), value: "v".into(), effect: TaintEffect::NoSchedule });
         let reasons = [
-            (Why::AnotherNodeIsNamed { named: "n".into() }, "AnotherNodeIsNamed"),
-            (Why::SelectorAsksForLabel { label: "n".into() }, "SelectorAsksForLabel"),
-            (Why::AffinityMatchesNotThisNode, "AffinityMatchesNotThisNode"),
-            (Why::AffinityCannotBeRead { problem: "n".into() }, "AffinityCannotBeRead"),
-            (Why::TaintKeepsAway { taint: taint() }, "TaintKeepsAway"),
-            (Why::TaintSendsOff { taint: taint() }, "TaintSendsOff"),
-            (Why::NoPodHere, "NoPodHere"),
-            (Why::OldPodIsLeaving, "OldPodIsLeaving"),
+            (Why::NodeNameMismatch { named: "n".into() }, "AnotherNodeIsNamed"),
+            (Why::NodeSelectorMismatch { label: "n".into() }, "SelectorAsksForLabel"),
+            (Why::NodeAffinityMismatch, "AffinityMatchesNotThisNode"),
+            (Why::NodeAffinityInvalid { problem: "n".into() }, "AffinityCannotBeRead"),
+            (Why::UntoleratedNoScheduleTaint { taint: taint() }, "TaintKeepsAway"),
+            (Why::UntoleratedNoExecuteTaint { taint: taint() }, "TaintSendsOff"),
+            (Why::NoPodOnNode, "NoPodHere"),
+            (Why::OldPodsTerminating, "OldPodIsLeaving"),
             (Why::Failed { reason: None }, "Failed"),
             (Why::Succeeded, "Succeeded"),
             (Why::SurplusPod { kept: "n".into() }, "SurplusPod"),
-            (Why::NodeIsGone, "NodeIsGone"),
+            (Why::NodeDeleted, "NodeIsGone"),
             (Why::FailedRecently { retry_at: at }, "FailedRecently"),
             (Why::StillTerminating { pod: "n".into() }, "StillLeaving"),
             (Why::TooManyTerminating { count: 1 }, "TooManyStillLeaving"),
             (Why::BeingReplaced, "BeingReplaced"),
-            (Why::OutOfDate, "OutOfDate"),
-            (Why::OutOfDateAndNotReady, "OutOfDateAndNotReady"),
+            (Why::Outdated, "OutOfDate"),
+            (Why::OutdatedAndNotReady, "OutOfDateAndNotReady"),
             (Why::NewPodIsAvailable { new: "n".into() }, "NewPodIsAvailable"),
             (Why::NewPodBesideNotReadyOld { new: "n".into() }, "NewPodBesideNotReadyOld"),
             (Why::TolerationDropped { taint: taint() }, "TolerationDropped"),
-            (Why::NodeInTrouble { taint: taint() }, "NodeInTrouble"),
+            (Why::NodeNotReadyOrUnreachable { taint: taint() }, "NodeInTrouble"),
             (Why::NodeIsLost { since: at }, "NodeIsLost"),
-            (Why::NodeIsSilent { since: at }, "NodeIsSilent"),
+            (Why::NodeUnreachable { since: at }, "NodeIsSilent"),
             (Why::KeptByTaint { taint: taint() }, "KeptByTaint"),
-            (Why::UpdatesWaitForDeletion, "UpdatesWaitForDeletion"),
+            (Why::WaitsForUserDelete, "UpdatesWaitForDeletion"),
             (Why::HeldByRollout, "HeldByRollout"),
             (Why::NotReady { reason: None }, "NotReady"),
-            (Why::StillSettling { until: at }, "StillSettling"),
+            (Why::WaitsForMinReady { until: at }, "StillSettling"),
             (Why::UpToDate, "UpToDate"),
             (Why::WaitingForOwnWrites { writes: 1 }, "WaitingForOwnWrites"),
             (Why::RetryLater { at }, "RetryLater"),
             (Why::RevisionNotRecorded, "RevisionNotRecorded"),
-            (Why::OwnersAreGone, "OwnersAreGone"),
-            (Why::OwnerIsLeaving, "OwnerIsLeaving"),
-            (Why::OwnerLetsGo, "OwnerLetsGo"),
+            (Why::OwnersAbsent, "OwnersAreGone"),
+            (Why::OwnerDeletedInForeground, "OwnerIsLeaving"),
+            (Why::OwnerOrphansDependents, "OwnerLetsGo"),
             (Why::NeverBound, "NeverBound"),
             (Why::NodeOutOfService, "NodeOutOfService"),
-            (Why::TooManyEnded, "TooManyEnded"),
+            (Why::TooManyTerminatedPods, "TooManyEnded"),
         ];
         for (why, reason) in reasons {
             assert_eq!(why.reason(), reason);

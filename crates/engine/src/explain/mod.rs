@@ -127,15 +127,15 @@ impl Explanation {
 /// have the same message. [`reason_details`] returns the names and times.
 fn reason_message(why: &Why) -> String {
     match why {
-        Why::AnotherNodeIsNamed { .. }
-        | Why::SelectorAsksForLabel { .. }
-        | Why::AffinityCannotBeRead { .. }
-        | Why::TaintKeepsAway { .. }
-        | Why::TaintSendsOff { .. }
+        Why::NodeNameMismatch { .. }
+        | Why::NodeSelectorMismatch { .. }
+        | Why::NodeAffinityInvalid { .. }
+        | Why::UntoleratedNoScheduleTaint { .. }
+        | Why::UntoleratedNoExecuteTaint { .. }
         | Why::KeptByTaint { .. }
         | Why::TolerationDropped { .. }
-        | Why::NodeInTrouble { .. }
-        | Why::UpdatesWaitForDeletion => why.to_string(),
+        | Why::NodeNotReadyOrUnreachable { .. }
+        | Why::WaitsForUserDelete => why.to_string(),
         // The state of the node says the rest.
         Why::NotReady { reason: Some(reason) } => reason.to_string(),
         Why::NotReady { reason: None } => "its pod is not ready yet".to_string(),
@@ -151,10 +151,10 @@ fn reason_details(why: &Why, now: Time) -> Option<String> {
         Why::FailedRecently { retry_at } => {
             Some(format!("the failed pod is replaced at {}", format_time(*retry_at, now)))
         }
-        Why::StillSettling { until } => {
+        Why::WaitsForMinReady { until } => {
             Some(format!("it counts as available at {}", format_time(*until, now)))
         }
-        Why::NodeIsLost { since } | Why::NodeIsSilent { since } => {
+        Why::NodeIsLost { since } | Why::NodeUnreachable { since } => {
             Some(format!("nothing was heard of the node since {}", format_time(*since, now)))
         }
         Why::StillTerminating { .. }

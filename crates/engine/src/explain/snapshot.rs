@@ -278,7 +278,7 @@ impl Snapshot {
         let explained = nodes.map(|node| {
             let verdict = placement::verdict(&set.template, node);
             let (state, why) = match &verdict {
-                Verdict::Run => (NodeState::Missing, Why::NoPodHere),
+                Verdict::Run => (NodeState::Missing, Why::NoPodOnNode),
                 Verdict::Keep(why) | Verdict::Leave(why) => (NodeState::Excluded, why.clone()),
             };
             let node = node.name.clone();
@@ -364,7 +364,7 @@ impl Snapshot {
             }
         }
         details.extend(objections.map(|it| it.to_string()));
-        if explained.why == Why::OutOfDate && explained.state == NodeState::Outdated {
+        if explained.why == Why::Outdated && explained.state == NodeState::Outdated {
             message = if is_budget_always_zero(rollout.strategy) {
                 "out of date, and maxUnavailable is 0".to_string()
             } else if rollout.charged < rollout.budget {
@@ -374,7 +374,7 @@ impl Snapshot {
             };
         }
         match &explained.why {
-            Why::NoPodHere if explained.state == NodeState::Missing => {
+            Why::NoPodOnNode if explained.state == NodeState::Missing => {
                 message = planner.create_refusal(&set.key).unwrap_or(message);
             }
             Why::NotReady { reason: None } if explained.state == NodeState::Pending => {
@@ -387,7 +387,7 @@ impl Snapshot {
         }
         let waits_for_scheduler = matches!(&explained.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
         let is_unplaced =
-            explained.state == NodeState::Pending || explained.why == Why::NoPodHere || waits_for_scheduler;
+            explained.state == NodeState::Pending || explained.why == Why::NoPodOnNode || waits_for_scheduler;
         if let Some((fit_explainer, own)) = fit_explainer.filter(|_| is_unplaced) {
             let here = planner.pods_on(&self.key, &explained.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);

@@ -95,7 +95,7 @@ pub fn request(call: &Call) -> Request {
         }
         Call::MarkPodFailed { object, why, at } => {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
-            if *why == Why::NodeIsGone {
+            if *why == Why::NodeDeleted {
                 body["status"]["conditions"] = json!([{
                     "type": DISRUPTION_TARGET,
                     "status": "True",

@@ -380,7 +380,7 @@ impl GarbageCollector {
         }
         if !orphaning.is_empty() {
             let object = object.clone();
-            return GcDecision::Call(Call::RemoveOwners { object, owners: orphaning, why: Why::OwnerLetsGo });
+            return GcDecision::Call(Call::RemoveOwners { object, owners: orphaning, why: Why::OwnerOrphansDependents });
         }
         if object.deleting {
             return self.decide_finalizer(object, now);
@@ -408,7 +408,7 @@ impl GarbageCollector {
                 return until.map_or(GcDecision::Nothing, |until| GcDecision::Wait { until });
             }
             let object = object.clone();
-            return GcDecision::Call(Call::RemoveOwners { object, owners: stale, why: Why::OwnersAreGone });
+            return GcDecision::Call(Call::RemoveOwners { object, owners: stale, why: Why::OwnersAbsent });
         }
         // Only the watch shows that the owner waits. Its deletion may have been changed to orphaning since.
         let unconfirmed = ask(&|it| it.is_some_and(|it| it.until.is_none()));
@@ -430,7 +430,7 @@ impl GarbageCollector {
             PodGcDecision::Wait { until } => return Some(GcDecision::Wait { until }),
             PodGcDecision::Delete(why) => why,
         };
-        if why == Why::NodeIsGone {
+        if why == Why::NodeDeleted {
             let nodes = self.resources.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
             let key = ObjectKey { namespace: Text::from(""), name: pod.node.clone() };
             let node = ObjectIdentity { resource: nodes, key, uid: Text::from("") };
@@ -459,7 +459,7 @@ impl GarbageCollector {
     fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
-        let why = if owner_waits { Why::OwnerIsLeaving } else { Why::OwnersAreGone };
+        let why = if owner_waits { Why::OwnerDeletedInForeground } else { Why::OwnersAbsent };
         if owner_waits && dependents.peek().is_some() {
             let is_cycle = dependents.any(|it| it.owner_state() == OwnerState::WaitingForDependents);
             if is_cycle && object.owners.iter().any(|it| it.block_owner_deletion) {

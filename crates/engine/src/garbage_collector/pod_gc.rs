@@ -152,7 +152,7 @@ impl PodGc {
                 return if now < until {
                     PodGcDecision::Wait { until }
                 } else {
-                    PodGcDecision::Delete(Why::NodeIsGone)
+                    PodGcDecision::Delete(Why::NodeDeleted)
                 };
             }
             _ => {}
@@ -160,7 +160,7 @@ impl PodGc {
         let is_surplus =
             |last: &(TerminatedOrder, Text)| (terminated_order(object, pod), object.uid.clone()) <= *last;
         if pod.terminated && self.surplus_pods().last().is_some_and(is_surplus) {
-            return PodGcDecision::Delete(Why::TooManyEnded);
+            return PodGcDecision::Delete(Why::TooManyTerminatedPods);
         }
         PodGcDecision::Keep
     }

@@ -317,10 +317,10 @@ impl<'a> RolloutSimulation<'a> {
         for (pod, why) in plan.delete.iter().chain(&plan.evict) {
             let gives_way = matches!(
                 why,
-                Why::OutOfDate
-                    | Why::OutOfDateAndNotReady
+                Why::Outdated
+                    | Why::OutdatedAndNotReady
                     | Why::TolerationDropped { .. }
-                    | Why::NodeInTrouble { .. }
+                    | Why::NodeNotReadyOrUnreachable { .. }
             );
             if gives_way && fills {
                 continue;
@@ -597,7 +597,7 @@ impl<'a> RolloutSimulation<'a> {
 
 /// Whether a pod that is created for this reason replaces an outdated pod on its node.
 fn is_replacement(why: &Why) -> bool {
-    matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
+    matches!(why, Why::Outdated | Why::OutdatedAndNotReady)
 }
 
 /// Copies the result of [`Explanation::wait_reasons`] into owned values, which outlive the explanation.

@@ -190,7 +190,7 @@ impl EncodedPod {
         let call = Call::CreatePod {
             node: NODE_PLACEHOLDER.into(),
             hash: hash.clone(),
-            why: Why::NoPodHere,
+            why: Why::NoPodOnNode,
             source: source.cloned(),
         };
         let text = go_json::to_string(&call_body(set, &call, binding)?);

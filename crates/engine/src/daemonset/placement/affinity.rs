@@ -14,7 +14,7 @@ pub(super) fn check_node_affinity(affinity: &RequiredNodeAffinity, node: &Node) 
         Term::Unreadable(problem) => Some(problem.clone()),
         Term::AllOf(_) => None,
     });
-    Err(unreadable.map_or(Why::AffinityMatchesNotThisNode, |problem| Why::AffinityCannotBeRead { problem }))
+    Err(unreadable.map_or(Why::NodeAffinityMismatch, |problem| Why::NodeAffinityInvalid { problem }))
 }
 
 /// Whether a node matches a node selector term.

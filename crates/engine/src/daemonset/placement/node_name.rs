@@ -6,7 +6,7 @@ use crate::daemonset::why::Why;
 /// Rule: a template with `nodeName` runs on that node only.
 pub(super) fn check_node_name(template: &Template, node: &Node) -> Result<(), Why> {
     match &template.node_name {
-        Some(named) if *named != node.name => Err(Why::AnotherNodeIsNamed { named: named.clone() }),
+        Some(named) if *named != node.name => Err(Why::NodeNameMismatch { named: named.clone() }),
         _ => Ok(()),
     }
 }

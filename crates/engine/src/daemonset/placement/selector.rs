@@ -13,7 +13,7 @@ pub(super) fn check_node_selector(selector: &Labels, node: &Node) -> Result<(), 
         .iter()
         .find(|(key, value)| node.labels.get(key).is_none_or(|label| label.as_ref() != *value));
     match missing {
-        Some((key, value)) => Err(Why::SelectorAsksForLabel { label: format!("{key}={value}").into() }),
+        Some((key, value)) => Err(Why::NodeSelectorMismatch { label: format!("{key}={value}").into() }),
         None => Ok(()),
     }
 }

@@ -15,10 +15,10 @@ pub(super) fn taint_verdict(tolerations: &[Toleration], node: &Node) -> Verdict 
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
     if let Some(taint) = untolerated(TaintEffect::NoExecute) {
-        return Verdict::Leave(Why::TaintSendsOff { taint: Arc::new(taint.clone()) });
+        return Verdict::Leave(Why::UntoleratedNoExecuteTaint { taint: Arc::new(taint.clone()) });
     }
     if let Some(taint) = untolerated(TaintEffect::NoSchedule) {
-        return Verdict::Keep(Why::TaintKeepsAway { taint: Arc::new(taint.clone()) });
+        return Verdict::Keep(Why::UntoleratedNoScheduleTaint { taint: Arc::new(taint.clone()) });
     }
     Verdict::Run
 }

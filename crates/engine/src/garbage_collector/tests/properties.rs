@@ -63,7 +63,7 @@ proptest! {
             match step {
                 Step::Delete { at, propagation } => {
                     let Some(object) = cluster.server.get(format!("o{at}").as_str()) else { continue };
-                    let call = Call::Delete { object: Arc::new(object.clone()), propagation, why: Why::OwnersAreGone };
+                    let call = Call::Delete { object: Arc::new(object.clone()), propagation, why: Why::OwnersAbsent };
                     cluster.delayed.get_or_insert_default();
                     cluster.make(&call).1.into_iter().for_each(|it| cluster.notify(it));
                 }

@@ -11,7 +11,7 @@ fn api_requests_of_calls() {
         7,
     ));
     let pod = Arc::new(self::object(&["Pod", "p", "uid=u"], 7));
-    let why = Why::OwnersAreGone;
+    let why = Why::OwnersAbsent;
     let resource = resources()[1].clone();
     let calls = [
         Call::Read(ObjectIdentity { resource, key: ObjectKey::new("", "../a b"), uid: "n1".into() }),
@@ -19,7 +19,7 @@ fn api_requests_of_calls() {
         Call::RemoveOwners { object: object.clone(), owners: Vec::from(["n1".into(), "n2".into()]), why },
         Call::UnblockOwners { object: object.clone() },
         Call::RemoveFinalizer { object, finalizer: ORPHAN_FINALIZER },
-        Call::MarkPodFailed { object: pod.clone(), why: Why::NodeIsGone, at: Time::from_secs(5) },
+        Call::MarkPodFailed { object: pod.clone(), why: Why::NodeDeleted, at: Time::from_secs(5) },
         Call::MarkPodFailed { object: pod.clone(), why: Why::NeverBound, at: Time::from_secs(5) },
         Call::ForceDeletePod { object: pod, why: Why::NeverBound },
     ];

@@ -205,7 +205,7 @@ fn a_condition_that_is_ours_no_longer_goes() {
 #[test]
 fn every_call_has_its_verb_target_and_body() {
     let (pod, revision) = (pod(), revision());
-    let (text, why) = (|it: &str| Text::from(it), Why::NoPodHere);
+    let (text, why) = (|it: &str| Text::from(it), Why::NoPodOnNode);
     let calls = [
         Call::ReadSet,
         Call::ListPods,
@@ -306,7 +306,7 @@ fn a_pod_through_the_stencil_is_the_pod() {
         let encoded_pod = EncodedPod::new(&set, &"h".into(), None, binding).unwrap();
         for node in ["n1", "ip-10-0-0-1.compute.internal"] {
             let call =
-                Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere, source: None };
+                Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodOnNode, source: None };
             let whole = go_json::to_string(&call_body(&set, &call, binding).unwrap());
             assert_eq!(encoded_pod.for_node(node).unwrap(), whole);
         }
