@@ -286,10 +286,12 @@ fn length_errors(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     }
 }
 
+/// Whether the text is a DNS subdomain. Its length is not checked.
 fn is_dns_subdomain(text: &str) -> bool {
     text.split('.').all(is_dns_label)
 }
 
+/// Whether the text is a DNS label. Its length is not checked.
 fn is_dns_label(text: &str) -> bool {
     text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_or_digit_ends(text)
 }
@@ -305,6 +307,7 @@ fn is_lowercase_or_digit(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
+/// Whether the text is a label value. Its length is not checked.
 fn is_label_value(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_inner = |it: &u8| it.is_ascii_alphanumeric() || b"-_.".contains(it);

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::text::Text;
 
+/// The effect of a taint on pods that do not tolerate the taint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TaintEffect {
     NoSchedule,

@@ -89,9 +89,9 @@ pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurationError {
     /// The unit is missing or unknown.
-    NoUnit,
+    InvalidUnit,
     /// The number is missing or too large.
-    NoNumber,
+    InvalidNumber,
 }
 
 /// Parses a duration of one number and one unit, such as `500ms`, `30s`, `15m`, `24h` or `7d`. Zero needs no unit.
@@ -105,9 +105,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         "h" => 60 * 60 * 1000,
         "d" => 24 * 60 * 60 * 1000,
         "" if number == Ok(0) => 1,
-        _ => return Err(DurationError::NoUnit),
+        _ => return Err(DurationError::InvalidUnit),
     };
-    let number = number.map_err(|_| DurationError::NoNumber)?;
+    let number = number.map_err(|_| DurationError::InvalidNumber)?;
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
@@ -210,10 +210,10 @@ mod tests {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "5", "1w", "-1s", "1h30m"] {
-            assert_eq!(parse_duration(text), Err(DurationError::NoUnit), "{text}");
+            assert_eq!(parse_duration(text), Err(DurationError::InvalidUnit), "{text}");
         }
         for text in ["s", "99999999999s"] {
-            assert_eq!(parse_duration(text), Err(DurationError::NoNumber), "{text}");
+            assert_eq!(parse_duration(text), Err(DurationError::InvalidNumber), "{text}");
         }
     }
 

@@ -190,7 +190,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     fn answer(&self, queue: &WorkQueue<DaemonSetController>, query: ExplainQuery) {
         let ExplainQuery { key, answer } = query;
         let controller = queue.controller();
-        let state = controller.planner().set_memory(&key).map(|memory| ControllerState {
+        let state = controller.planner().export_in_memory_state(&key).map(|memory| ControllerState {
             memory,
             is_executing: controller.is_executing(&key),
             queued: queue.is_queued(&key),

@@ -367,9 +367,9 @@ impl Monitor {
                 RevisionWrite::Create { .. } => "new template",
                 RevisionWrite::Renumber { .. } => "old template again",
                 RevisionWrite::Label { .. } => "label missing",
-                RevisionWrite::Judge { reason, .. } => reason,
+                RevisionWrite::StoreVerdict { reason, .. } => reason,
             };
-            let is_verdict = matches!(step, RevisionWrite::Judge { .. });
+            let is_verdict = matches!(step, RevisionWrite::StoreVerdict { .. });
             count_decision(if is_verdict { "judge revision" } else { "record revision" }, why);
         }
         plan.relabel.iter().for_each(|_| count_decision("relabel pod", "revision folded"));

@@ -133,7 +133,7 @@ pub async fn plan(
 /// update nodes in a different order. In assist mode Muster replaces the pods, so there is no note, unless assist mode
 /// refuses the DaemonSet.
 fn add_other_controller_note(snapshot: &mut Snapshot) {
-    if snapshot.controller_mode() == ControllerMode::Assist && !snapshot.is_refused() {
+    if snapshot.controller_mode() == ControllerMode::Assist && !snapshot.is_refused_in_assist_mode() {
         return;
     }
     let writer = snapshot.set().and_then(|it| conflict_detection::last_status_writer_name(&it.metadata));

@@ -72,6 +72,7 @@ impl<K: HashKey, V> HashOrderedMap<K, V> {
         self.0.get_mut(&with_hash(key))
     }
 
+    /// Inserts a value. Returns the previous value of the key, or `None` if there was none.
     pub(crate) fn insert(&mut self, key: &K, value: V) -> Option<V> {
         self.0.insert(with_hash(key), value)
     }

@@ -17,10 +17,10 @@ pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
 pub(crate) fn parse_duration_or_zero(text: &str) -> anyhow::Result<Duration> {
     match time::parse_duration(text) {
         Ok(duration) => Ok(duration),
-        Err(DurationError::NoUnit) => {
+        Err(DurationError::InvalidUnit) => {
             bail!("{text:?} is not a duration such as 500ms, 30s, 15m, 24h or 7d")
         }
-        Err(DurationError::NoNumber) => bail!("{text:?} has no number"),
+        Err(DurationError::InvalidNumber) => bail!("{text:?} has no number"),
     }
 }
 

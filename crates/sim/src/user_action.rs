@@ -156,7 +156,7 @@ impl FaultTrigger {
             (Self::Admission, Call::WriteRollout(RolloutWrite::PutStatus { record, status, .. })) => {
                 !admitted_names(status).is_subset(&admitted_names(&record.status))
             }
-            (Self::Verdict, Call::WriteRevision(RevisionWrite::Judge { .. })) => true,
+            (Self::Verdict, Call::WriteRevision(RevisionWrite::StoreVerdict { .. })) => true,
             _ => false,
         }
     }

@@ -105,6 +105,7 @@ impl LeaseRecord {
         }
     }
 
+    /// Returns how long the lease lasts after a renewal.
     fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_s.into())
     }

@@ -87,6 +87,7 @@ impl<C: Controller> TestCluster<C> {
         self.remove(kind, &key);
     }
 
+    /// Returns the object of this kind, such as `Pod`, with this name. Panics if it does not exist.
     pub(crate) fn get(&self, kind: &str, name: &str) -> &Value {
         let kind = self.kind_index(kind);
         &self.objects[&(kind, self.find_key(kind, name))]
@@ -314,6 +315,7 @@ fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Intern
     C::decode(watch, &serde_json::to_vec(&object).unwrap(), shared).unwrap()
 }
 
+/// Returns namespace and name of an object from its metadata.
 fn key_of_object(object: &Value) -> ObjectKey {
     let meta = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     ObjectKey::new(meta("namespace"), meta("name"))

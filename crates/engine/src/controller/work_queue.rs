@@ -63,6 +63,7 @@ impl<C: Controller> WorkQueue<C> {
         }
     }
 
+    /// Returns the controller whose keys are in the queue.
     pub fn controller(&self) -> &C {
         &self.controller
     }

@@ -40,7 +40,7 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
         return plan;
     }
     plan.hash = current.hash.clone();
-    let budget = progressive_plan::advance(&mut plan, input, active, settings, now);
+    let budget = progressive_plan::add_progressive_rollout_writes(&mut plan, input, active, settings, now);
     // Upstream's controller creates the pods.
     plan.create.clear();
     plan.create_stable.clear();

@@ -60,7 +60,7 @@ pub(crate) struct Cell {
 
 /// The controller's in-memory state about one DaemonSet on one node, which no API object stores.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NodeMemory<'a> {
+pub(crate) struct NodeInMemoryState<'a> {
     /// Backoff after a failed or succeeded pod was deleted on the node. `None` if there is none.
     pub(crate) backoff: Option<FailedPodBackoff>,
     /// The last deletion or eviction of a pod of the DaemonSet on the node by the controller. `None` if there is none
@@ -153,10 +153,12 @@ impl Totals {
         self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
+    /// Adds the counts of a cell to the totals.
     pub(crate) fn add(&mut self, cell: &Cell) {
         self.add_signed(cell, 1);
     }
 
+    /// Subtracts the counts of a cell from the totals.
     pub(crate) fn subtract(&mut self, cell: &Cell) {
         self.add_signed(cell, -1);
     }
@@ -214,7 +216,7 @@ pub(crate) fn compute_cell(
     progressive: Option<&ActiveRollout>,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
-    node_memory: NodeMemory<'_>,
+    in_memory_state_of_node: NodeInMemoryState<'_>,
     now: Time,
 ) -> Cell {
     let target = match progressive {
@@ -228,9 +230,10 @@ pub(crate) fn compute_cell(
     };
     let assigned = target.revision;
     let verdict = node.map(|it| placement::verdict(target.template, it));
-    let roster = roster::build_roster(set, assigned, verdict.as_ref(), pods, node_memory.backoff, now);
+    let roster =
+        roster::build_roster(set, assigned, verdict.as_ref(), pods, in_memory_state_of_node.backoff, now);
     let charged_until =
-        node_memory.rollout_deletion.and_then(|it| it.charged_until(set, assigned, pods, now));
+        in_memory_state_of_node.rollout_deletion.and_then(|it| it.charged_until(set, assigned, pods, now));
     let node_rollout =
         rollout::node_rollout(set, &target, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
     let progress = progressive

@@ -30,7 +30,7 @@ impl ControllerMode {
     /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. The
     /// mode is not known if there is no such write, if the last writes of both modes have the same time, or if the last
     /// write was in own mode and another field manager has written node counts since.
-    pub fn of(metadata: &str) -> Self {
+    pub fn from_metadata(metadata: &str) -> Self {
         let entries = managed_status_fields(metadata);
         let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
             entries.iter().filter(|it| is_counted(it)).map(|it| it.time.as_str()).max()
@@ -130,10 +130,10 @@ mod tests {
             (json!([template_of_user]), ControllerMode::Unknown),
         ] {
             let metadata = json!({"managedFields": entries}).to_string();
-            assert_eq!(ControllerMode::of(&metadata), mode, "{metadata}");
+            assert_eq!(ControllerMode::from_metadata(&metadata), mode, "{metadata}");
         }
         for metadata in ["", "{}", "[]", r#"{"managedFields": 1}"#] {
-            assert_eq!(ControllerMode::of(metadata), ControllerMode::Unknown);
+            assert_eq!(ControllerMode::from_metadata(metadata), ControllerMode::Unknown);
         }
     }
 }

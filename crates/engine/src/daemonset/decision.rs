@@ -20,7 +20,7 @@ use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Node, Phase, Pod, Revision, Selector, Set, UpdateStrategy};
 use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::progressive::active::ActiveRollout;
-use crate::daemonset::progressive::check::CheckMemory;
+use crate::daemonset::progressive::check::CheckMeasurements;
 use crate::daemonset::progressive::counts::RolloutCounts;
 use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
@@ -66,7 +66,7 @@ impl SetState {
         let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         let (mut not_ready, mut timers) = (Vec::new(), Vec::new());
         for (node, cell) in cells.iter() {
-            let flags = CellFlags::of(cell);
+            let flags = CellFlags::from_cell(cell);
             self.totals.add(cell);
             if let Some(progress) = &cell.progress {
                 self.rollout_counts.add(progress);
@@ -88,7 +88,7 @@ impl SetState {
 
     /// Adds or replaces the cell of a node, and updates the totals and indexes.
     pub(crate) fn put_cell(&mut self, current: &TargetRevision, node: &Text, cell: Cell) {
-        let flags = CellFlags::of(&cell);
+        let flags = CellFlags::from_cell(&cell);
         self.totals.add(&cell);
         let progress = cell.progress.clone();
         let before = self.cells.insert(node, cell);
@@ -142,7 +142,7 @@ impl SetState {
         if let Some(cell) = before {
             self.totals.subtract(cell);
         }
-        let was = before.map(CellFlags::of).unwrap_or_default();
+        let was = before.map(CellFlags::from_cell).unwrap_or_default();
         if was == now {
             return;
         }
@@ -182,7 +182,7 @@ struct CellFlags {
 
 impl CellFlags {
     /// Returns the flags of a cell, which say which indexes must contain the node of the cell.
-    fn of(cell: &Cell) -> Self {
+    fn from_cell(cell: &Cell) -> Self {
         Self {
             writes: cell.create.is_some() || !cell.delete.is_empty(),
             candidates: matches!(cell.action, Some(RolloutAction::Replace(..) | RolloutAction::Surge)),
@@ -233,7 +233,7 @@ pub(crate) struct DecisionInput<'a> {
     /// Progress of the DaemonSet's rollout. `None` until a revision has recorded the template.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     /// Results of the rollout checks that the controller has measured for the DaemonSet.
-    pub(crate) checks: &'a CheckMemory,
+    pub(crate) checks: &'a CheckMeasurements,
     /// Whether the most recent pod creates succeeded and, if not, why.
     pub(crate) creates: &'a CreateResult,
     /// Evictions of the DaemonSet's pods that the API server refused.
@@ -289,8 +289,10 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
     add_unbudgeted_writes(&mut plan, input, settings);
     let progressive = input.set_state.progressive.as_ref();
     let budget = match progressive {
-        Some(active) => progressive_plan::advance(&mut plan, input, active, settings, now),
-        None => advance_rollout(&mut plan, input, settings),
+        Some(active) => {
+            progressive_plan::add_progressive_rollout_writes(&mut plan, input, active, settings, now)
+        }
+        None => add_rollout_writes(&mut plan, input, settings),
     };
     dedup_and_prune_revisions(&mut plan, input);
     add_events(&mut plan, input);
@@ -368,7 +370,7 @@ pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text
 /// Rule: an outdated pod that is Ready is replaced only within the rollout budget. Nodes that already count against the
 /// budget are subtracted from it first. With surge, a pod on a node that is no longer eligible is deleted only while
 /// more pods are available than desired.
-fn advance_rollout(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
+fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.counts().desired;
     let allowed = rollout_budget(set, desired);

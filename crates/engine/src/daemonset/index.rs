@@ -559,7 +559,7 @@ impl SetEntry {
         };
         let step = |it: &RolloutRecord| it.status.step.as_ref().map(|it| it.name.clone());
         let hash = |it: &RolloutRecord| it.status.current.as_ref().map(|it| it.hash.clone());
-        let scope = |it: &RolloutRecord| it.status.phase.map(|it| MembershipScope::of(it, true));
+        let scope = |it: &RolloutRecord| it.status.phase.map(|it| MembershipScope::for_phase(it, true));
         // With `newNodes: Latest`, both decide which nodes are admitted.
         let attempt = |it: &RolloutRecord| {
             (it.status.attempt_started, it.status.phase.is_some_and(|it| it.is_failed()))

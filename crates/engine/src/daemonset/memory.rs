@@ -12,7 +12,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use crate::daemonset::cell::{self, NodeMemory};
+use crate::daemonset::cell::{self, NodeInMemoryState};
 use crate::daemonset::eviction::RefusedEvictions;
 use crate::daemonset::execution::{CreateResult, ExecutionReport};
 use crate::daemonset::expectations::Expectations;
@@ -21,7 +21,7 @@ use crate::daemonset::index::{DirtyCells, SetEntry};
 use crate::daemonset::objects::ObjectCache;
 use crate::daemonset::plan::{Plan, RolloutWrite};
 use crate::daemonset::progressive::active::ActiveRollout;
-use crate::daemonset::progressive::check::CheckMemory;
+use crate::daemonset::progressive::check::CheckMeasurements;
 use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::progressive::record::{CheckResult, RolloutStatus};
 use crate::daemonset::revision::{self, TargetRevision};
@@ -56,7 +56,7 @@ pub(super) struct InMemoryState {
     /// Time of the last write of the DaemonSet's status or conditions. `None` before the first write.
     pub(super) status_at: Option<Time>,
     /// Results of the checks of the progressive rollout that the controller measures itself (Prometheus and webhooks).
-    pub(super) checks: CheckMemory,
+    pub(super) checks: CheckMeasurements,
     /// Time of the last write of the DaemonRollout: of its creation or its status. `None` before the first write.
     pub(super) rollout_status_at: Option<Time>,
 }
@@ -149,7 +149,7 @@ impl SetEntry {
             .collect();
         self.set_state = SetState::new(revision::revision_history(&self.set, &owned, now));
         let Some(current) = self.set_state.history.current.clone() else { return };
-        self.set_state.progressive = ActiveRollout::of(
+        self.set_state.progressive = ActiveRollout::for_set(
             &self.effective,
             &owned,
             &current,
@@ -168,7 +168,7 @@ impl SetEntry {
                 self.set_state.progressive.as_ref(),
                 node.map(Arc::as_ref),
                 pods,
-                self.memory.node_memory(name),
+                self.memory.in_memory_state_of_node(name),
                 now,
             )
         });
@@ -187,8 +187,16 @@ impl SetEntry {
             return self.set_state.remove_cell(current, name);
         }
         let progressive = self.set_state.progressive.as_ref();
-        let node_memory = self.memory.node_memory(name);
-        let cell = cell::compute_cell(&self.effective, current, progressive, node, pods, node_memory, now);
+        let in_memory_state_of_node = self.memory.in_memory_state_of_node(name);
+        let cell = cell::compute_cell(
+            &self.effective,
+            current,
+            progressive,
+            node,
+            pods,
+            in_memory_state_of_node,
+            now,
+        );
         let target = match (cell.assigned, progressive.and_then(|it| it.stable.as_ref())) {
             (AssignedRevision::Stable, Some(stable)) => &stable.target,
             _ => current,
@@ -321,8 +329,8 @@ impl SetEntry {
 
 impl InMemoryState {
     /// Returns the part of this state that is about one node.
-    fn node_memory(&self, node: &Text) -> NodeMemory<'_> {
-        NodeMemory {
+    fn in_memory_state_of_node(&self, node: &Text) -> NodeInMemoryState<'_> {
+        NodeInMemoryState {
             backoff: self.backoffs.get(node).copied(),
             rollout_deletion: self.rollout_deletions.get(node),
         }

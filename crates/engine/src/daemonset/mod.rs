@@ -87,7 +87,9 @@ pub mod why;
 pub use controller::{DaemonSetController, SetCall, event_about};
 pub use controller_mode::ControllerMode;
 pub(crate) use decision::*;
-pub use node_state::{NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetMemory};
+pub use node_state::{
+    NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetInMemoryState,
+};
 pub use progressive::active::NOT_ON_DELETE_MESSAGE;
 pub use rollout::RolloutDeletion;
 pub(crate) use rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};

@@ -93,7 +93,7 @@ impl NodeState {
     /// Returns the state of a node from its cell.
     ///
     /// Rule: the state of a node follows from its verdict and from the pod that the status counts.
-    fn of(cell: &Cell) -> Self {
+    fn from_cell(cell: &Cell) -> Self {
         let pod = cell.pod.as_ref().map(|(pod, _)| pod);
         match (&cell.verdict, pod) {
             (None, _) => Self::Gone,
@@ -176,7 +176,7 @@ pub struct ProgressiveRolloutSummary {
 
 /// The part of the running controller's in-memory state about one DaemonSet that `/debug/explain` returns.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SetMemory {
+pub struct SetInMemoryState {
     /// Generation of the DaemonSet to which this state belongs.
     pub generation: i64,
     /// Failed-pod backoff by node.
@@ -231,12 +231,12 @@ impl Planner {
         })
     }
 
-    /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_memory`] of another planner.
+    /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_in_memory_state`] of another planner.
     /// `None` if the DaemonSet does not exist.
-    pub fn set_memory(&self, key: &ObjectKey) -> Option<SetMemory> {
+    pub fn export_in_memory_state(&self, key: &ObjectKey) -> Option<SetInMemoryState> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
-        Some(SetMemory {
+        Some(SetInMemoryState {
             generation: set.generation,
             backoffs: memory.backoffs.clone(),
             rollout_deletions: memory.rollout_deletions.clone(),
@@ -251,7 +251,7 @@ impl Planner {
     /// Imports failed-pod backoffs, pod deletions and the result of pod creates from the running controller, so that
     /// this planner makes the same decisions. Does nothing if the DaemonSet has another generation than the imported
     /// state.
-    pub fn import_memory(&mut self, key: &ObjectKey, imported: &SetMemory) {
+    pub fn import_in_memory_state(&mut self, key: &ObjectKey, imported: &SetInMemoryState) {
         if let Some(entry) = self.index.entries.get_mut(key)
             && entry.set.generation == imported.generation
         {
@@ -294,6 +294,7 @@ impl Planner {
         self.index.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
     }
 
+    /// Returns the node with this name. `None` if the cache does not contain the node.
     pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
         self.index.objects.node(name)
     }
@@ -323,7 +324,7 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
     NodeExplanation {
         node: node.clone(),
         verdict: cell.verdict.clone(),
-        state: NodeState::of(cell),
+        state: NodeState::from_cell(cell),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
         charged: cell.counts.budget_use.charged,

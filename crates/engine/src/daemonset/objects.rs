@@ -48,10 +48,12 @@ impl ObjectCache {
         }
     }
 
+    /// Returns all RolloutPolicies and ClusterRolloutPolicies.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.values()
     }
 
+    /// Returns the DaemonRollout with this key. `None` if the cache does not contain it.
     pub(super) fn rollout(&self, key: &ObjectKey) -> Option<&Arc<RolloutRecord>> {
         self.rollouts.get(key)
     }
@@ -106,6 +108,7 @@ impl ObjectCache {
         self.namespaces.remove(name).is_some()
     }
 
+    /// Returns the node with this name. `None` if the cache does not contain it.
     pub(super) fn node(&self, name: &Text) -> Option<&Node> {
         self.nodes.get(name).map(Arc::as_ref)
     }
@@ -115,10 +118,12 @@ impl ObjectCache {
         &self.nodes
     }
 
+    /// Returns the pod with this key. `None` if the cache does not contain it.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
         self.pods.get(key).map(Arc::as_ref)
     }
 
+    /// Returns the ControllerRevision with this key. `None` if the cache does not contain it.
     pub(super) fn revision(&self, key: &ObjectKey) -> Option<&Arc<Revision>> {
         self.revisions.get(key)
     }

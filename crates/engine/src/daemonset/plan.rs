@@ -196,7 +196,7 @@ impl fmt::Display for Plan {
                     writeln!(f, "renumber {} to {number}", revision.key.name)?
                 }
                 RevisionWrite::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
-                RevisionWrite::Judge { revision, verdict, reason, .. } => {
+                RevisionWrite::StoreVerdict { revision, verdict, reason, .. } => {
                     let verdict = verdict.map_or("none", RevisionVerdict::as_str);
                     writeln!(f, "judge revision {}: {verdict}, {reason}", revision.key.name)?
                 }

@@ -48,6 +48,7 @@ impl Planner {
         self.index.seen.get(&kind).copied().unwrap_or(0)
     }
 
+    /// Returns the settings of the DaemonSet controller.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -219,14 +220,17 @@ impl Planner {
         self.index.count(kind)
     }
 
+    /// Returns the DaemonSet with this key. `None` if the cache does not contain it.
     pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
         self.index.entries.get(key).map(|it| &it.set)
     }
 
+    /// Returns all DaemonSets in the cache.
     pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.index.entries.values().map(|it| &it.set)
     }
 
+    /// Returns the keys of all DaemonSets in the cache.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.index.entries.keys()
     }

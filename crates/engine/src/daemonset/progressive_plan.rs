@@ -18,7 +18,7 @@ use super::{DecisionInput, add_create, pods_to_remove};
 use crate::daemonset::eviction;
 use crate::daemonset::facts::{ConditionStatus, Pod, UpdateStrategy};
 use crate::daemonset::plan::{Plan, PodSource, RevisionWrite, RolloutWrite, Settings};
-use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, judged_revision};
+use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, revision_with_verdict};
 use crate::daemonset::progressive::analysis;
 use crate::daemonset::progressive::check::{MeasurementInput, due_measurements};
 use crate::daemonset::progressive::membership::{AssignedRevision, MembershipScope};
@@ -36,7 +36,7 @@ use crate::daemonset::why::Why;
 /// Rule: the next status is computed from the stored status. An outdated pod is replaced only if both the stored and
 /// the next status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which
 /// failures are excused, and the verdict.
-pub(crate) fn advance(
+pub(crate) fn add_progressive_rollout_writes(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
     active: &ActiveRollout,
@@ -86,7 +86,7 @@ fn advance_phase(
         needs_running.then(|| active.newest_other_revision((input.available_pods)().iter())).flatten();
     let superseded = stored.current.as_ref().filter(|it| it.hash != active.current.reference.hash);
     let superseded = superseded
-        .and_then(|it| Some(judged_revision(active.revision_with_hash(&it.hash)?, it.hash.clone())));
+        .and_then(|it| Some(revision_with_verdict(active.revision_with_hash(&it.hash)?, it.hash.clone())));
     let chosen = choose_actions(plan, input, active, stored, budget, settings, now);
     let (check_results, check_failures) = add_measurements(plan, input, active, stored, now);
     let mut outcome = next_status(&PhaseInput {
@@ -118,7 +118,7 @@ fn advance_phase(
         // stable revision is the one with the latest verdict `Good`.
         let stable = active.stable.as_ref().and_then(|it| it.target.revision.verdict.as_ref());
         let at = stable.map_or(now, |it| now.max(it.at + Duration::from_secs(1)));
-        plan.steps.push(RevisionWrite::Judge { revision, verdict, reason, at });
+        plan.steps.push(RevisionWrite::StoreVerdict { revision, verdict, reason, at });
     }
     plan.events.append(&mut outcome.events);
     plan.wake_at = earliest(plan.wake_at, outcome.wake_at);

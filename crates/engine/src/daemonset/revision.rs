@@ -122,7 +122,7 @@ pub enum RevisionWrite {
     Label { revision: Arc<Revision> },
     /// Store the verdict of a progressive rollout about this revision, or remove the stored verdict if `verdict` is
     /// `None`.
-    Judge { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
+    StoreVerdict { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
 }
 
 /// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one of them

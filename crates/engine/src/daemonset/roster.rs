@@ -61,7 +61,7 @@ impl FailedPodBackoff {
     /// Returns the end of the backoff.
     ///
     /// Rule: a failed or succeeded pod is not deleted before the end of the backoff.
-    pub fn until(self) -> Time {
+    pub fn ends_at(self) -> Time {
         self.last + self.delay
     }
 }
@@ -136,7 +136,7 @@ fn replace_finished_pods<'a>(
     backoff: Option<FailedPodBackoff>,
     now: Time,
 ) {
-    let retry_at = backoff.map(FailedPodBackoff::until).filter(|until| now < *until);
+    let retry_at = backoff.map(FailedPodBackoff::ends_at).filter(|until| now < *until);
     for pod in finished {
         match retry_at {
             Some(at) => roster.recheck_at = earliest(roster.recheck_at, Some(at)),

@@ -229,7 +229,9 @@ impl fmt::Display for Why {
             Self::NewPodIsAvailable { new } => write!(f, "{new} has taken over"),
             Self::NewPodBesideNotReadyOld { new } => write!(f, "not ready, and {new} is there"),
             Self::TolerationDropped { taint } => write!(f, "the template no longer tolerates taint {taint}"),
-            Self::NodeNotReadyOrUnreachable { taint } => write!(f, "out of date on a node with taint {taint}"),
+            Self::NodeNotReadyOrUnreachable { taint } => {
+                write!(f, "out of date on a node with taint {taint}")
+            }
             Self::NodeIsLost { since } => write!(f, "node silent since {since:?}, before this revision"),
             Self::NodeUnreachable { since } => {
                 write!(f, "node silent since {since:?}, updated when it reports again")

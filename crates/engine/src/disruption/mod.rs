@@ -193,7 +193,7 @@ impl DisruptionController {
                     return;
                 }
                 let mut selected = SelectedPods::default();
-                let pods = in_namespace(&self.pods, &budget.key.namespace).map(|(_, pod)| pod);
+                let pods = entries_in_namespace(&self.pods, &budget.key.namespace).map(|(_, pod)| pod);
                 pods.filter(|it| budget.selects(it)).for_each(|it| selected.add(it));
                 let state = BudgetState { budget: budget.clone(), selected, written_at: None };
                 self.budgets.insert(budget.key.clone(), state);
@@ -227,7 +227,7 @@ impl DisruptionController {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
         let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
         let mut selecting = 0;
-        for (name, state) in in_namespace_mut(&mut self.budgets, &key.namespace) {
+        for (name, state) in entries_in_namespace_mut(&mut self.budgets, &key.namespace) {
             let was = before.filter(|it| state.budget.selects(it));
             let is = now.filter(|it| state.budget.selects(it));
             was.into_iter().for_each(|it| state.selected.remove(it));
@@ -312,8 +312,8 @@ impl DisruptionController {
     /// Returns the event about a pod that more than one budget selects. The eviction subresource refuses to evict such
     /// a pod. `None` if at most one budget selects the pod.
     fn multiple_budgets_event(&self, pod: &Pod) -> Option<EventRecord> {
-        let mut selecting =
-            in_namespace(&self.budgets, &pod.key.namespace).filter(|(_, state)| state.budget.selects(pod));
+        let mut selecting = entries_in_namespace(&self.budgets, &pod.key.namespace)
+            .filter(|(_, state)| state.budget.selects(pod));
         let (first, _) = selecting.next()?;
         selecting.next()?;
         let ObjectKey { namespace, name } = &pod.key;
@@ -331,7 +331,7 @@ impl DisruptionController {
 }
 
 /// Returns the entries of a map whose keys are in a namespace.
-fn in_namespace<'a, T>(
+fn entries_in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a T)> {
@@ -340,7 +340,7 @@ fn in_namespace<'a, T>(
 }
 
 /// Returns the entries of a map whose keys are in a namespace, with mutable values.
-fn in_namespace_mut<'a, T>(
+fn entries_in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a mut T)> {

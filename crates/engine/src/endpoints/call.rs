@@ -145,21 +145,21 @@ fn create_slice_body(draft: &SliceDraft) -> Value {
     })
 }
 
-/// Returns the merge patch that changes the existing EndpointSlice `of` to the content of the draft.
-fn update_slice_body(of: &Slice, draft: &SliceDraft) -> Value {
+/// Returns the merge patch that changes the existing EndpointSlice `existing` to the content of the draft.
+fn update_slice_body(existing: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
-            "uid": of.uid,
-            "resourceVersion": of.resource_version.to_string(),
-            "labels": label_patch(&of.labels, &draft.labels),
+            "uid": existing.uid,
+            "resourceVersion": existing.resource_version.to_string(),
+            "labels": label_patch(&existing.labels, &draft.labels),
             "annotations": draft.annotations,
         },
         "endpoints": draft.endpoints.iter().map(endpoint_json).collect::<Value>(),
     });
-    if of.ports != draft.ports {
+    if existing.ports != draft.ports {
         body["ports"] = draft.ports.iter().map(|it| port_json(it, true)).collect();
     }
-    if !of.is_owned_by(&draft.owner.kind, &draft.owner.uid) {
+    if !existing.is_owned_by(&draft.owner.kind, &draft.owner.uid) {
         body["metadata"]["ownerReferences"] = json!([owner_json(&draft.owner)]);
     }
     body

@@ -83,7 +83,7 @@ pub enum IpFamily {
 
 impl IpFamily {
     /// Returns the IP family of an address.
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(super) fn of_address(address: IpAddr) -> Self {
         if address.is_ipv6() { Self::V6 } else { Self::V4 }
     }
 
@@ -136,7 +136,7 @@ impl Service {
     /// family of the cluster IP or, without a cluster IP, both families.
     pub(super) fn families(&self) -> Vec<IpFamily> {
         match (&self.families[..], self.address) {
-            ([], Some(address)) => [IpFamily::of(address)].into(),
+            ([], Some(address)) => [IpFamily::of_address(address)].into(),
             ([], None) => [IpFamily::V4, IpFamily::V6].into(),
             (families, _) => families.into(),
         }

@@ -144,7 +144,7 @@ fn mirrored_endpoint(it: &Address, ready: bool) -> Option<(IpFamily, Endpoint)> 
         target: it.target.clone(),
         hints: EndpointHints::default(),
     };
-    Some((IpFamily::of(ip), endpoint))
+    Some((IpFamily::of_address(ip), endpoint))
 }
 
 /// Returns the desired content of the EndpointSlice with the endpoints `group`, which mirror addresses of the

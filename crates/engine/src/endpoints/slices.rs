@@ -102,7 +102,7 @@ fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 /// `publishNotReadyAddresses`. An endpoint is `serving` while its pod is ready, even if the pod is being deleted.
 /// Upstream: `podToEndpoint`.
 fn pod_endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: IpFamily) -> Endpoint {
-    let of_family = pod.addresses.iter().filter(|it| IpFamily::of(**it) == family);
+    let of_family = pod.addresses.iter().filter(|it| IpFamily::of_address(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
     addresses.sort();
     let ready = service.publishes_unready || (pod.ready && !pod.deleting);

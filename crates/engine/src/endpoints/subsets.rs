@@ -86,10 +86,11 @@ fn address_ports<'a>(
 ) -> impl Iterator<Item = AddressPort> {
     let family = match (&service.families[..], service.address) {
         ([first, ..], _) => Some(*first),
-        ([], address) => address.map(IpFamily::of),
+        ([], address) => address.map(IpFamily::of_address),
     };
     pods.filter(|it| !it.ended && (!it.deleting || service.publishes_unready)).flat_map(move |pod| {
-        let is_of_family = |it: &&core::net::IpAddr| family.is_none_or(|family| IpFamily::of(**it) == family);
+        let is_of_family =
+            |it: &&core::net::IpAddr| family.is_none_or(|family| IpFamily::of_address(**it) == family);
         let address = pod.addresses.iter().find(is_of_family).map(|ip| Address {
             ip: ip.to_string().as_str().into(),
             hostname: pod.hostname_in(service),

@@ -6,7 +6,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::SetMemory;
+use crate::daemonset::SetInMemoryState;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
@@ -24,7 +24,7 @@ pub enum ControllerAnswer {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
     /// The state that the controller keeps between reconciles of the DaemonSet, such as backoffs.
-    pub memory: SetMemory,
+    pub memory: SetInMemoryState,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,
     /// Whether the DaemonSet is in the work queue.
@@ -90,7 +90,7 @@ impl ControllerState {
         let deletion =
             |it: &Value| Some(RolloutDeletion { hash: it["hash"].as_str()?.into(), at: time(&it["at"])? });
         Some(Self {
-            memory: SetMemory {
+            memory: SetInMemoryState {
                 generation: json_state.get("generation")?.as_i64()?,
                 backoffs: backoffs
                     .filter_map(|(node, it)| Some((Text::from(node.as_str()), backoff(it)?)))

@@ -142,19 +142,19 @@ impl Snapshot {
     /// Returns whether this controller acts on the live DaemonSet alone or in assist mode. `Unknown` if its metadata
     /// does not show that, or if no DaemonSet was added.
     pub fn controller_mode(&self) -> ControllerMode {
-        self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it.metadata))
+        self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::from_metadata(&it.metadata))
     }
 
     /// Whether the controller runs in assist mode and refuses the DaemonSet, because its strategy is not `OnDelete`.
     /// Then upstream's controller replaces its pods.
-    pub fn is_refused(&self) -> bool {
+    pub fn is_refused_in_assist_mode(&self) -> bool {
         let is_on_delete = |it: &Arc<Set>| it.rollout == UpdateStrategy::OnDelete;
         self.controller_mode() == ControllerMode::Assist && !self.sets.last().is_some_and(is_on_delete)
     }
 
     /// Whether the controller runs in assist mode and does not refuse the DaemonSet.
     pub(crate) fn is_assisted(&self) -> bool {
-        self.controller_mode() == ControllerMode::Assist && !self.is_refused()
+        self.controller_mode() == ControllerMode::Assist && !self.is_refused_in_assist_mode()
     }
 
     /// Returns the policy that governs the DaemonSet. `None` if no policy selects it.
@@ -179,7 +179,7 @@ impl Snapshot {
         progressive: Option<&ProgressiveRolloutSummary>,
     ) -> Vec<String> {
         match self.controller_mode() {
-            ControllerMode::Assist if self.is_refused() => {
+            ControllerMode::Assist if self.is_refused_in_assist_mode() => {
                 let policy = self.governing_policy(set).into_iter();
                 let note = |it: &Arc<Policy>| {
                     let (kind, name) = (it.kind.as_str(), &it.key.name);
@@ -203,7 +203,7 @@ impl Snapshot {
         let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
         let mut planner = self.new_planner(set, Settings::default());
         if let ControllerAnswer::Responded(it) = &controller {
-            planner.import_memory(&self.key, &it.memory);
+            planner.import_in_memory_state(&self.key, &it.memory);
         }
         let plan = planner.reconcile(&self.key, now);
         let mut notes = self.all_notes(set);
@@ -224,7 +224,7 @@ impl Snapshot {
     /// planner gets neither.
     pub(crate) fn new_planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
         let mut planner = Planner::new(Settings { assist: self.is_assisted(), ..settings });
-        let is_refused = self.is_refused();
+        let is_refused = self.is_refused_in_assist_mode();
         for kind in Kind::ALL {
             let items = match kind {
                 Kind::Sets => Vec::from([WatchedObject::Set(set.clone())]),

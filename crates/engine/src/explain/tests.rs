@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::daemonset::SetMemory;
+use crate::daemonset::SetInMemoryState;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::Kind;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
@@ -298,7 +298,7 @@ fn what_the_controller_remembers() {
     let now = Time::from_secs(scenario::EPOCH_S + 1000);
     let last = now - Duration::from_secs(10);
     let delay = Duration::from_secs(64);
-    let memory = SetMemory {
+    let memory = SetInMemoryState {
         generation: 1,
         backoffs: [("n1".into(), FailedPodBackoff { last, delay })].into(),
         rollout_deletions: [("n2".into(), RolloutDeletion { hash: "a".into(), at: last })].into(),
@@ -634,12 +634,12 @@ fn why_pods_cannot_be_created() {
     let creates = CreateResult::Refused(
         "error looking up service account default/web: serviceaccount \"web\" not found".into(),
     );
-    let memory = SetMemory {
+    let memory = SetInMemoryState {
         generation: 1,
         failures: 100,
         retry_at: Some(now + Duration::from_secs(17)),
         creates,
-        ..SetMemory::default()
+        ..SetInMemoryState::default()
     };
     let controller = ControllerState {
         memory,

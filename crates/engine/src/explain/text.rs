@@ -350,7 +350,7 @@ impl ControllerState {
             let failures = pluralize(self.memory.failures as usize, "call");
             words.push(format!("{failures} failed in a row, tried again at {}", format_time(at, now)));
         }
-        let waiting = self.memory.backoffs.values().filter(|it| now < it.until()).count();
+        let waiting = self.memory.backoffs.values().filter(|it| now < it.ends_at()).count();
         if 0 < waiting {
             words.push(format!("holds failed pods back on {}", pluralize(waiting, "node")));
         }

@@ -76,6 +76,7 @@ pub struct OwnerReference {
 }
 
 impl TrackedObject {
+    /// Whether the object has this finalizer.
     fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
@@ -380,7 +381,11 @@ impl GarbageCollector {
         }
         if !orphaning.is_empty() {
             let object = object.clone();
-            return GcDecision::Call(Call::RemoveOwners { object, owners: orphaning, why: Why::OwnerOrphansDependents });
+            return GcDecision::Call(Call::RemoveOwners {
+                object,
+                owners: orphaning,
+                why: Why::OwnerOrphansDependents,
+            });
         }
         if object.deleting {
             return self.decide_finalizer(object, now);

@@ -66,6 +66,7 @@ pub(super) enum PodGcDecision {
 }
 
 impl PodGc {
+    /// Creates a pod garbage collector that keeps at most `terminated_max` terminated pods.
     pub(super) fn new(terminated_max: usize) -> Self {
         Self {
             by_node: BTreeMap::new(),

@@ -51,6 +51,7 @@ pub struct Membership {
 }
 
 impl Membership {
+    /// Creates the membership from the record on disk. The API server is not verified yet.
     pub fn new(recorded: ClusterRecord) -> Self {
         Self { recorded, identity: ServerIdentity::Unverified(None), has_pod_list: false }
     }

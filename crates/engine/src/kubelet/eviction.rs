@@ -343,6 +343,7 @@ pub struct ThresholdMonitor {
 }
 
 impl ThresholdMonitor {
+    /// Creates a monitor of these thresholds, none of which is crossed yet.
     pub fn new(thresholds: Thresholds, pressure_transition_period: Duration) -> Self {
         Self {
             thresholds,

@@ -374,7 +374,7 @@ fn images_json(images: &[ContainerImage]) -> Vec<Value> {
 
 /// Returns the Lease object that the agent creates for its node. `node_uid` is the UID of the Node, which owns the
 /// Lease. If it is `None`, the Lease has no owner.
-pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
+pub fn node_lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

@@ -128,6 +128,7 @@ impl Conditions {
         self.0[condition as usize]
     }
 
+    /// Sets the status of the condition of this type.
     pub(super) fn set(&mut self, condition: ConditionType, status: ConditionStatus) {
         self.0[condition as usize] = Some(status);
     }

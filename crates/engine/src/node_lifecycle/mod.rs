@@ -158,14 +158,17 @@ const LEASE_KIND: usize = 1;
 /// Index of the watch of pods in [`Controller::watches`].
 const POD_KIND: usize = 2;
 
+/// Returns the watch of Nodes.
 fn node_watch() -> Watch {
     Watch::whole_objects("", "v1", "Node", "nodes", false)
 }
 
+/// Returns the watch of Leases.
 fn lease_watch() -> Watch {
     Watch::whole_objects("coordination.k8s.io", "v1", "Lease", "leases", true)
 }
 
+/// Returns the watch of pods.
 fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }
@@ -265,6 +268,7 @@ impl Controller for NodeLifecycle {
 }
 
 impl NodeLifecycle {
+    /// Creates a controller that has not received any objects yet.
     pub fn new(config: Config) -> Self {
         Self { config, ..Self::default() }
     }

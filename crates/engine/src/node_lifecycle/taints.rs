@@ -12,7 +12,9 @@ use muster_api::well_known::{
 
 use super::decode::{ConditionType, Node, Taint};
 
+/// Taint effect that prevents new pods on the node.
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
+/// Taint effect that prevents new pods on the node and evicts existing ones.
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// The unhealthy conditions: type and status of each, and the key of the taint that it adds. Upstream:

@@ -182,6 +182,7 @@ struct RolloutSimulation<'a> {
 }
 
 impl<'a> RolloutSimulation<'a> {
+    /// Creates a simulation that starts at `now`.
     fn new(
         snapshot: &'a Snapshot,
         set: &'a Arc<Set>,
@@ -229,7 +230,7 @@ impl<'a> RolloutSimulation<'a> {
     /// Rule: approvals are assumed to be given at once, and checks to pass, so the duration of the preview is the least
     /// possible one.
     fn remove_approvals_and_checks(&mut self) {
-        if self.snapshot.is_refused() {
+        if self.snapshot.is_refused_in_assist_mode() {
             return;
         }
         for kind in [Kind::Policies, Kind::ClusterPolicies] {
@@ -420,7 +421,7 @@ impl<'a> RolloutSimulation<'a> {
                 deleting: false,
                 verdict: None,
             },
-            RevisionWrite::Judge { revision, verdict, reason, at } => Revision {
+            RevisionWrite::StoreVerdict { revision, verdict, reason, at } => Revision {
                 verdict: verdict
                     .map(|verdict| Arc::new(StoredVerdict { verdict, at: *at, reason: (*reason).into() })),
                 ..Revision::clone(revision)
@@ -623,7 +624,7 @@ fn classify_change(live: Option<&Arc<Set>>, set: &Set, steps: &[RevisionWrite]) 
         RevisionWrite::Renumber { revision, number } => {
             Some(RevisionChange::Rollback { old_number: revision.number, new_number: *number })
         }
-        RevisionWrite::Label { .. } | RevisionWrite::Judge { .. } => None,
+        RevisionWrite::Label { .. } | RevisionWrite::StoreVerdict { .. } => None,
     });
     step.unwrap_or(RevisionChange::NoRestart)
 }

@@ -61,7 +61,7 @@ pub enum RolloutState {
 
 impl RolloutState {
     /// Returns the state of a rollout that is in this phase.
-    fn of(phase: Phase) -> Self {
+    fn for_phase(phase: Phase) -> Self {
         match phase {
             Phase::Complete | Phase::PartiallyComplete => Self::Idle,
             Phase::Rolling | Phase::Soaking => Self::Rolling,
@@ -104,7 +104,7 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
             Fact::Rollout {
                 key: metadata.key(shared),
                 resource_version: metadata.resource_version(),
-                state: phase.map(RolloutState::of).unwrap_or_default(),
+                state: phase.map(RolloutState::for_phase).unwrap_or_default(),
             }
         }
         kind => {

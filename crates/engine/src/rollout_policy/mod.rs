@@ -67,7 +67,8 @@ pub struct PolicyKey {
 }
 
 impl PolicyKey {
-    pub(crate) fn of(policy: &Policy) -> Self {
+    /// Returns the key of a policy.
+    pub(crate) fn for_policy(policy: &Policy) -> Self {
         Self { kind: policy.kind, key: policy.key.clone() }
     }
 }
@@ -135,7 +136,7 @@ impl RolloutPolicyController {
     /// each DaemonSet that the policy selects now or selected before the update. Adds to `keys` the policies to
     /// reconcile.
     fn put_policy(&mut self, policy: Arc<WatchedPolicy>, keys: &mut BTreeSet<PolicyKey>) {
-        let key = PolicyKey::of(&policy.policy);
+        let key = PolicyKey::for_policy(&policy.policy);
         keys.insert(key.clone());
         let before = self.policies.get_mut(&key).map(|it| core::mem::replace(&mut it.policy, policy.clone()));
         let precedence = |it: &WatchedPolicy| (it.policy.selection.clone(), it.policy.created);
@@ -212,7 +213,7 @@ impl RolloutPolicyController {
         let Some(set) = self.sets.get(key) else { return };
         let selected = self.selectable_set(key, &set.labels);
         let (governing, others) = governing_policy(self.policies_for(&key.namespace), selected);
-        let of = |it: &WatchedPolicy| PolicyKey::of(&it.policy);
+        let of = |it: &WatchedPolicy| PolicyKey::for_policy(&it.policy);
         let governing = governing.map(of);
         keys.extend(others.into_iter().map(of));
         keys.extend(governing.clone());
@@ -225,7 +226,7 @@ impl RolloutPolicyController {
     fn add_selecting_policies(&self, key: &ObjectKey, labels: &Labels, keys: &mut BTreeSet<PolicyKey>) {
         let set = self.selectable_set(key, labels);
         let selecting = self.policies_for(&key.namespace).filter(|it| it.policy.selects(set));
-        keys.extend(selecting.map(|it| PolicyKey::of(&it.policy)));
+        keys.extend(selecting.map(|it| PolicyKey::for_policy(&it.policy)));
     }
 
     /// Returns the fields by which policies select the DaemonSet with this key and these labels.
@@ -250,7 +251,7 @@ impl RolloutPolicyController {
 
     /// Counts the DaemonSets that a policy governs, and collects those that it selects but another policy governs.
     fn summarize(&self, policy: &Policy) -> status::PolicySummary<'_> {
-        let own = PolicyKey::of(policy);
+        let own = PolicyKey::for_policy(policy);
         let mut summary = status::PolicySummary::default();
         for (key, set) in &self.sets {
             if !policy.selects(self.selectable_set(key, &set.labels)) {
@@ -356,7 +357,7 @@ impl Controller for RolloutPolicyController {
     }
 
     fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<PolicyKey> {
-        let key = PolicyKey::of(&call.policy.policy);
+        let key = PolicyKey::for_policy(&call.policy.policy);
         // There is no entry if the policy was deleted meanwhile.
         if let Some(entry) = self.policies.get_mut(&key) {
             entry.attempt.apply_outcome(call.policy.policy.resource_version, &outcome, now);

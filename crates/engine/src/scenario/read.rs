@@ -9,7 +9,7 @@ pub(super) fn parse_world(text: &str) -> Result<World, Error> {
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
     let mut world = World::default();
     for line in of(LineKind::Now) {
-        world.now = line.seconds_of("now", line.name)?;
+        world.now = line.parse_seconds("now", line.name)?;
     }
     for line in of(LineKind::Set) {
         world.sets.push(parse_set(line, world.now)?);
@@ -29,7 +29,7 @@ pub(super) fn parse_world(text: &str) -> Result<World, Error> {
 /// One line of a scenario, split into its kind, name and keywords.
 struct ScenarioLine<'a> {
     /// The line number, counted from one.
-    at: usize,
+    line_number: usize,
     kind: LineKind,
     /// The second word of the line: the name of the object, or the time on a line `now`.
     name: &'a str,
@@ -56,7 +56,7 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
             let wants = if kind == LineKind::Now { "a time, in seconds" } else { "a name" };
             return Err(wrong(kind_text, format!("wants {wants}")));
         };
-        let mut line = ScenarioLine { at, kind, name, words: Vec::new() };
+        let mut line = ScenarioLine { line_number: at, kind, name, words: Vec::new() };
         for part in parts {
             line.add_word(part)?;
         }
@@ -64,7 +64,7 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
             it.kind == kind && (kind == LineKind::Now || it.namespace_and_name() == line.namespace_and_name())
         };
         if let Some(first) = lines.iter().find(same) {
-            return Err(wrong(name, format!("given twice; first on line {}", first.at)));
+            return Err(wrong(name, format!("given twice; first on line {}", first.line_number)));
         }
         lines.push(line);
     }
@@ -117,7 +117,7 @@ impl<'a> ScenarioLine<'a> {
 
     /// Creates an error about a word of this line.
     fn error_at(&self, word: &str, problem: impl Into<String>) -> Error {
-        Error { line: self.at, word: word.to_string(), problem: problem.into() }
+        Error { line: self.line_number, word: word.to_string(), problem: problem.into() }
     }
 
     /// Creates an error about the value of a keyword. `wants` describes a valid value.
@@ -143,22 +143,22 @@ impl<'a> ScenarioLine<'a> {
 
     /// Returns the value of a keyword as a whole number. `None` if the line does not have the keyword.
     fn number(&self, key: &str) -> Result<Option<i64>, Error> {
-        self.value(key).map(|text| self.number_of(key, text)).transpose()
+        self.value(key).map(|text| self.parse_number(key, text)).transpose()
     }
 
     /// Parses `text`, the value of a keyword, as a whole number.
-    fn number_of(&self, key: &str, text: &str) -> Result<i64, Error> {
+    fn parse_number(&self, key: &str, text: &str) -> Result<i64, Error> {
         text.parse().map_err(|_| self.value_error(key, text, "a whole number"))
     }
 
     /// Returns the value of a keyword as a time in seconds since [`EPOCH_S`]. `None` if the line does not have the
     /// keyword.
     fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
-        self.value(key).map(|text| self.seconds_of(key, text)).transpose()
+        self.value(key).map(|text| self.parse_seconds(key, text)).transpose()
     }
 
     /// Parses `text`, the value of a keyword, as a time in seconds since [`EPOCH_S`].
-    fn seconds_of(&self, key: &str, text: &str) -> Result<i64, Error> {
+    fn parse_seconds(&self, key: &str, text: &str) -> Result<i64, Error> {
         let wrong = || self.value_error(key, text, "a time, in seconds");
         let second: i64 = text.parse().map_err(|_| wrong())?;
         Timestamp::from_second(EPOCH_S.saturating_add(second)).map_err(|_| wrong())?;

@@ -32,6 +32,7 @@ pub enum Call {
     DeleteVictim { victim: Arc<Pod>, node: Text, by: Arc<Pod> },
 }
 
+/// Returns the watch of pods.
 pub(super) fn pod_watch() -> Watch {
     Watch::whole_objects("", "v1", "Pod", "pods", true)
 }

@@ -40,6 +40,7 @@ pub(super) struct NodeInfo {
 }
 
 impl NodeInfos {
+    /// Returns the number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -61,6 +62,7 @@ impl NodeInfos {
         self.nodes.get(node)
     }
 
+    /// Returns the names of all nodes.
     pub(super) fn names(&self) -> BTreeSet<Text> {
         self.nodes.keys().cloned().collect()
     }
@@ -166,10 +168,12 @@ impl NodeInfos {
 }
 
 impl NodeInfo {
+    /// Returns the labels of the node.
     pub(super) fn labels(&self) -> &Labels {
         &self.node.fact.labels
     }
 
+    /// Returns the name of the node.
     pub(super) fn name(&self) -> &Text {
         &self.node.fact.name
     }

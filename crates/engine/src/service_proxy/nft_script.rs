@@ -55,13 +55,17 @@ impl NftTable {
         }
         for (name, set) in &before.sets {
             if !self.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "delete {} {TABLE_NAME} {name}", set_keyword(set));
+                let _ = writeln!(out, "delete {} {TABLE_NAME} {name}", nft_set_keyword(set));
             }
         }
         for (name, set) in &self.sets {
             if !before.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ =
-                    writeln!(out, "add {} {TABLE_NAME} {name} {{ {} }}", set_keyword(set), set.declaration);
+                let _ = writeln!(
+                    out,
+                    "add {} {TABLE_NAME} {name} {{ {} }}",
+                    nft_set_keyword(set),
+                    set.declaration
+                );
             }
         }
         for (name, chain) in &changed {
@@ -94,7 +98,7 @@ impl NftTable {
 }
 
 /// Returns the keyword for a set in `nft` commands: `map` or `set`.
-fn set_keyword(set: &NftSet) -> &'static str {
+fn nft_set_keyword(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }
 

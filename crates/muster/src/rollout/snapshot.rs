@@ -164,7 +164,7 @@ impl RolloutSnapshot {
     /// [`ControllerMode::Unknown`] if the DaemonSet was not read.
     pub(super) fn controller_mode(&self) -> ControllerMode {
         let metadata = self.daemon_set.as_ref().map(|it| it["metadata"].to_string());
-        metadata.map_or(ControllerMode::Unknown, |it| ControllerMode::of(&it))
+        metadata.map_or(ControllerMode::Unknown, |it| ControllerMode::from_metadata(&it))
     }
 
     /// Whether assist mode refuses the DaemonSet, because its update strategy is not `OnDelete`.

@@ -318,7 +318,7 @@ impl InvariantChecks {
                         });
                     }
                 }
-                RevisionWrite::Label { .. } | RevisionWrite::Judge { .. } => {}
+                RevisionWrite::Label { .. } | RevisionWrite::StoreVerdict { .. } => {}
             }
         }
         let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash_label().cloned()).collect();

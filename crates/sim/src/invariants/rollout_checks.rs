@@ -21,7 +21,7 @@ impl InvariantChecks {
     /// Also checks two invariants. W28: for a set without a progressive rollout (see [`ClusterView::rollout_of`]), the
     /// plan writes nothing for one. W27: the stable revision is not deleted.
     pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
-        let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::Judge { .. }));
+        let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::StoreVerdict { .. }));
         let Some(rollout) = view.rollout_of(set) else {
             if judges || plan.rollout.is_some() || !plan.create_stable.is_empty() {
                 self.report_violation("W28", || {
@@ -39,7 +39,7 @@ impl InvariantChecks {
             failed_nodes.extend(status.failures.nodes.iter().map(|it| it.node.clone()));
         }
         for step in &plan.steps {
-            if let RevisionWrite::Judge { revision, verdict, reason, .. } = step {
+            if let RevisionWrite::StoreVerdict { revision, verdict, reason, .. } = step {
                 self.check_verdict(view, set, &rollout, &failed_nodes, (revision, *verdict, reason), clock);
             }
         }

@@ -780,7 +780,7 @@ impl World {
             | Call::WriteRevision(
                 RevisionWrite::Renumber { revision: it, .. }
                 | RevisionWrite::Label { revision: it }
-                | RevisionWrite::Judge { revision: it, .. },
+                | RevisionWrite::StoreVerdict { revision: it, .. },
             ) => self
                 .server
                 .patch(Kind::Revisions, &it.key, &body, actor)
@@ -849,7 +849,7 @@ fn describe_call(call: &Call) -> String {
         Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
         Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
         Call::EvictPod { pod, why } => format!("evicts {}: {why}", pod.key.name),
-        Call::WriteRevision(RevisionWrite::Judge { revision, verdict, reason, .. }) => {
+        Call::WriteRevision(RevisionWrite::StoreVerdict { revision, verdict, reason, .. }) => {
             let verdict = verdict.map_or("none", RevisionVerdict::as_str);
             format!("judges revision {}: {verdict} ({reason})", revision.key.name)
         }

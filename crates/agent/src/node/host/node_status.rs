@@ -279,7 +279,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     /// Renews or creates the Lease of the node. `uid` is the UID of the Node, which owns the Lease.
     async fn renew_lease(&self, uid: Option<&str>) -> kube::Result<()> {
         let name = &self.node.config.name;
-        let lease = node_status::lease(name, uid.map(Into::into).as_ref(), now());
+        let lease = node_status::node_lease(name, uid.map(Into::into).as_ref(), now());
         let patch = Patch::Merge(json!({"spec": lease["spec"]}));
         match with_timeout(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {

@@ -63,6 +63,7 @@ pub enum WatchedObject {
 }
 
 impl WatchedObject {
+    /// Returns the kind of the object.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Set(_) => Kind::Sets,
@@ -225,6 +226,7 @@ pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> 
 /// Default of `revisionHistoryLimit`. Upstream: `SetDefaults_DaemonSet`.
 const REVISION_HISTORY_LIMIT_DEFAULT: i64 = 10;
 
+/// Decodes a Node to the fields that the rules of the DaemonSet controller read.
 pub fn decode_node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     Ok(extract_node(&from_slice(Kind::Nodes, json)?, shared))
 }

@@ -34,6 +34,7 @@ pub struct CallTarget {
     pub subresource: Option<&'static str>,
 }
 
+/// Returns the verb of the request that a call makes.
 pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
@@ -45,7 +46,7 @@ pub fn call_verb(call: &Call) -> Verb {
         Call::Claim(_) => Verb::Patch(PatchFormat::Strategic),
         Call::RelabelPod { .. }
         | Call::WriteRevision(
-            RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. } | RevisionWrite::Judge { .. },
+            RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. } | RevisionWrite::StoreVerdict { .. },
         ) => Verb::Patch(PatchFormat::Merge),
         Call::PutStatus { .. } | Call::WriteRollout(RolloutWrite::PutStatus { .. }) => Verb::Update,
         Call::ApplyConditions { .. } => Verb::Patch(PatchFormat::Apply),
@@ -53,6 +54,7 @@ pub fn call_verb(call: &Call) -> Verb {
     }
 }
 
+/// Returns the API object that a call for this DaemonSet reads or writes.
 pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
@@ -82,7 +84,7 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
         | Call::WriteRevision(
             RevisionWrite::Renumber { revision, .. }
             | RevisionWrite::Label { revision }
-            | RevisionWrite::Judge { revision, .. },
+            | RevisionWrite::StoreVerdict { revision, .. },
         )
         | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
     }
@@ -148,7 +150,7 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::WriteRevision(RevisionWrite::Label { revision: it }) => {
             label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
         }
-        Call::WriteRevision(RevisionWrite::Judge { revision: it, verdict, reason, at }) => {
+        Call::WriteRevision(RevisionWrite::StoreVerdict { revision: it, verdict, reason, at }) => {
             verdict_patch(*verdict, reason, *at, &it.uid, &it.resource_version.to_string())
         }
         Call::WriteRollout(RolloutWrite::Create) => daemon_rollout(owner),
@@ -186,6 +188,7 @@ impl EncodedPod {
     /// is created from, or `None` for the DaemonSet's own template. Returns `None` if the template itself contains the
     /// placeholder.
     pub fn new(set: &Set, hash: &Text, source: Option<&Arc<PodSource>>, binding: Binding) -> Option<Self> {
+        /// Stands for the node name in the encoded pod. Contains a control character, which no node name contains.
         const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
         let call = Call::CreatePod {
             node: NODE_PLACEHOLDER.into(),

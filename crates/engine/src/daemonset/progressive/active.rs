@@ -15,7 +15,7 @@ use super::membership::{AssignedRevision, Candidate, MembershipScope, NodeIdenti
 use super::phase::admitted_if_created_after;
 use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
 use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord, RolloutStatus};
-use super::verdict::{JudgedRevision, RevisionVerdict};
+use super::verdict::{RevisionVerdict, RevisionWithVerdict};
 use crate::daemonset::facts::decode::decode_revision_template;
 use crate::daemonset::facts::{Node, Pod, Revision, Set, Template, UpdateStrategy};
 use crate::daemonset::placement::{self, Verdict};
@@ -35,7 +35,7 @@ pub(crate) struct ActiveRollout {
     /// DaemonRollout can be created for this DaemonSet.
     pub(crate) has_stale_record: bool,
     /// The revision of the DaemonSet's template.
-    pub(crate) current: JudgedRevision,
+    pub(crate) current: RevisionWithVerdict,
     /// The stable revision. `None` if no existing revision with the verdict `Good` has a template that can be decoded.
     pub(crate) stable: Option<StableRevision>,
     /// All revisions of the DaemonSet.
@@ -99,7 +99,7 @@ impl FreezeReason {
 /// this revision run a pod, and the pods are created from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StableRevision {
-    pub(crate) judged: JudgedRevision,
+    pub(crate) judged: RevisionWithVerdict,
     pub(crate) target: TargetRevision,
     pub(crate) template: Arc<Template>,
 }
@@ -134,7 +134,7 @@ impl ActiveRollout {
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
     /// DaemonRollouts, they may still exist, so no outdated pod is replaced. In assist mode no outdated pod is replaced
     /// unless the update strategy is `OnDelete`.
-    pub(crate) fn of(
+    pub(crate) fn for_set(
         set: &Set,
         owned: &[Arc<Revision>],
         current: &TargetRevision,
@@ -158,7 +158,7 @@ impl ActiveRollout {
         } else {
             (policy.is_none() && record.is_none()).then_some(FreezeReason::KnownBad)
         };
-        let judged = judged_revision(&current.revision, current.hash.clone());
+        let judged = revision_with_verdict(&current.revision, current.hash.clone());
         let spec_default = PolicySpec::default();
         let spec = policy.map_or(&spec_default, |it| &it.spec);
         // The status of another revision says nothing about this one.
@@ -168,8 +168,8 @@ impl ActiveRollout {
         let is_stable = stable.as_ref().is_some_and(|it| current.is_equivalent(&it.target.hash));
         let scope = match status.and_then(|it| it.phase) {
             _ if is_stable => MembershipScope::AllNodes,
-            Some(phase) => MembershipScope::of(phase, stable.is_some()),
-            None => MembershipScope::of(Phase::Rolling, stable.is_some()),
+            Some(phase) => MembershipScope::for_phase(phase, stable.is_some()),
+            None => MembershipScope::for_phase(Phase::Rolling, stable.is_some()),
         };
         let membership = RolloutMembership {
             scope,
@@ -333,13 +333,13 @@ impl ActiveRollout {
     pub(crate) fn newest_other_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
-    ) -> Option<JudgedRevision> {
+    ) -> Option<RevisionWithVerdict> {
         let hashes: BTreeSet<&Text> = available.filter_map(|it| it.hash_label()).collect();
         let others = self.revisions.iter().filter(|it| {
             it.hash_label().is_some_and(|it| hashes.contains(it) && *it != self.current.reference.hash)
         });
         let highest = others.max_by_key(|it| it.number)?;
-        Some(judged_revision(highest, highest.hash_label().cloned()?))
+        Some(revision_with_verdict(highest, highest.hash_label().cloned()?))
     }
 }
 
@@ -354,8 +354,8 @@ fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
 }
 
 /// Returns a revision with its stored verdict. `hash` is the hash label of its pods.
-pub(crate) fn judged_revision(revision: &Revision, hash: Text) -> JudgedRevision {
-    JudgedRevision {
+pub(crate) fn revision_with_verdict(revision: &Revision, hash: Text) -> RevisionWithVerdict {
+    RevisionWithVerdict {
         reference: RevisionReference { hash, number: revision.number },
         verdict: verdict_of(revision),
         reason: revision.verdict.as_ref().map(|it| it.reason.clone()),
@@ -383,7 +383,7 @@ fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision>
         let template = decode_revision_template(revision, shared)?;
         let hash = revision.hash_label()?.clone();
         Some(StableRevision {
-            judged: judged_revision(revision, hash),
+            judged: revision_with_verdict(revision, hash),
             target: TargetRevision::of_revision(set, revision, owned),
             template: Arc::new(template),
         })

@@ -36,7 +36,7 @@ const PLACEHOLDER_NAMES_MAX: usize = 500;
 /// In-memory results of the measured checks of one attempt to roll out a revision. After a restart of the controller
 /// every check is measured again, and its consecutive failures are counted from zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct CheckMemory {
+pub(crate) struct CheckMeasurements {
     /// Hash of the revision that the results are about.
     revision: Text,
     /// Number of the attempt that the results are about.
@@ -62,7 +62,7 @@ struct CheckRecord {
     failures: u32,
 }
 
-impl CheckMemory {
+impl CheckMeasurements {
     /// Returns the records by name of the check. Empty if they belong to another revision or attempt than the given
     /// revision and attempt.
     fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
@@ -213,7 +213,7 @@ pub(crate) struct MeasurementInput<'a> {
     pub(crate) pods: &'a dyn Fn() -> Vec<Arc<Pod>>,
     /// Number of nodes with a pod of the current revision.
     pub(crate) nodes_with_revision: usize,
-    pub(crate) memory: &'a CheckMemory,
+    pub(crate) memory: &'a CheckMeasurements,
     pub(crate) now: Time,
 }
 
@@ -295,6 +295,7 @@ struct Placeholders {
 }
 
 impl Placeholders {
+    /// Determines the values of the placeholders from the DaemonSet, its revision and its pods.
     fn new(input: &MeasurementInput<'_>) -> Self {
         let pods = (input.pods)();
         let nodes: BTreeSet<&Text> = pods.iter().filter_map(|it| it.target.as_ref()).collect();

@@ -118,6 +118,7 @@ pub struct StepCounts {
 }
 
 impl RolloutCounts {
+    /// Adds the state of a node to the counts.
     pub fn add(&mut self, node: &NodeProgress) {
         self.add_or_subtract(node, true);
     }

@@ -201,6 +201,7 @@ fn decode_policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> 
     }
 }
 
+/// Decodes a step of a policy.
 fn decode_step(step: &RolloutStep) -> Step {
     let groups = |it: &api_policy::StepGroups| NodeGroups {
         label: it.label_key.as_str().into(),
@@ -241,6 +242,7 @@ impl Default for Step {
     }
 }
 
+/// Decodes a check of a policy.
 fn decode_check(check: &RolloutCheck) -> Check {
     let source = match (&check.prometheus, &check.webhook) {
         (Some(prometheus), _) => CheckSource::Prometheus(prometheus.clone()),
@@ -344,6 +346,7 @@ fn owner_uids(metadata: &ObjectMeta<'_>) -> Vec<Text> {
     sets.filter_map(|it| it.uid.as_deref().map(Text::from)).collect()
 }
 
+/// Decodes the status of a DaemonRollout.
 fn decode_status(status: &api::DaemonRolloutStatus) -> RolloutStatus {
     let count = |it: i32| usize::try_from(it).unwrap_or(0);
     let revision =

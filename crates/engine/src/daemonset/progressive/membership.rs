@@ -90,7 +90,7 @@ impl MembershipScope {
     /// Rule: if the rollout is complete, or if there is no stable revision, every node is assigned the current
     /// revision. Otherwise no node is assigned it during and after a rollback, and only the admitted nodes in every
     /// other phase.
-    pub fn of(phase: Phase, has_stable: bool) -> Self {
+    pub fn for_phase(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::AllNodes,
             Phase::Complete => Self::AllNodes,
@@ -108,7 +108,7 @@ impl RolloutMembership {
     /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. If a
     /// pod ends on a node that is not admitted, a pod of the stable revision replaces it. A node that joins the cluster
     /// during a rollout gets the stable revision too, unless the policy has `newNodes: Latest`.
-    pub fn assigned(&self, node: NodeIdentity<'_>) -> AssignedRevision {
+    pub fn assigned_revision(&self, node: NodeIdentity<'_>) -> AssignedRevision {
         if self.is_admitted(node) { AssignedRevision::Current } else { AssignedRevision::Stable }
     }
 

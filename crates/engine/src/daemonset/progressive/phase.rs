@@ -25,8 +25,8 @@ use super::record::{
     PolicyReference, RolloutStatus, StepStatus,
 };
 use super::verdict::{
-    JudgedRevision, REASON_ABORTED, REASON_ADOPTED, REASON_DEADLINE, REASON_FAILED, REASON_PASSED,
-    REASON_RETRIED, REASON_SUPERSEDED, RevisionVerdict, RevisionVerdictWrite,
+    REASON_ABORTED, REASON_ADOPTED, REASON_DEADLINE, REASON_FAILED, REASON_PASSED, REASON_RETRIED,
+    REASON_SUPERSEDED, RevisionVerdict, RevisionVerdictWrite, RevisionWithVerdict,
 };
 use super::window::{WINDOW_RECHECK_INTERVAL_MAX, WindowState, window_state};
 use crate::controller::KubeEvent;
@@ -43,17 +43,17 @@ pub struct PhaseInput<'a> {
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
-    pub current: &'a JudgedRevision,
+    pub current: &'a RevisionWithVerdict,
     /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict and
     /// a template that can be decoded.
-    pub stable: Option<&'a JudgedRevision>,
+    pub stable: Option<&'a RevisionWithVerdict>,
     /// The revision with the highest number, other than `current`, that has available pods. It becomes the stable
     /// revision if there is none yet. `None` if there is no such revision, or if it is not needed, because there is a
     /// stable revision, `current` has a verdict, or `current` runs on all nodes.
-    pub running: Option<&'a JudgedRevision>,
+    pub running: Option<&'a RevisionWithVerdict>,
     /// The revision that was current when `stored` was written. `None` if it is still current, or if its
     /// ControllerRevision was deleted.
-    pub superseded: Option<&'a JudgedRevision>,
+    pub superseded: Option<&'a RevisionWithVerdict>,
     /// Counts of nodes by their state in the rollout.
     pub counts: &'a RolloutCounts,
     /// Whether every eligible node has an available pod of the current revision, and no outdated pod is left.
@@ -227,14 +227,14 @@ impl PhaseMachine<'_> {
         let (current, now) = (input.current, input.now);
         if input.stable.is_none() && current.verdict.is_none() {
             if input.is_rolled_out && 0 < input.counts.nodes.eligible {
-                return self.judge(
+                return self.set_verdict(
                     &current.reference.hash.clone(),
                     Some(RevisionVerdict::Good),
                     REASON_ADOPTED,
                 );
             }
             if let Some(running) = input.running.filter(|it| it.verdict.is_none()) {
-                return self.judge(
+                return self.set_verdict(
                     &running.reference.hash.clone(),
                     Some(RevisionVerdict::Good),
                     REASON_ADOPTED,
@@ -244,7 +244,7 @@ impl PhaseMachine<'_> {
         let was_complete = self.status.phase == Some(Phase::Complete);
         if let Some(old) = input.superseded.filter(|it| it.verdict.is_none() && !was_complete) {
             // The next plan goes on when the watch has delivered the verdict.
-            return self.judge(
+            return self.set_verdict(
                 &old.reference.hash.clone(),
                 Some(RevisionVerdict::Superseded),
                 REASON_SUPERSEDED,
@@ -290,7 +290,7 @@ impl PhaseMachine<'_> {
     }
 
     /// Sets the verdict to write for the revision with this hash. A `verdict` of `None` removes the stored verdict.
-    fn judge(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
+    fn set_verdict(&mut self, revision: &Text, verdict: Option<RevisionVerdict>, reason: &'static str) {
         self.verdict = Some(RevisionVerdictWrite { revision: revision.clone(), verdict, reason });
     }
 
@@ -336,7 +336,7 @@ impl PhaseMachine<'_> {
     fn retry(&mut self, attempt: u32) {
         if self.input.current.verdict.is_some() {
             let hash = self.current_hash();
-            return self.judge(&hash, None, REASON_RETRIED);
+            return self.set_verdict(&hash, None, REASON_RETRIED);
         }
         self.status.attempt = attempt;
         self.status.attempt_started = self.status.attempt_started.max(Some(self.input.now));
@@ -381,7 +381,7 @@ impl PhaseMachine<'_> {
             .iter()
             .filter(|it| !input.counts.nodes_with_current_pod.contains(&it.node))
             .count();
-        failures.allowed = self.spec.failures.allowed(input.counts.with_current_pod + gone);
+        failures.allowed = self.spec.failures.tolerated_failures(input.counts.with_current_pod + gone);
     }
 
     /// Keeps the phase `Complete`, and clears the message.
@@ -459,7 +459,7 @@ impl PhaseMachine<'_> {
     fn fail(&mut self, reason: &'static str, why: String) {
         if self.input.current.verdict != Some(RevisionVerdict::Bad) {
             let hash = self.current_hash();
-            self.judge(&hash, Some(RevisionVerdict::Bad), reason);
+            self.set_verdict(&hash, Some(RevisionVerdict::Bad), reason);
         }
         let is_last = self.status.step.as_ref().is_none_or(|it| self.spec.steps.len() <= it.index + 1);
         let rolls_back = match reason {
@@ -626,7 +626,7 @@ impl PhaseMachine<'_> {
         if self.input.stable.is_none_or(|it| it.reference.hash != hash) {
             // The next plan, which sees the verdict, enters the phase and records the events.
             self.events.clear();
-            return self.judge(&hash, Some(RevisionVerdict::Good), REASON_PASSED);
+            return self.set_verdict(&hash, Some(RevisionVerdict::Good), REASON_PASSED);
         }
         let text = format!("Revision {} is on all nodes", self.input.current.reference.number);
         self.events.push(KubeEvent::normal("RolloutComplete", text));

@@ -187,7 +187,7 @@ impl FailureRules {
     ///
     /// Rule: a percentage of failed nodes is rounded down, so that one failed node of one canary stops the rollout. At
     /// most 199 failed nodes are tolerated, because the status must list every failed node and can list 200.
-    pub fn allowed(&self, nodes_with_revision: usize) -> usize {
+    pub fn tolerated_failures(&self, nodes_with_revision: usize) -> usize {
         let allowed = match self.max_nodes {
             IntOrPercent::Count(count) => count as usize,
             IntOrPercent::Percent(percent) => nodes_with_revision.saturating_mul(percent as usize) / 100,

@@ -38,7 +38,7 @@ impl RevisionVerdict {
 
 /// A revision of the DaemonSet, with the verdict that is stored on its ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JudgedRevision {
+pub struct RevisionWithVerdict {
     pub reference: RevisionReference,
     /// The stored verdict. `None` if the revision has no verdict yet.
     pub verdict: Option<RevisionVerdict>,

@@ -31,6 +31,7 @@ pub struct StorageUsage {
 }
 
 impl StorageUsage {
+    /// Whether the usage is greater than the limit.
     fn exceeds_limit(&self) -> bool {
         self.limit < Quantity::from_bytes(self.used)
     }

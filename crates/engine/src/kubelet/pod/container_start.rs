@@ -77,7 +77,7 @@ impl Pod {
         }
         let history = self.start_histories.entry(name.clone()).or_default();
         if let Some((_, at)) = history.retry.filter(|(_, at)| now < *at) {
-            return self.wake(at);
+            return self.request_sync_at(at);
         }
         let image = container.image.clone();
         match (history.image, container.pull) {
@@ -142,7 +142,7 @@ impl Pod {
                     format!("Back-off restarting failed container {name} in pod {title}"),
                 );
             }
-            self.wake(finished + crash.delay);
+            self.request_sync_at(finished + crash.delay);
             return true;
         }
         history.crash = Some(ContainerBackoff::next(crash, finished, now));
@@ -160,7 +160,7 @@ impl Pod {
             && now < failed + pull.delay
         {
             if now < failed + ERR_IMAGE_PULL_DURATION {
-                return self.wake(failed + ERR_IMAGE_PULL_DURATION);
+                return self.request_sync_at(failed + ERR_IMAGE_PULL_DURATION);
             }
             let again_at = history.next_image_check_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
@@ -168,7 +168,8 @@ impl Pod {
                 self.record_event("BackOff", format!("Back-off pulling image {image:?}"));
                 self.record_warning("Failed", "Error: ImagePullBackOff".into());
             }
-            return self.wake(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
+            return self
+                .request_sync_at(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
         }
         history.pulling_since = Some(now);
         if self.issue(Action::Pull { container: name, image: image.clone() }, now) {
@@ -239,7 +240,11 @@ impl Pod {
                 history.is_replaced = false;
                 self.running_containers.insert(
                     id,
-                    RunningContainer::new(name, now, if has_hook { HookState::Due } else { HookState::Done }),
+                    RunningContainer::new(
+                        name,
+                        now,
+                        if has_hook { HookState::Pending } else { HookState::Done },
+                    ),
                 );
                 self.record_event("Created", format!("Created container: {name}"));
                 self.record_event("Started", format!("Started container {name}"));
@@ -258,7 +263,7 @@ impl Pod {
         let history = self.start_histories.entry(name.clone()).or_default();
         let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
         history.retry = Some((wait, now + wait));
-        self.wake(now + wait);
+        self.request_sync_at(now + wait);
     }
 
     /// Returns the newest instance of a container in the runtime. `None` if the runtime has no instance.

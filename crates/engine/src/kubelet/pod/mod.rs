@@ -559,7 +559,7 @@ impl Pod {
         if let Some(at) =
             action.backoff_key().and_then(|it| self.backoffs.retry_at(&it)).filter(|at| now < *at)
         {
-            self.wake(at);
+            self.request_sync_at(at);
             return false;
         }
         self.in_flight.push(action.clone());
@@ -568,7 +568,7 @@ impl Pod {
     }
 
     /// Requests a sync at the time `at`, unless an earlier sync is requested already.
-    fn wake(&mut self, at: Time) {
+    fn request_sync_at(&mut self, at: Time) {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
 

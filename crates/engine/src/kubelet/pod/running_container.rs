@@ -42,7 +42,7 @@ pub(super) struct KillReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HookState {
     /// The hook has not completed yet.
-    Due,
+    Pending,
     /// The hook has succeeded, or the container has none. Also the state of a container that another agent process
     /// started.
     Done,
@@ -124,7 +124,7 @@ impl Pod {
         let running: Vec<(Text, Text)> = running.map(|it| (it.id.clone(), it.name.clone())).collect();
         for (id, name) in running {
             let Some(running) = self.running_containers.get(&id) else { continue };
-            if running.hook == HookState::Due && running.stop_by.is_none() {
+            if running.hook == HookState::Pending && running.stop_by.is_none() {
                 if let Some(position) = self.object.spec.find_container(&name).map(|it| it.position) {
                     let (container, id) = (name.clone(), id.clone());
                     self.issue(Action::PostStart { container, position, id }, now);
@@ -160,7 +160,7 @@ impl Pod {
         let probing = running.probes.entry(kind).or_default();
         let next = probing.next.unwrap_or(first);
         if now < next {
-            return self.wake(next);
+            return self.request_sync_at(next);
         }
         let action = Action::Probe { container: name.clone(), position, id: id.clone(), probe: kind };
         if self.in_flight.contains(&action) {

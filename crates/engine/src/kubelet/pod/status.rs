@@ -266,7 +266,8 @@ impl Pod {
     fn container_state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
             ContainerState::Running { since } => {
-                if self.running_containers.get(&container.id).is_some_and(|it| it.hook == HookState::Due) {
+                if self.running_containers.get(&container.id).is_some_and(|it| it.hook == HookState::Pending)
+                {
                     return json!({"waiting": {"reason": initial_reason}});
                 }
                 json!({"running": {"startedAt": since.to_rfc3339()}})

@@ -52,7 +52,7 @@ impl Pod {
         let Some(deadline) = self.object.spec.deadline.filter(|_| !self.is_terminating()) else { return };
         let at = self.start_time + deadline;
         if now < at {
-            return self.wake(at);
+            return self.request_sync_at(at);
         }
         let message = "Pod was active on the node longer than the specified deadline";
         self.record_event("DeadlineExceeded", message.into());
@@ -277,7 +277,7 @@ impl Pod {
         }
         match self.newest_in_sandbox(&container.name, sandbox) {
             Some(Container { state: ContainerState::Running { .. }, id, .. }) => {
-                self.running_containers.get(id).is_some_and(|it| it.hook == HookState::Due)
+                self.running_containers.get(id).is_some_and(|it| it.hook == HookState::Pending)
             }
             Some(_) => false,
             None => {

@@ -16,7 +16,7 @@ struct Rollout {
     stored: RolloutStatus,
     revision: Text,
     nodes_with_revision: usize,
-    memory: CheckMemory,
+    memory: CheckMeasurements,
     now: Time,
 }
 
@@ -62,7 +62,7 @@ impl Rollout {
             },
             revision: "r2".into(),
             nodes_with_revision: 1,
-            memory: CheckMemory::default(),
+            memory: CheckMeasurements::default(),
             now: Time::from_secs(1000),
         }
     }

@@ -173,7 +173,7 @@ fn every_node_is_assigned_the_stable_revision_during_a_rollback() {
         members: AdmittedMembers::Names([Text::from("n1")].into()),
     };
     let scope = |phase, has_stable| {
-        let scope = MembershipScope::of(phase, has_stable);
+        let scope = MembershipScope::for_phase(phase, has_stable);
         let membership = membership(scope, [admission.clone()].into(), Vec::new());
         (is_admitted(&membership, "n1", "", 0), is_admitted(&membership, "n2", "", 0))
     };

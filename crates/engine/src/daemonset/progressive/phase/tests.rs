@@ -25,8 +25,8 @@ struct Fleet {
     policy: Option<Policy>,
     requests: OperatorRequests,
     stored: RolloutStatus,
-    current: JudgedRevision,
-    others: Vec<JudgedRevision>,
+    current: RevisionWithVerdict,
+    others: Vec<RevisionWithVerdict>,
     nodes: BTreeMap<Text, FleetNode>,
     check_results: Vec<CheckStatus>,
     check_failures: BTreeMap<Text, u32>,
@@ -46,9 +46,9 @@ struct FleetNode {
     failure: Option<Text>,
 }
 
-fn revision(hash: &str, number: i64, verdict: Option<RevisionVerdict>) -> JudgedRevision {
+fn revision(hash: &str, number: i64, verdict: Option<RevisionVerdict>) -> RevisionWithVerdict {
     let reference = RevisionReference { hash: hash.into(), number };
-    JudgedRevision { reference, verdict, reason: None, created: Time::from_secs(0) }
+    RevisionWithVerdict { reference, verdict, reason: None, created: Time::from_secs(0) }
 }
 
 fn step(name: &str, nodes: IntOrPercent, soak_s: u64) -> Step {
@@ -105,7 +105,7 @@ impl Fleet {
         self.policy.as_ref().map(|it| it.spec.clone()).unwrap_or_default()
     }
 
-    fn stable(&self) -> Option<&JudgedRevision> {
+    fn stable(&self) -> Option<&RevisionWithVerdict> {
         let all = self.others.iter().chain([&self.current]);
         all.filter(|it| it.verdict == Some(RevisionVerdict::Good))
             .max_by_key(|it| (it.created, it.reference.number))
@@ -115,7 +115,7 @@ impl Fleet {
         let spec = self.spec();
         let phase = self.stored.phase.unwrap_or(Phase::Stopped);
         RolloutMembership {
-            scope: MembershipScope::of(phase, self.stable().is_some()),
+            scope: MembershipScope::for_phase(phase, self.stable().is_some()),
             order: spec.order.clone(),
             stable_hash: self.stable().map_or("".into(), |it| it.reference.hash.clone()),
             admitted: self.stored.admitted.clone(),
@@ -251,7 +251,7 @@ impl Fleet {
         for (name, node) in &mut self.nodes {
             let labels = Self::labels(node);
             let identity = NodeIdentity { name, labels: &labels, created: node.created };
-            let assigned = match membership.assigned(identity) {
+            let assigned = match membership.assigned_revision(identity) {
                 AssignedRevision::Current => Some(current.clone()),
                 // A held node keeps a pod that is well, whatever its revision, except in a rollback.
                 AssignedRevision::Stable => {

@@ -103,7 +103,8 @@ fn a_policy_selects_only_daemonsets_of_its_namespace_and_a_cluster_policy_by_nam
 
 #[test]
 fn the_failure_budget_is_a_share_of_the_nodes_with_the_revision_rounded_down() {
-    let allowed = |max_nodes, nodes| FailureRules { max_nodes, ..FailureRules::default() }.allowed(nodes);
+    let allowed =
+        |max_nodes, nodes| FailureRules { max_nodes, ..FailureRules::default() }.tolerated_failures(nodes);
     assert_eq!(allowed(IntOrPercent::Percent(2), 1), 0);
     assert_eq!(allowed(IntOrPercent::Percent(2), 49), 0);
     assert_eq!(allowed(IntOrPercent::Percent(2), 50), 1);
