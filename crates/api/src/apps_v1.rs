@@ -18,7 +18,7 @@ pub struct DaemonSet<'a> {
     pub metadata: &'a RawValue,
     #[serde(borrow)]
     pub spec: Option<DaemonSetSpec<'a>>,
-    /// The status as JSON text, which decodes to a [`DaemonSetStatus`].
+    /// The status as JSON text, which decodes to a [`DaemonSetStatus`]. `None` if the object has no status.
     #[serde(borrow)]
     pub status: Option<&'a RawValue>,
 }
@@ -29,7 +29,8 @@ pub struct DaemonSet<'a> {
 pub struct DaemonSetSpec<'a> {
     #[serde(borrow)]
     pub selector: Option<LabelSelector<'a>>,
-    /// The pod template as JSON text, which decodes to a [`PodTemplateSpec`](crate::core_v1::PodTemplateSpec).
+    /// The pod template as JSON text, which decodes to a [`PodTemplateSpec`](crate::core_v1::PodTemplateSpec). `None`
+    /// if it is absent.
     #[serde(borrow)]
     pub template: Option<&'a RawValue>,
     #[serde(borrow)]

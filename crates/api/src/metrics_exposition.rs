@@ -9,9 +9,9 @@ use alloc::string::String;
 /// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
-    /// Prometheus text format 0.0.4.
+    /// The Prometheus text format, version 0.0.4.
     Text,
-    /// OpenMetrics 1.0.0.
+    /// The OpenMetrics text format, version 1.0.0.
     OpenMetrics,
 }
 

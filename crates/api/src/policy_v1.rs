@@ -40,9 +40,10 @@ pub struct PodDisruptionBudgetStatus<'a> {
     pub current_healthy: Option<i64>,
     pub desired_healthy: Option<i64>,
     pub expected_pods: Option<i64>,
-    /// Times of the evictions that the API server has allowed, as text, by pod name.
+    /// Times of the evictions that the API server has allowed, as text, by pod name. `None` if the field is absent.
     #[serde(borrow)]
     pub disrupted_pods: Option<StrMap<'a>>,
-    /// The conditions as JSON, because a status write must keep the conditions of other writers.
+    /// The conditions as JSON, because a status write must keep the conditions of other writers. `None` if the field is
+    /// absent.
     pub conditions: Option<Vec<Value>>,
 }

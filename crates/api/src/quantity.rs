@@ -15,7 +15,7 @@ use core::fmt;
 /// `resource.Quantity`.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
-    /// The value in nanounits.
+    /// The value of the quantity in nanounits (10⁻⁹).
     nanos: i128,
     format: SuffixFormat,
 }
@@ -23,11 +23,11 @@ pub struct Quantity {
 /// The suffix format of a quantity. Upstream: `resource.Format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SuffixFormat {
-    /// Decimal suffixes, such as `12M`.
+    /// The quantity has a decimal suffix, such as `12M`, or none.
     Decimal,
-    /// Binary suffixes, such as `12Mi`.
+    /// The quantity has a binary suffix, such as `12Mi`.
     Binary,
-    /// A decimal exponent, such as `12e6`.
+    /// The quantity has a decimal exponent, such as `12e6`.
     Exponent,
 }
 
@@ -38,7 +38,7 @@ pub enum QuantityError {
     Format,
     /// The numeric part is too large or has too many digits.
     Number,
-    /// The suffix is unknown.
+    /// The suffix is not a known suffix of quantities.
     Suffix,
 }
 
@@ -200,7 +200,7 @@ impl fmt::Display for Quantity {
 
 /// A quantity text split into sign, digits and suffix.
 struct QuantityTokens<'a> {
-    /// Whether the text starts with `-`.
+    /// Whether the quantity is negative: the text starts with `-`.
     negative: bool,
     /// Digits before the decimal point, without leading zeros.
     whole: &'a str,

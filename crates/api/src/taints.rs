@@ -68,9 +68,9 @@ pub struct Toleration {
 /// Operator and value of a toleration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TolerationOperator {
-    /// The toleration matches every value.
+    /// The toleration matches every value of a taint.
     Exists,
-    /// The toleration matches this value.
+    /// The toleration matches only taints with this value.
     Equal(Text),
     /// An unknown operator, which tolerates nothing.
     Unknown,

@@ -88,9 +88,9 @@ pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 /// Why a text is not a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurationError {
-    /// The unit is missing or unknown.
+    /// The unit of the duration is missing or unknown.
     InvalidUnit,
-    /// The number is missing or too large.
+    /// The number of the duration is missing or too large.
     InvalidNumber,
 }
 

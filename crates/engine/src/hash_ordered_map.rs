@@ -17,7 +17,7 @@ use muster_api::text::Text;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
 
-/// A key of a [`HashOrderedMap`].
+/// A type of keys that a [`HashOrderedMap`] can order by their hash.
 pub(crate) trait HashKey: Ord + Clone {
     /// Returns a hash of the key that is the same in every run.
     fn stable_hash(&self) -> u64;

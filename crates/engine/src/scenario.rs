@@ -53,22 +53,22 @@ mod write;
 pub struct World {
     /// The current time, in seconds since [`EPOCH_S`].
     pub now: i64,
-    /// The DaemonSets.
+    /// The JSON of the DaemonSets.
     pub sets: Vec<Value>,
     pub nodes: Vec<Value>,
     pub pods: Vec<Value>,
-    /// The ControllerRevisions.
+    /// The JSON of the ControllerRevisions.
     pub revisions: Vec<Value>,
 }
 
 /// A syntax error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// Line number, counted from one.
+    /// Number of the line with the error, counted from one.
     pub line: usize,
     /// The word with the error.
     pub word: String,
-    /// What is wrong with the word.
+    /// Message that says why the word is invalid.
     pub problem: String,
 }
 
@@ -110,13 +110,13 @@ pub fn print(world: &World) -> String {
 /// The kind of a line: the current time, or an object of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
-    /// The current time.
+    /// The line with the current time.
     Now,
-    /// A DaemonSet.
+    /// The line of a DaemonSet.
     Set,
     Node,
     Pod,
-    /// A ControllerRevision.
+    /// The line of a ControllerRevision.
     Rev,
 }
 
@@ -274,7 +274,7 @@ struct TaintText<'a> {
     value: Option<&'a str>,
     effect: Option<&'a str>,
     /// The number after `@`: the `timeAdded` of a taint in seconds since [`EPOCH_S`], or the `tolerationSeconds` of a
-    /// toleration.
+    /// toleration. `None` if the text has no `@`.
     at: Option<i64>,
 }
 

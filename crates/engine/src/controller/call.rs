@@ -54,7 +54,8 @@ pub enum Accept {
 /// before those of the priority `Low`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Priority {
-    /// The priority of most requests.
+    /// The priority of requests that should not be delayed, such as pod creates and deletes. It is the priority of most
+    /// requests.
     Normal,
     /// The priority of requests that can wait, such as the status writes of the DaemonSet controller, which only report
     /// state.

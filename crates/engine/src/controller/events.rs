@@ -20,7 +20,7 @@ pub struct EmittedEvent {
     /// Name of the Event object.
     name: String,
     message: String,
-    /// Number of times that the event occurred.
+    /// Number of times that the event occurred, including the first time.
     count: u32,
     /// The `firstTimestamp`: when the event first occurred.
     first: Time,
@@ -82,7 +82,7 @@ impl EmittedEvent {
 /// The write of one Event with its retries: builds each request, and decides whether to retry a failed one.
 #[derive(Debug)]
 pub struct EventWrite<'a> {
-    /// The Event to write.
+    /// The name, count and times of the Event to write.
     emitted: &'a EmittedEvent,
     /// The object, type, reason and message from which the Event was made.
     record: &'a EventRecord,
@@ -176,9 +176,9 @@ const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 /// The remembered events about one object.
 #[derive(Debug, Default)]
 struct ObjectEvents {
-    /// Time of the last event about the object.
+    /// Time of the last event about this object, of any type and reason.
     last: Time,
-    /// Recent events, by whether they are warnings and by reason.
+    /// Recent events about this object. The key is whether they are warnings, and their reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     /// The last Events about the object, with their counts: at most [`REMEMBERED_EVENTS_MAX`]. An Event that the rate
     /// limit kept from being written is remembered too.
@@ -196,7 +196,7 @@ type EventKey = (bool, &'static str, Option<String>);
 struct SimilarEvents {
     /// The different messages that are not aggregated, fewer than [`SIMILAR_EVENTS_MAX`].
     messages: Vec<String>,
-    /// Time of the last event with this type and reason.
+    /// Time of the last event about the object with this type and reason.
     last: Time,
 }
 

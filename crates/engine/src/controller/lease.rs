@@ -69,9 +69,9 @@ pub struct LeaseRecord {
     pub holder: Text,
     /// The `leaseDurationSeconds`: how long the lease lasts after a renewal.
     pub duration_s: u32,
-    /// The `acquireTime`: when the holder acquired the lease.
+    /// The `acquireTime`: when the holder acquired the lease. `None` if it is missing or invalid.
     pub acquired: Option<Time>,
-    /// The `renewTime`: when the holder last renewed the lease.
+    /// The `renewTime`: when the holder last renewed the lease. `None` if it is missing or invalid.
     pub renewed: Option<Time>,
     /// The `leaseTransitions`: how often the lease changed its holder.
     pub transitions: i64,
@@ -152,7 +152,7 @@ impl fmt::Display for LostLease {
 /// last renewal.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// Identity of this replica, written as `holderIdentity`.
+    /// Identity of this replica. It is written to the Lease as `holderIdentity`.
     identity: Text,
     config: LeaderElectionConfig,
     /// The last lease record that was read, and the time (since the process started) at which this record was first

@@ -16,15 +16,15 @@ use serde::Deserialize;
 /// for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measurement {
-    /// Namespace and name of the DaemonSet.
+    /// Namespace and name of the DaemonSet whose rollout is checked.
     pub set: ObjectKey,
-    /// UID of the DaemonSet.
+    /// UID of the DaemonSet whose rollout is checked.
     pub uid: Text,
     /// Revision hash of the revision that is rolled out.
     pub revision: Text,
     /// Number of the attempt to roll out this revision.
     pub attempt: u32,
-    /// Name of the check.
+    /// Name of the check that is measured, as in the policy.
     pub check: Text,
     /// Time at which the reconcile returned the measurement.
     pub started: Time,
@@ -117,9 +117,9 @@ fn sanitize_message(text: &str) -> String {
 /// Summary of the series that a Prometheus query returned: counts and a few examples.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueryResult {
-    /// Number of series whose value is not NaN.
+    /// Number of series in the query result whose value is not NaN.
     pub series: usize,
-    /// Number of series whose value is NaN.
+    /// Number of series in the query result whose value is NaN.
     pub nan: usize,
     /// The first [`SERIES_IN_MESSAGE_MAX`] series whose value is not NaN, formatted like `{label="value"} 1.5`.
     examples: Vec<String>,

@@ -134,7 +134,7 @@ pub trait Controller {
     }
 }
 
-/// The fields of an object that a controller keeps in memory.
+/// The fields of an API object that a controller keeps in memory, decoded.
 pub trait Fact {
     /// Returns namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
@@ -301,7 +301,7 @@ impl<K> From<Vec<K>> for Requeue<K> {
 /// A Kubernetes Event that is to be recorded, with the object that it is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventRecord {
-    /// The `involvedObject`.
+    /// Refers to the object that the Event is about (`involvedObject`).
     pub about: ObjectReference,
     pub event: KubeEvent,
 }
@@ -309,7 +309,7 @@ pub struct EventRecord {
 /// Type, reason and message of a Kubernetes Event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KubeEvent {
-    /// Whether the type is `Warning`. Otherwise it is `Normal`.
+    /// Whether the type of the Event is `Warning`. Otherwise it is `Normal`.
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,

@@ -36,11 +36,11 @@ pub(crate) enum Attempt {
 /// When the next call about an object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextAttempt {
-    /// The call may be made now.
+    /// The next call about the object may be made now.
     Now,
     /// The call may be made once the outcome of the call in flight is known.
     AfterOutcome,
-    /// The call may be made at this time.
+    /// The next call about the object may be made at this time.
     At(Time),
 }
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 /// rare. The reflector logs such an object and skips it.
 #[derive(Debug)]
 pub struct Malformed {
-    /// Plural name of the resource, such as `pods`.
+    /// Plural name of the resource of the malformed object, such as `pods`.
     kind: Text,
     /// The error of the JSON parser.
     source: serde_json::Error,
@@ -38,9 +38,9 @@ impl core::error::Error for Malformed {}
 /// An event of a watch. `F` is the type of a decoded object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchEvent<F> {
-    /// The object was added or modified.
+    /// The object was added or modified. Holds the object, decoded.
     Applied(F),
-    /// The object was deleted. Holds its last state.
+    /// The object was deleted. Holds its last state, decoded.
     Deleted(F),
     /// The watch has delivered all changes up to this resource version.
     Bookmark {

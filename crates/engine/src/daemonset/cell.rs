@@ -74,18 +74,18 @@ pub(crate) struct NodeInMemoryState<'a> {
 pub(crate) struct CellCounts {
     /// Whether the node is eligible, that is, should run a pod of the DaemonSet.
     pub(crate) desired: bool,
-    /// Whether the node is eligible and has a pod.
+    /// Whether the node is eligible (should run a pod of the DaemonSet) and has a pod.
     pub(crate) current: bool,
-    /// Whether the node is eligible and its pod is Ready.
+    /// Whether the node is eligible (should run a pod of the DaemonSet) and its pod is Ready.
     pub(crate) ready: bool,
     /// Whether the node is eligible and its pod has the current revision.
     pub(crate) updated: bool,
     /// Whether the node is eligible and its pod has the revision assigned to the node, which is the current or the
     /// stable one.
     pub(crate) as_assigned: bool,
-    /// Whether the node is eligible and its pod is available.
+    /// Whether the node is eligible (should run a pod of the DaemonSet) and its pod is available.
     pub(crate) available: bool,
-    /// Whether the node exists, has a pod and is not eligible.
+    /// Whether the node exists and has a pod although it is not eligible (should not run a pod of the DaemonSet).
     pub(crate) misscheduled: bool,
     /// Whether the node has a pod that must still be replaced or deleted, because it does not have the revision
     /// assigned to the node. A pod that the node only keeps because of a taint does not count.
@@ -99,18 +99,19 @@ pub(crate) struct CellCounts {
 pub(crate) struct Totals {
     /// Number of eligible nodes: those that should run a pod of the DaemonSet.
     desired: i64,
-    /// Number of eligible nodes with a pod.
+    /// Number of eligible nodes (those that should run a pod of the DaemonSet) with a pod.
     current: i64,
-    /// Number of eligible nodes with a Ready pod.
+    /// Number of eligible nodes (those that should run a pod of the DaemonSet) with a Ready pod.
     ready: i64,
     /// Number of eligible nodes with a pod of the current revision.
     updated: i64,
     /// Number of eligible nodes whose pod has the revision assigned to the node, which is the current or the stable
     /// one.
     as_assigned: i64,
-    /// Number of eligible nodes with an available pod.
+    /// Number of eligible nodes (those that should run a pod of the DaemonSet) with an available pod.
     available: i64,
-    /// Number of existing nodes that have a pod and are not eligible.
+    /// Number of existing nodes that have a pod of the DaemonSet although they are not eligible, that is, should not
+    /// run one.
     misscheduled: i64,
     /// Number of nodes with a pod that must still be replaced or deleted ([`CellCounts::old_pod`]).
     pub(crate) old_pods: i64,
@@ -121,7 +122,7 @@ pub(crate) struct Totals {
     pub(crate) available_or_leaving: i64,
     /// Number of eligible nodes that wait ([`Cell::waiting`]), by [`Why::label`] of the reason.
     pub(crate) waiting: BTreeMap<Text, i64>,
-    /// Number of nodes with a [`Cell::problem`], by that problem.
+    /// Number of nodes by the problem of their pod ([`Cell::problem`]). Nodes without a problem are not counted.
     pub(crate) problem: BTreeMap<Text, i64>,
 }
 

@@ -36,9 +36,9 @@ const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct DaemonSetController {
     planner: Planner,
-    /// Maximum number of plans that are executed at a time.
+    /// Maximum number of plans, of different DaemonSets, that are executed at the same time.
     workers: usize,
-    /// The plans that are being executed, by DaemonSet.
+    /// The plans that are being executed, by namespace and name of the DaemonSet.
     executions: BTreeMap<ObjectKey, RunningPlan>,
     /// Number of executions started so far. It is also the number of the newest execution. The late outcome of a call
     /// is not applied to an execution with another number.
@@ -47,7 +47,7 @@ pub struct DaemonSetController {
     reconciles: u64,
     /// The plan of the last reconcile of each DaemonSet. An idle plan during the backoff after a panic.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
-    /// Backoffs of the DaemonSets whose last reconcile panicked.
+    /// Backoffs of the DaemonSets whose last reconcile panicked, by namespace and name of the DaemonSet.
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 
@@ -68,9 +68,9 @@ struct RunningPlan {
 /// Backoff of a DaemonSet that made the controller panic.
 #[derive(Clone, Copy, Debug)]
 struct PanicBackoff {
-    /// Number of consecutive panics.
+    /// Number of consecutive panics during reconciles of the DaemonSet.
     count: u32,
-    /// Time before which the DaemonSet is not reconciled.
+    /// Time before which the DaemonSet is not reconciled again.
     until: Time,
 }
 
@@ -81,7 +81,7 @@ pub struct SetCall {
     pub call: Call,
     /// Number of the execution that sent the call. Zero if the call is not part of a plan.
     execution: u64,
-    /// Whether the controller or the scheduler binds created pods.
+    /// Whether the controller or the scheduler binds the pods that the controller creates.
     binding: Binding,
     /// JSON of the pod to create, encoded once for all nodes. `None` for other calls, and if the pod must be encoded
     /// for each node.
@@ -384,7 +384,8 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
-    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns its end. Ends the execution of its plan.
+    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns the end of the backoff (never `None`).
+    /// Ends the execution of its plan.
     ///
     /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed. The delay doubles with
     /// each panic in a row, from 1 s to 5 min. Other DaemonSets are reconciled as usual. The cells of all DaemonSets

@@ -35,7 +35,7 @@ pub(crate) struct SetState {
     pub(crate) history: RevisionHistory,
     /// The state of the DaemonSet on each node, by name of the node.
     pub(crate) cells: HashOrderedMap<Text, Cell>,
-    /// Sums of the counts of all cells.
+    /// Sums of the counts of all cells of the DaemonSet.
     pub(crate) totals: Totals,
     /// Nodes whose cell has a [`Cell::create`] or [`Cell::delete`], in update order: pairs of
     /// [`TargetRevision::update_order`] and node name.
@@ -200,7 +200,7 @@ impl CellFlags {
 /// the revision, the generation or `complete` changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RolloutProgress {
-    /// The revision hash label of the current revision.
+    /// The revision hash label of the revision that is rolled out.
     pub(crate) hash: Text,
     /// The generation of the DaemonSet that the counts belong to.
     pub(crate) generation: i64,
@@ -208,7 +208,7 @@ pub(crate) struct RolloutProgress {
     pub(crate) updated: i64,
     /// The highest number of nodes with an available pod so far.
     pub(crate) available: i64,
-    /// Whether the rollout is complete.
+    /// Whether the rollout is complete: every eligible node has an available, up-to-date pod.
     pub(crate) complete: bool,
     /// The time of the last progress that this process has seen. A process that starts while the stored status shows a
     /// stalled rollout sets a time that is [`ROLLOUT_STALLED_AFTER`] in the past, so that the rollout stays stalled.
@@ -223,7 +223,7 @@ pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 /// Input of [`decide`]: a DaemonSet, its cells and revisions, and the results of earlier plans.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
-    /// Objects to adopt or to release.
+    /// Pods and ControllerRevisions to adopt or to release.
     pub(crate) claims: Vec<Claim>,
     pub(crate) set_state: &'a SetState,
     /// Number of pods by revision hash label, finished pods included.

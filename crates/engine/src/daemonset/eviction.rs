@@ -48,7 +48,7 @@ struct NodeRefusal {
     reason: RefusalReason,
     /// Current retry delay. The next refusal of the same pod doubles it, up to [`RETRY_DELAY_MAX`].
     delay: Duration,
-    /// Time before which the eviction is not retried.
+    /// Time before which the eviction of the pod is not retried.
     retry_at: Time,
 }
 

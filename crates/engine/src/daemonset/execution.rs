@@ -65,13 +65,13 @@ pub enum Response {
     Wrote { name: Text, resource_version: u64 },
     /// The API server accepted the delete or the eviction.
     Deleted,
-    /// The DaemonSet that was read.
+    /// The DaemonSet was read. Holds its newest version.
     Set(Arc<Set>),
     /// The ControllerRevision that was read. `None` if an object of a kind other than DaemonSet controls it.
     Revision(Option<Arc<Revision>>),
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
-    /// The call failed with this error.
+    /// The call failed. Holds the error.
     Refused(CallError),
 }
 
@@ -146,9 +146,9 @@ pub enum CreateResult {
     Unknown,
     /// A pod was created, and no create was refused or failed with a server error.
     Succeeded,
-    /// The API server refuses the pods, with this reason.
+    /// The API server refuses to create the pods of the DaemonSet. Holds the reason as a message.
     Refused(Text),
-    /// The API server returned a server error (5xx), which may be temporary.
+    /// The API server returned a server error (5xx) for a pod create, which may be temporary. Holds the error message.
     Failed(Text),
     /// The API server refuses the pods because the namespace is being deleted. No later create can succeed.
     NamespaceTerminating,
@@ -202,7 +202,7 @@ pub enum NextStep {
     Call(Call),
     /// Wait for the response to a call in flight.
     Wait,
-    /// The execution has ended.
+    /// The execution has ended: all calls of the plan are done.
     Done,
 }
 
@@ -216,11 +216,11 @@ pub struct Execution {
     ready: VecDeque<Call>,
     /// Number of calls that were sent and have no response yet.
     in_flight: usize,
-    /// Size of the next batch of creates.
+    /// Maximum number of pod creates in the next batch. Doubles after each batch without a failure.
     batch: usize,
     /// Number of pod creates of the plan that were enqueued so far.
     creates_enqueued: usize,
-    /// Whether a create of the current batch failed.
+    /// Whether a pod create of the current batch failed.
     batch_failed: bool,
     /// Whether a call failed. Some errors, such as a refused eviction, do not count.
     failed: bool,
@@ -230,34 +230,34 @@ pub struct Execution {
     /// Number of failed attempts to write the status. Set to 2 before a write of `collisionCount`, which is not
     /// retried.
     status_tries: u8,
-    /// The results so far.
+    /// The results of the calls so far.
     report: ExecutionReport,
 }
 
 /// The stages of an execution, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ExecutionStage {
-    /// Lists the pods, if the plan requests it ([`Plan::confirm`]).
+    /// First stage: lists the pods, if the plan requests it ([`Plan::confirm`]).
     Confirm,
     /// Reads the DaemonSet, if the plan adopts an object.
     Recheck,
-    /// Adopts and releases objects.
+    /// Adopts and releases pods and ControllerRevisions.
     Claim,
     /// Creates, renumbers and labels ControllerRevisions, and stores or removes the verdicts about them.
     WriteRevisions,
     /// Creates the DaemonRollout, or writes its status.
     WriteRollout,
-    /// Sets the revision hash labels of pods.
+    /// Sets the revision hash labels of pods of duplicate revisions.
     Relabel,
-    /// Deletes and evicts pods.
+    /// Deletes and evicts the pods that the plan removes.
     Delete,
-    /// Creates pods.
+    /// Creates the pods of the plan in batches.
     Create,
-    /// Deletes revisions.
+    /// Deletes the ControllerRevisions that are no longer needed.
     Prune,
     /// Writes the status of the DaemonSet, or in assist mode only its conditions.
     Status,
-    /// No calls are left.
+    /// The end of the execution: no calls are left.
     Done,
 }
 
@@ -265,7 +265,7 @@ enum ExecutionStage {
 /// in-memory state of the DaemonSet is updated from it.
 #[derive(Debug, Default)]
 pub struct ExecutionReport {
-    /// UID of the DaemonSet.
+    /// UID of the DaemonSet whose plan was executed.
     pub(crate) uid: Text,
     /// Kinds and resource versions that the watches will deliver: those of the objects that were written, and of
     /// objects that were read and made the plan outdated.
@@ -286,11 +286,11 @@ pub struct ExecutionReport {
     pub(crate) failed_on: Vec<Text>,
     /// Evictions that the API server refused, by node.
     pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
-    /// Number of pods whose eviction the API server accepted.
+    /// Number of pods whose eviction the API server accepted in this execution.
     pub(crate) evicted: usize,
     /// Minimum delay before the next plan of the DaemonSet. `None` if no retry is needed.
     pub(crate) retry: Option<Duration>,
-    /// Result of the pod creates.
+    /// Whether the pod creates of this execution succeeded and, if not, why.
     pub(crate) creates: CreateResult,
     /// Kubernetes Events to record about the DaemonSet.
     pub events: Vec<KubeEvent>,

@@ -18,7 +18,7 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 /// every [`CONFIRM_AFTER`], and from [`RELIST_AFTER`] on every kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
-    /// Resource version that the watch must deliver, by kind.
+    /// By kind: the resource version that the watch of the kind must deliver, because the controller has written it.
     wrote: BTreeMap<Kind, u64>,
     /// Deletes that the index did not show at the last check, or that were added since, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,

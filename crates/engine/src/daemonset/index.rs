@@ -36,7 +36,7 @@ pub(super) struct Index {
     pub(super) newest: BTreeMap<Kind, u64>,
     /// All watched objects except DaemonSets.
     pub(super) objects: ObjectCache,
-    /// The DaemonSets.
+    /// The DaemonSets with their pods and state, by namespace and name.
     pub(super) entries: BTreeMap<ObjectKey, SetEntry>,
     /// Keys of the DaemonSets by UID.
     by_uid: BTreeMap<Text, ObjectKey>,
@@ -57,13 +57,13 @@ pub(super) struct SetEntry {
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of the DaemonSet's pods by revision hash label, with or without a target node.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
-    /// Objects to adopt or to release, by kind and name.
+    /// Pods and ControllerRevisions that the DaemonSet must adopt or release, by kind and name.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
     /// The cells and revision history of the DaemonSet.
     pub(super) set_state: SetState,
-    /// The cells that must be computed again.
+    /// The cells of the DaemonSet that must be computed again.
     pub(super) dirty: DirtyCells,
-    /// Time of the last reconcile. `None` before the first.
+    /// Time of the last reconcile of the DaemonSet. `None` before the first reconcile.
     pub(super) reconciled_at: Option<Time>,
     /// The controller's state about the DaemonSet that no API object stores, such as backoffs and expectations.
     pub(super) memory: InMemoryState,
@@ -72,9 +72,9 @@ pub(super) struct SetEntry {
 /// The nodes on which the state of one DaemonSet (its cell) must be computed again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirtyCells {
-    /// All nodes. The revision history must be computed again too.
+    /// The cells of all nodes must be computed again, and so must the revision history.
     All,
-    /// Only these nodes.
+    /// Only the cells of these nodes must be computed again.
     Nodes(BTreeSet<Text>),
 }
 

@@ -102,9 +102,9 @@ pub fn daemon_pod(
 /// A toleration, with operator `Exists` and without time limit, that the controller adds to daemon pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutomaticToleration {
-    /// Key of the tolerated taint.
+    /// Key of the taint that the pod tolerates.
     pub key: &'static str,
-    /// Effect of the tolerated taint.
+    /// Effect of the taint that the pod tolerates.
     pub effect: &'static str,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct InMemoryState {
     pub(super) evictions: RefusedEvictions,
     /// The generation of the DaemonSet that `backoffs`, `evictions`, `failures` and `retry_at` belong to.
     pub(super) generation: i64,
-    /// Number of consecutive plans with a failed call.
+    /// Number of consecutive plans of the DaemonSet with a failed call.
     pub(super) failures: u32,
     /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub(super) retry_at: Option<Time>,
@@ -328,7 +328,7 @@ impl SetEntry {
 }
 
 impl InMemoryState {
-    /// Returns the part of this state that is about one node.
+    /// Returns the part of this in-memory state that is about one node.
     fn in_memory_state_of_node(&self, node: &Text) -> NodeInMemoryState<'_> {
         NodeInMemoryState {
             backoff: self.backoffs.get(node).copied(),

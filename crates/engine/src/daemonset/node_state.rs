@@ -32,7 +32,7 @@ pub struct NodeExplanation {
     /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod, or only pods
     /// that are terminating and have failed or succeeded.
     pub pod: Option<Text>,
-    /// Why the node is in this state.
+    /// The reason for the state of the node.
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
@@ -53,17 +53,17 @@ pub struct NodeExplanation {
 /// should not. In the last state the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeState {
-    /// The pod is available and up to date.
+    /// The node should run a pod, and its pod is available and up to date.
     UpToDate,
-    /// The pod is Ready and not up to date.
+    /// The node should run a pod, and its pod is Ready and not up to date.
     Outdated,
-    /// The pod is not Ready, or it is up to date and not available yet.
+    /// The node should run a pod, and its pod is not Ready, or is up to date and not available yet.
     NotReady,
-    /// The pod is not bound yet.
+    /// The node should run a pod, and its pod is not bound yet.
     Pending,
-    /// The node is eligible, and its pod is being deleted.
+    /// The node should run a pod, and its pod is being deleted.
     Terminating,
-    /// The node is eligible and has no pod of the DaemonSet.
+    /// The node should run a pod, and has no pod of the DaemonSet.
     Missing,
     /// The node is not eligible for a new pod and keeps the existing pod.
     Kept,
@@ -134,7 +134,7 @@ impl NodeState {
 /// The rollout of one DaemonSet over all nodes, for `muster explain`: counts, budget, and the nodes that are next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutSummary {
-    /// The counts of the DaemonSet's status.
+    /// The node counts of the DaemonSet's status, such as `numberReady`.
     pub counts: StatusCounts,
     /// The update strategy that the rollout follows. With `OnDelete` and a policy it is a drain within the
     /// `maxUnavailable` of the DaemonSet or of the policy.
@@ -149,7 +149,7 @@ pub struct RolloutSummary {
     pub complete: bool,
     /// Revision hash label of new pods. `None` until a revision records the template.
     pub hash: Option<Text>,
-    /// Writes of revisions, which precede the writes of pods.
+    /// Writes of ControllerRevisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
     /// The progressive rollout. `None` if the DaemonSet has none.
     pub progressive: Option<ProgressiveRolloutSummary>,
@@ -179,19 +179,19 @@ pub struct ProgressiveRolloutSummary {
 pub struct SetInMemoryState {
     /// Generation of the DaemonSet to which this state belongs.
     pub generation: i64,
-    /// Failed-pod backoff by node.
+    /// Failed-pod backoff of the DaemonSet on each node, by node name.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
     /// The last deletion or eviction of a pod by the controller, by node.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Number of the controller's writes that no watch has delivered yet.
     pub unseen_writes: usize,
-    /// Number of consecutive plans with a failed call.
+    /// Number of consecutive plans of the DaemonSet with a failed call.
     pub failures: u32,
     /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub retry_at: Option<Time>,
     /// Time of the rollout's last progress. `None` before the first plan.
     pub advanced_at: Option<Time>,
-    /// Result of the most recent pod creates.
+    /// Whether the most recent pod creates succeeded and, if not, why.
     pub creates: CreateResult,
 }
 

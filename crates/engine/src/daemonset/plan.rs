@@ -49,9 +49,9 @@ pub struct Plan {
     pub set: Arc<Set>,
     /// Whether to list the pods from the API server first, because it is unknown whether an earlier write was applied.
     pub confirm: bool,
-    /// Objects to adopt and to release.
+    /// Pods and ControllerRevisions to adopt and to release.
     pub claims: Vec<Claim>,
-    /// Writes of revisions, which precede the writes of pods.
+    /// Writes of ControllerRevisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
     /// The write of the DaemonRollout. `None` if the DaemonSet has no progressive rollout, or if nothing is to be
     /// written now.
@@ -70,9 +70,9 @@ pub struct Plan {
     pub hash: Text,
     /// Template and labels of the pods of the stable revision. `None` if `create_stable` is empty.
     pub stable: Option<Arc<PodSource>>,
-    /// Revisions to delete.
+    /// ControllerRevisions to delete, because they are no longer needed.
     pub prune: Vec<Arc<Revision>>,
-    /// The status to write. `None` if nothing is to be written now.
+    /// The status of the DaemonSet to write. `None` if it is not to be written now.
     pub status: Option<Status>,
     /// Measurements to start for the checks of the progressive rollout. The execution of the plan does not wait for
     /// them.
@@ -139,9 +139,9 @@ impl Plan {
 /// The template, hash label and template generation from which pods of an older revision are created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodSource {
-    /// The revision hash label.
+    /// The revision hash label of the pods.
     pub hash: Text,
-    /// The pod template as JSON.
+    /// The pod template of the older revision, as JSON.
     pub template: Text,
     /// Value of the template generation label of the pods. `None` if they do not get this label.
     pub generation: Option<i64>,
@@ -150,7 +150,7 @@ pub struct PodSource {
 /// A write of the DaemonRollout of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RolloutWrite {
-    /// Create the DaemonRollout.
+    /// Create the DaemonRollout of the DaemonSet.
     Create,
     /// Write `status` and `conditions`, which were computed from the version `record` of the DaemonRollout.
     PutStatus { record: Arc<RolloutRecord>, status: Arc<RolloutStatus>, conditions: Vec<StatusCondition> },

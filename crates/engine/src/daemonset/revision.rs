@@ -30,9 +30,9 @@ pub(crate) struct TargetRevision {
     /// Creation time of the DaemonSet.
     set_created: Time,
     /// Creation time of the ControllerRevision. If a rollback made the revision current again, this time is long before
-    /// the start of the rollout.
+    /// the start of the rollout. `None` if the time is not known.
     pub(crate) created: Option<Time>,
-    /// The ControllerRevision.
+    /// The ControllerRevision that records the template of the pods.
     pub(crate) revision: Arc<Revision>,
 }
 
@@ -93,7 +93,7 @@ impl TargetRevision {
 /// Which revision of a DaemonSet is current, which revisions may be deleted, and which writes of revisions are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
-    /// Writes of revisions, which precede the writes of pods.
+    /// Writes of ControllerRevisions, which precede the writes of pods.
     pub(crate) steps: Vec<RevisionWrite>,
     /// The current revision. `None` until a revision records the template and all revisions have a hash label. Until
     /// then no pod is created.
@@ -101,7 +101,7 @@ pub(crate) struct RevisionHistory {
     /// Revisions other than the current one and its duplicates, lowest revision number first. They are the candidates
     /// for deletion. A revision whose hash label a pod still has is kept.
     pub(crate) prunable: Vec<Arc<Revision>>,
-    /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
+    /// Number of revisions in `prunable` that exceed `revisionHistoryLimit`.
     pub(crate) excess: usize,
     /// Byte-equal duplicates of the current revision that are old enough to be deleted. Their pods are relabelled, then
     /// the duplicates are deleted.

@@ -92,12 +92,12 @@ pub(crate) fn is_budget_always_zero(strategy: UpdateStrategy) -> bool {
 
 /// Whether a node may get a new pod and, if not, why.
 enum Eligibility<'a> {
-    /// The node is eligible.
+    /// The node may get a new pod.
     Eligible,
-    /// The node is not eligible, and its only untolerated `NoSchedule` taints are `not-ready`, `unreachable` or both.
-    /// Holds the first one.
+    /// The node may not get a new pod now. Its only untolerated `NoSchedule` taints are `not-ready`, `unreachable` or
+    /// both. Holds the first one.
     NotReady(&'a Taint),
-    /// The node is not eligible because of these untolerated `NoSchedule` taints, other than `not-ready` and
+    /// The node may not get a new pod because of these untolerated `NoSchedule` taints, other than `not-ready` and
     /// `unreachable`.
     Tainted(Vec<&'a Taint>),
     /// The node does not exist, or its verdict deletes all pods of the DaemonSet. The rollout has nothing to do.
@@ -353,7 +353,7 @@ fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[
 pub struct RolloutDeletion {
     /// Hash label of the revision that the node was assigned when the pod was deleted.
     pub hash: Text,
-    /// Time of the deletion.
+    /// Time at which the pod was deleted or evicted.
     pub at: Time,
 }
 

@@ -17,9 +17,9 @@ use crate::daemonset::why::Why;
 /// deletes and creates of the rolling update are not included.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    /// Pods to delete, with the reasons.
+    /// Pods to delete from the node, with the reasons.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Live pods that are not in `delete`.
+    /// Pods of the node that are live and not in `delete`.
     pub(crate) kept: Vec<Arc<Pod>>,
     /// Why a new pod is to be created on the node. `None` if no pod is to be created.
     pub(crate) vacancy: Option<Why>,
@@ -33,9 +33,9 @@ pub(crate) struct Roster {
 /// Backoff of a DaemonSet on one node after a failed or succeeded pod was deleted there. Upstream: `failedPodsBackoff`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedPodBackoff {
-    /// Time at which the last failed or succeeded pod was deleted.
+    /// Time at which the last failed or succeeded pod on the node was deleted.
     pub last: Time,
-    /// Delay from `last` until the next such pod may be deleted.
+    /// Delay after `last` before the next failed or succeeded pod may be deleted.
     pub delay: Duration,
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn counted_pod<'a>(
 /// The values, in addition to [`Totals`], from which the conditions of a DaemonSet are computed.
 #[derive(Debug)]
 pub(crate) struct ConditionInput {
-    /// `maxUnavailable` or `maxSurge` as a number of nodes.
+    /// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
     /// Maximum number of eligible nodes without an available pod while the condition `Available` is True.
     pub(crate) unavailable_max: usize,
@@ -96,7 +96,7 @@ pub(crate) struct RolloutReport {
     /// The `reason` of the conditions, such as `WaitingForApproval`.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Whether the current revision has failed.
+    /// Whether the current revision has failed in the rollout.
     pub(crate) is_failed: bool,
 }
 

@@ -40,19 +40,19 @@ pub enum Why {
     Succeeded,
     /// The pod is deleted because the node has more pods of the DaemonSet than it needs. Pod `kept` stays.
     SurplusPod { kept: Text },
-    /// The pod's node was deleted.
+    /// The node was deleted, so its pods are deleted.
     NodeDeleted,
     /// A pod failed or succeeded on the node, and the failed-pod backoff lasts until `retry_at`.
     FailedRecently { retry_at: Time },
-    /// A pod of the DaemonSet on the node is still terminating.
+    /// The node gets no new pod yet, because a pod of the DaemonSet on the node is still terminating.
     StillTerminating { pod: Text },
     /// With surge, too many pods of the current revision are still terminating on the node.
     TooManyTerminating { count: usize },
-    /// A pod on the node is about to be replaced.
+    /// The node gets no new pod yet, because a pod on the node is about to be replaced.
     BeingReplaced,
 
     // rollout: outdated pods are replaced
-    /// The pod is outdated.
+    /// The pod is outdated: it is replaced, or waits to be replaced.
     Outdated,
     /// The pod is outdated and not Ready, so it is replaced without regard to the rollout budget.
     OutdatedAndNotReady,
@@ -88,23 +88,25 @@ pub enum Why {
     // expectations and execution
     /// The watches have not delivered this number of the controller's own writes yet.
     WaitingForOwnWrites { writes: usize },
-    /// A call failed. The next plan is made at `at`.
+    /// The last plan had a failed call. The next plan is made at `at`.
     RetryLater { at: Time },
     /// In assist mode, upstream's controller has not recorded the template as a revision yet.
     RevisionNotRecorded,
 
     // garbage collector
-    /// At least one owner of the object no longer exists.
+    /// An owner of the object no longer exists. The object is deleted, or its reference to this owner is removed.
     OwnersAbsent,
-    /// An owner of the object is being deleted in the foreground and waits for the object.
+    /// An owner of the object is being deleted in the foreground and waits for the object, so the object is deleted.
     OwnerDeletedInForeground,
-    /// An owner of the object is being deleted and orphans its dependents.
+    /// An owner of the object is being deleted and orphans its dependents, so the object's reference to this owner is
+    /// removed.
     OwnerOrphansDependents,
-    /// The pod is being deleted and was never bound.
+    /// The pod is force-deleted because it is being deleted and was never bound.
     NeverBound,
-    /// The pod is being deleted on a node that is out of service.
+    /// The pod is force-deleted because it is being deleted on a node that is out of service.
     NodeOutOfService,
-    /// The pod has failed or succeeded, and too many such pods exist. Evicted pods are deleted first, then the oldest.
+    /// The pod has failed or succeeded, and is deleted because too many such pods exist. Evicted pods are deleted
+    /// first, then the oldest.
     TooManyTerminatedPods,
 }
 

@@ -18,7 +18,7 @@ use crate::controller::{PatchFormat, Request, Verb};
 /// A call of the disruption controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Writes the status of a budget.
+    /// Writes the status of a PodDisruptionBudget.
     WriteStatus { budget: Arc<PodDisruptionBudget>, status: BudgetStatus },
     /// Sets the condition `DisruptionTarget` of a pod to False, with `at` as its transition time.
     ClearDisruptionTarget { pod: Arc<Pod>, at: Time },

@@ -67,9 +67,9 @@ pub enum AvailabilityTarget {
     MinAvailablePercent(IntOrPercent),
     /// The `maxUnavailable`, as a number of pods or as a percentage of the expected pods.
     MaxUnavailable(IntOrPercent),
-    /// The spec has neither field.
+    /// The spec has neither `minAvailable` nor `maxUnavailable`.
     Unset,
-    /// The spec is invalid. Holds the error message.
+    /// The spec of the PodDisruptionBudget is invalid. Holds the error message.
     Malformed(Text),
 }
 

@@ -55,7 +55,7 @@ pub struct DisruptionController {
 /// The key of an entry in the work queue: a PodDisruptionBudget or a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DisruptionKey {
-    /// A PodDisruptionBudget.
+    /// The PodDisruptionBudget with this namespace and name.
     Budget(ObjectKey),
     /// A pod that has or had the condition `DisruptionTarget`, or that more than one PodDisruptionBudget selects.
     Pod(ObjectKey),
@@ -75,13 +75,13 @@ struct BudgetState {
 /// Counts and names of the pods that a budget selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SelectedPods {
-    /// Number of all selected pods.
+    /// Number of all pods that the budget selects.
     pub(crate) pods: i64,
-    /// Number of selected pods that are Ready and not being deleted.
+    /// Number of selected pods that are healthy: Ready and not being deleted.
     pub(crate) healthy: i64,
-    /// Names of the pods with a controller.
+    /// Names of the selected pods that have a controller.
     pub(crate) controlled: BTreeSet<Text>,
-    /// Names of the pods without a controller.
+    /// Names of the selected pods that have no controller.
     pub(crate) unmanaged: BTreeSet<Text>,
 }
 

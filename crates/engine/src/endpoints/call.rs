@@ -20,7 +20,7 @@ use crate::controller::{PatchFormat, Request, Verb};
 /// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Namespace and name of the Service.
+    /// Namespace and name of the Service that the written object belongs to.
     pub service: ObjectKey,
     pub write: EndpointsWrite,
 }

@@ -51,7 +51,7 @@ pub struct Service {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the Service.
     pub created: Time,
     pub deleting: bool,
     pub labels: Labels,
@@ -174,7 +174,8 @@ pub struct Pod {
     /// Name of the pod's node. `None` until the pod is bound.
     pub node: Option<Text>,
     pub hostname: Option<Text>,
-    /// The `spec.subdomain`: name of the headless Service in whose DNS domain the pod has a hostname.
+    /// The `spec.subdomain`: name of the headless Service in whose DNS domain the pod has a hostname. `None` if it is
+    /// absent.
     pub subdomain: Option<Text>,
     /// The `podIPs`: all IP addresses of the pod.
     pub addresses: Vec<IpAddr>,
@@ -182,9 +183,10 @@ pub struct Pod {
     pub named_ports: Arc<[(Text, Text, i64)]>,
     /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
-    /// Transition time of the pod's condition `Ready`.
+    /// Transition time of the pod's condition `Ready`. `None` if the pod has no such condition, or if the time is
+    /// missing.
     pub ready_changed_at: Option<Time>,
-    /// Whether the pod's phase is Succeeded or Failed.
+    /// Whether the pod has ended: its phase is Succeeded or Failed.
     pub ended: bool,
     pub deleting: bool,
 }
@@ -243,16 +245,16 @@ pub struct Endpoints {
     pub deleting: bool,
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
-    /// The addresses, grouped by their ports.
+    /// The addresses of the Service, grouped by their ports.
     pub subsets: Vec<Subset>,
 }
 
 /// Addresses that have the same ports. Upstream: `v1.EndpointSubset`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subset {
-    /// The `addresses`, which are ready.
+    /// Addresses that are ready (`addresses`).
     pub ready: Vec<Address>,
-    /// The `notReadyAddresses`, which are not ready.
+    /// Addresses that are not ready (`notReadyAddresses`).
     pub unready: Vec<Address>,
     pub ports: Vec<EndpointPort>,
 }
@@ -263,7 +265,7 @@ pub struct Address {
     pub ip: Text,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
-    /// The `targetRef`: the object that has the address, usually a pod.
+    /// The `targetRef`: the object that has the address, usually a pod. `None` if it is absent.
     pub target: Option<TargetRef>,
 }
 
@@ -340,15 +342,15 @@ impl Slice {
 /// An endpoint of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Addresses of the endpoint, sorted.
+    /// IP addresses of the endpoint, sorted.
     pub addresses: Vec<Text>,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
-    /// Zone of the endpoint's node.
+    /// Zone of the endpoint's node. `None` if the zone is not known.
     pub zone: Option<Text>,
     /// The conditions of the endpoint: whether it is `ready`, `serving` and `terminating`.
     pub condition: EndpointConditions,
-    /// The `targetRef`: the object that has the addresses, usually a pod.
+    /// The `targetRef`: the object that has the addresses, usually a pod. `None` if it is absent.
     pub target: Option<TargetRef>,
     /// Zones and nodes whose clients should use the endpoint.
     pub hints: EndpointHints,

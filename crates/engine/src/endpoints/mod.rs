@@ -73,7 +73,7 @@ pub struct EndpointsController {
     /// EndpointSlices have that name in the label `kubernetes.io/service-name`.
     services: BTreeMap<ObjectKey, ServiceState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// Keys of the pods on each node, by node name.
+    /// Namespaces and names of the pods on each node, by node name.
     by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// The zone of each node.
     zones: NodeZones,
@@ -86,7 +86,7 @@ pub struct EndpointsController {
 /// A Service with its pods, Endpoints and EndpointSlices, and the state of its writes.
 #[derive(Debug, Default)]
 struct ServiceState {
-    /// `None` if the Service does not exist.
+    /// The Service. `None` if it does not exist.
     service: Option<Arc<Service>>,
     /// Names of the pods that the Service selects.
     selected_pods: BTreeSet<Text>,
@@ -96,7 +96,7 @@ struct ServiceState {
     /// Whether the Endpoints are deleted if no Service with their name exists. True after the Service was deleted, also
     /// for a Service that was deleted before this controller started.
     endpoints_are_orphaned: bool,
-    /// The time of the first change that is not written yet.
+    /// The time of the first change of the Service's endpoints that is not written yet.
     trigger: WriteTrigger,
     /// Number of calls for the Service whose outcome is not known yet.
     calls_in_flight: usize,
@@ -108,7 +108,7 @@ struct ServiceState {
     /// The state of the last writes for the Service. After a failure they are retried together.
     attempt: Attempt,
     /// Time before which nothing is written for the Service: the end of the batch period, or of the delay for a
-    /// terminating namespace.
+    /// terminating namespace. `None` if there is no such time.
     not_before: Option<Time>,
 }
 
@@ -122,7 +122,7 @@ enum WrittenKind {
 /// The state of a written object that its watch must deliver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ExpectedState {
-    /// This resource version of the object, or a newer one.
+    /// The watch must deliver this resource version of the object, or a newer one.
     Version(u64),
     Deleted,
 }

@@ -137,7 +137,7 @@ struct SlicePlan<'a> {
 struct SliceReconciler<'a> {
     service: &'a Service,
     family: IpFamily,
-    /// Value of the annotation `last-change-trigger-time`.
+    /// Value of the annotation `last-change-trigger-time`. `None` if the annotation is not written.
     trigger: Option<Time>,
 }
 

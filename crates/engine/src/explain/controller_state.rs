@@ -13,9 +13,9 @@ use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 /// The response of the running controller to a `/debug/explain` request, or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerAnswer {
-    /// The controller responded with its state.
+    /// The controller responded with its state about the DaemonSet.
     Responded(ControllerState),
-    /// The controller could not be queried, for this reason.
+    /// The controller could not be queried. Holds the reason as a message.
     Unavailable(String),
 }
 
@@ -27,7 +27,7 @@ pub struct ControllerState {
     pub memory: SetInMemoryState,
     /// Whether a plan of the DaemonSet is being executed.
     pub is_executing: bool,
-    /// Whether the DaemonSet is in the work queue.
+    /// Whether the DaemonSet is in the work queue of the controller.
     pub queued: bool,
     /// The time at which the controller reconciles the DaemonSet again even without an event. `None` if there is no
     /// such time.

@@ -48,7 +48,7 @@ pub struct Explanation {
     pub revision: Option<i64>,
     /// The state of the DaemonSet on each node, sorted by node name. Deleted nodes that still have pods are last.
     pub nodes: Vec<NodeReport>,
-    /// Progress and budget of the rollout.
+    /// Progress and budget of the DaemonSet's rollout.
     pub rollout: RolloutSummary,
     /// Whether this controller acts on the DaemonSet alone, or in assist mode beside upstream's controller. `Unknown`
     /// if the metadata of the DaemonSet does not show that.
@@ -75,7 +75,7 @@ pub struct NodeReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroup<'a> {
     pub state: NodeState,
-    /// The reason, see [`NodeReport::message`].
+    /// The reason for the state as a message ([`NodeReport::message`]).
     pub message: &'a str,
     pub nodes: Vec<&'a NodeReport>,
 }

@@ -38,11 +38,11 @@ pub enum Call {
 /// The `propagationPolicy` of a delete: what happens to the dependents of the deleted object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
-    /// The dependents are deleted after the object.
+    /// The dependents of the object are deleted after the object.
     Background,
-    /// The dependents are deleted before the object.
+    /// The dependents of the object are deleted before the object.
     Foreground,
-    /// The dependents stay. Their owner reference to the object is removed.
+    /// The dependents of the object are kept. Their owner reference to the object is removed.
     Orphan,
 }
 

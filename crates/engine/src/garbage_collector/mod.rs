@@ -143,7 +143,7 @@ pub enum GraphEvent {
 /// The result of a call of the garbage collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
-    /// The call succeeded.
+    /// The call succeeded. It was not a [`Call::Read`].
     Done,
     /// A [`Call::Read`] succeeded and read this object.
     Found(TrackedObject),
@@ -184,7 +184,7 @@ pub struct GarbageCollector {
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
     /// Owners that are being read from the API server, each with the UIDs of the objects to reconcile afterwards.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
-    /// The state of the last call about each object, by UID.
+    /// The state of the last call about each object, by UID of the object.
     attempts: BTreeMap<Text, Attempt>,
     /// For each owner that orphans its dependents, by UID: the time from which the watches are assumed to have
     /// delivered all its dependents.
@@ -195,13 +195,13 @@ pub struct GarbageCollector {
 
 /// The decision of the garbage collector about one object.
 enum GcDecision {
-    /// The object stays as it is.
+    /// The object is neither deleted nor changed.
     Nothing,
-    /// Decide again at this time.
+    /// The decision must be made again at this time.
     Wait { until: Time },
-    /// Read these objects from the API server, and then decide again.
+    /// These objects must be read from the API server before the decision is made again.
     Read(Vec<ObjectIdentity>),
-    /// Make this call.
+    /// This call must be made about the object.
     Call(Call),
 }
 

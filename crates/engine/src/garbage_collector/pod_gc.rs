@@ -20,7 +20,7 @@ pub struct Pod {
     pub terminated: bool,
     /// Whether the pod's status is Failed with the reason `Evicted`.
     pub evicted: bool,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the pod.
     pub created: Time,
     /// Whether the pod is being deleted with `deletionGracePeriodSeconds: 0`.
     pub has_zero_grace_period: bool,
@@ -57,11 +57,11 @@ type TerminatedOrder = (bool, Time, Text);
 
 /// The decision of the pod garbage collector about one pod.
 pub(super) enum PodGcDecision {
-    /// The pod stays.
+    /// The pod is not deleted.
     Keep,
-    /// The pod's node does not exist. Decide again at the end of the node's quarantine.
+    /// The pod's node does not exist. The decision must be made again at the end of the node's quarantine.
     Wait { until: Time },
-    /// The pod is deleted for this reason.
+    /// The pod is force-deleted for this reason.
     Delete(Why),
 }
 

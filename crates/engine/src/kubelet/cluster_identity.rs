@@ -21,7 +21,7 @@ pub enum ClusterRecord {
     Nothing,
     /// The node joined the cluster with this UID.
     Cluster(Text),
-    /// The file cannot be read. It is never replaced automatically.
+    /// The file with the cluster UID cannot be read. It is never replaced automatically.
     Unreadable,
 }
 
@@ -44,7 +44,7 @@ pub enum ServerIdentity {
 pub struct Membership {
     /// The cluster that the node has joined, as recorded on disk.
     recorded: ClusterRecord,
-    /// Whether the API server belongs to that cluster.
+    /// Whether the API server belongs to the cluster that the node has joined.
     identity: ServerIdentity,
     /// Whether the node has received a complete list of its pods from the verified server since the agent started.
     has_pod_list: bool,

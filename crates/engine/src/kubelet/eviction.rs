@@ -120,7 +120,7 @@ impl fmt::Display for EvictionResource {
 /// The value of an eviction threshold or of a minimum reclaim: an amount of a resource that must be available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThresholdValue {
-    /// An absolute amount.
+    /// An absolute amount of the resource.
     Quantity(Quantity),
     /// A fraction of the resource's capacity, in thousandths.
     CapacityThousandths(u32),
@@ -278,9 +278,9 @@ fn parse_percentage(percent: &str) -> Option<ThresholdValue> {
 /// The measured value of an eviction signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SignalObservation {
-    /// Amount that is available now: bytes, inodes or PIDs.
+    /// Amount of the resource that is available now: bytes, inodes or PIDs.
     pub available: i64,
-    /// Total amount of the resource, in the same unit.
+    /// Total amount of the resource, in the unit of `available`.
     pub capacity: i64,
 }
 
@@ -294,7 +294,7 @@ pub struct CrossedThreshold {
     pub signal: Signal,
     /// Value of the threshold. The minimum reclaim is not added.
     pub threshold: i64,
-    /// Amount that is available.
+    /// Amount of the resource that is available.
     pub available: i64,
     /// Whether this is a soft threshold, which has been crossed for its grace period.
     pub is_soft: bool,
@@ -334,11 +334,11 @@ pub struct ThresholdMonitor {
     /// is whether pods are evicted for it, because its grace period has ended. If so, the threshold stays crossed until
     /// the minimum reclaim is available too.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
-    /// Time at which memory pressure was last observed.
+    /// Time at which memory pressure was last observed. `None` if it was never observed.
     memory: Option<Time>,
-    /// Time at which disk pressure was last observed.
+    /// Time at which disk pressure was last observed. `None` if it was never observed.
     disk: Option<Time>,
-    /// Time at which PID pressure was last observed.
+    /// Time at which PID pressure was last observed. `None` if it was never observed.
     pids: Option<Time>,
 }
 
@@ -416,7 +416,7 @@ pub struct EvictionCandidate {
     pub is_static: bool,
     /// Whether a DaemonSet owns the pod.
     pub is_daemon: bool,
-    /// The pod's request for the resource under pressure.
+    /// Amount of the resource under pressure that the pod requests. Zero if it requests none.
     pub request: i64,
     /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. An
     /// unknown usage ranks above every known usage.
@@ -429,7 +429,7 @@ pub struct EvictionCandidate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerUsage {
     pub name: Text,
-    /// The container's request for the resource under pressure.
+    /// Amount of the resource under pressure that the container requests. Zero if it requests none.
     pub request: i64,
     /// The container's usage of the resource under pressure. `None` if it is unknown.
     pub usage: Option<i64>,

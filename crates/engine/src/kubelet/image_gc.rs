@@ -22,9 +22,9 @@ pub struct ImageGcPolicy {
 /// Size and usage of the image filesystem, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageFilesystem {
-    /// Size of the filesystem.
+    /// Size of the image filesystem in bytes.
     pub bytes: i64,
-    /// Bytes in use.
+    /// Number of bytes of the image filesystem in use.
     pub used: i64,
 }
 
@@ -46,7 +46,7 @@ pub struct Image {
 /// chooses the images to delete.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImageGc {
-    /// The records by image ID.
+    /// When each image was first seen and last used, by image ID.
     records: BTreeMap<Text, ImageRecord>,
 }
 

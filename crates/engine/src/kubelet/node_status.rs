@@ -44,9 +44,9 @@ pub struct Node {
     /// CPU architecture as Go names it, such as `amd64` or `arm64`.
     pub arch: String,
     pub addresses: Vec<String>,
-    /// Port of the agent's HTTPS endpoint.
+    /// Port of the agent's HTTPS endpoint, for logs, exec and metrics.
     pub port: u16,
-    /// All resources of the node.
+    /// Total amounts of the node's resources (`status.capacity`).
     pub capacity: ResourceQuantities,
     /// Resources that are not allocatable: those reserved for the system, and the hard eviction thresholds.
     pub reserved: ResourceQuantities,
@@ -65,12 +65,12 @@ pub struct NodeSystemInfo {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
-    /// Kernel version.
+    /// Version of the kernel, such as `6.1.0`.
     pub kernel: String,
     pub os_image: String,
     /// Name and version of the runtime, such as `containerd://1.6.20`.
     pub runtime: String,
-    /// Version that the agent reports as `kubeletVersion`.
+    /// Version of the agent, which it reports as `kubeletVersion`.
     pub version: String,
     pub swap_bytes: i64,
 }
@@ -78,7 +78,7 @@ pub struct NodeSystemInfo {
 /// An image in the node status. Upstream: `v1.ContainerImage`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerImage {
-    /// Names of the image. Names with a digest are first.
+    /// Names of the image, such as `nginx:1.27`. Names with a digest are first.
     pub names: Vec<String>,
     pub size_bytes: i64,
 }
@@ -256,7 +256,7 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
 
 /// A condition that the agent reports about its node.
 struct NodeCondition {
-    /// The type of the condition.
+    /// The `type` of the condition, such as `MemoryPressure`.
     kind: &'static str,
     /// Whether the status of the condition is True.
     holds: bool,

@@ -34,7 +34,7 @@ pub enum Call {
     MarkPodNotReady { pod: Arc<Pod>, at: Time },
     /// Sets the condition `DisruptionTarget` of a pod before the pod is evicted, with `at` as the transition time.
     MarkDisruptionTarget { pod: Arc<Pod>, at: Time },
-    /// Deletes a pod that is evicted.
+    /// Deletes a pod in order to evict it.
     DeletePod { pod: Arc<Pod> },
 }
 

@@ -50,6 +50,7 @@ pub struct Node {
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
     /// The `lastHeartbeatTime` of the condition `Ready`, by the node's clock. It is only compared with earlier values.
+    /// `None` if it is absent.
     pub heartbeat: Option<Text>,
     /// The deprecated labels `beta.kubernetes.io/os` and `beta.kubernetes.io/arch` that are to be changed, each with
     /// its new value: the value of the stable label.
@@ -87,7 +88,7 @@ pub struct Taint {
     pub key: Text,
     pub value: Text,
     pub effect: Text,
-    /// The taint's `timeAdded` as text.
+    /// The taint's `timeAdded` as text. `None` if it is absent.
     pub added: Option<Text>,
 }
 
@@ -140,7 +141,8 @@ pub struct Lease {
     /// Namespace and name of the Lease. The name is the name of its node.
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// The `renewTime` of the Lease as text, by the node's clock. It is only compared with earlier values.
+    /// The `renewTime` of the Lease as text, by the node's clock. It is only compared with earlier values. `None` if it
+    /// is absent.
     pub renewed: Option<Text>,
 }
 

@@ -10,11 +10,12 @@ use muster_api::time::Time;
 /// server is a gap: heartbeats may have been missed, so every node gets its grace period again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct HeartbeatObservation {
-    /// The start of the observation: the end of the last gap.
+    /// Time since which heartbeats have been observed without a gap: the end of the last gap.
     since: Time,
-    /// Time of the last call of [`Self::check_gap`], which the controller makes whenever it runs.
+    /// Time of the last call of [`Self::check_gap`], which the controller makes whenever it runs. `None` before the
+    /// first call.
     last_run: Option<Time>,
-    /// Time at which the controller last received a heartbeat, from any node.
+    /// Time at which the controller last received a heartbeat, from any node. `None` before the first heartbeat.
     last_heartbeat: Option<Time>,
     /// Whether the API server failed to execute the last write that marks a node Unknown, and no heartbeat was received
     /// since then. An API server that cannot write may refuse heartbeats too.

@@ -95,9 +95,9 @@ impl Default for Config {
 pub enum Key {
     /// The periodic check whether this controller was paused, so that it may have missed heartbeats.
     GapCheck,
-    /// Name of a zone. Its reconcile chooses the next node that gets the `NoExecute` taint.
+    /// The zone with this name. Its reconcile chooses the next node that gets the `NoExecute` taint.
     Zone(Text),
-    /// Name of a node.
+    /// The node with this name.
     Node(Text),
     Pod(ObjectKey),
 }

@@ -32,7 +32,7 @@ const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
 /// taint one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EvictionPermission {
-    /// The node may be tainted now.
+    /// The node may be tainted `NoExecute` now.
     Now,
     /// The node may not be tainted until its zone permits it, because other nodes are tainted first or too many nodes
     /// are down. If the node already has a `NoExecute` taint, the taint may still change from `not-ready` to

@@ -35,7 +35,8 @@ struct Zone {
     /// The nodes of `waiting` that must not be tainted yet, because nodes are tainted one after the other. The node
     /// that has waited longest is first.
     queue: BTreeSet<(Time, Text)>,
-    /// Time at which a node was last removed from `queue`, so that it could be tainted.
+    /// Time at which a node was last removed from `queue`, so that it could be tainted. `None` before the first
+    /// removal.
     last_dequeued_at: Option<Time>,
 }
 

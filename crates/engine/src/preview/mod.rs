@@ -44,7 +44,7 @@ use crate::scheduler::FitExplainer;
 pub struct RolloutPreview {
     /// Namespace and name of the DaemonSet.
     pub key: ObjectKey,
-    /// The DaemonSet after the change.
+    /// The DaemonSet as it is after the change.
     pub set: Arc<Set>,
     /// How the change affects the revisions of the DaemonSet.
     pub change: RevisionChange,
@@ -67,14 +67,14 @@ pub struct RolloutPreview {
     /// Why the rollout does not complete, and on which nodes. `None` if it completes, if no node holds it up, or if it
     /// only waits for a user to delete pods (`OnDelete`).
     pub stops: Option<StalledRollout>,
-    /// The state of all nodes after the rollout.
+    /// The explanation of the DaemonSet's state on all nodes after the rollout.
     pub after: Explanation,
 }
 
 /// How a change of a DaemonSet affects its revisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RevisionChange {
-    /// The DaemonSet does not exist yet.
+    /// The change creates the DaemonSet, which does not exist yet.
     Create,
     /// Neither the generation nor the template of the DaemonSet changes.
     Nothing,
@@ -171,7 +171,7 @@ struct RolloutSimulation<'a> {
     created_pods: BTreeSet<Text>,
     /// Time at which the simulated rollout starts.
     started_at: Time,
-    /// The simulated time.
+    /// The present time of the simulation.
     now: Time,
     /// The batches of the simulated rollout so far.
     batches: Vec<UpdateBatch>,

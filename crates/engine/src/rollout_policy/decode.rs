@@ -20,13 +20,13 @@ use crate::daemonset::progressive::record::Phase;
 /// The fields of a watched object that the rollout policy controller reads.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fact {
-    /// A RolloutPolicy or ClusterRolloutPolicy.
+    /// The fields of a RolloutPolicy or ClusterRolloutPolicy.
     Policy(Arc<WatchedPolicy>),
-    /// A DaemonSet.
+    /// The fields of a DaemonSet.
     Set { key: ObjectKey, resource_version: u64, labels: Labels },
-    /// A Namespace.
+    /// The fields of a Namespace.
     Namespace { name: Text, resource_version: u64, labels: Labels },
-    /// A DaemonRollout.
+    /// The fields of a DaemonRollout.
     Rollout { key: ObjectKey, resource_version: u64, state: RolloutState },
 }
 

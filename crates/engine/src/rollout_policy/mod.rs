@@ -62,7 +62,7 @@ pub enum PolicyScope {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PolicyKey {
     pub kind: PolicyKind,
-    /// Name and namespace. A ClusterRolloutPolicy has no namespace.
+    /// Namespace and name of the policy. A ClusterRolloutPolicy has no namespace.
     pub key: ObjectKey,
 }
 

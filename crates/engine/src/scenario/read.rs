@@ -28,7 +28,7 @@ pub(super) fn parse_world(text: &str) -> Result<World, Error> {
 
 /// One line of a scenario, split into its kind, name and keywords.
 struct ScenarioLine<'a> {
-    /// The line number, counted from one.
+    /// Number of the line in the text, counted from one.
     line_number: usize,
     kind: LineKind,
     /// The second word of the line: the name of the object, or the time on a line `now`.

@@ -91,9 +91,10 @@ pub struct Pod {
     pub labels: Labels,
     /// The node that the pod is bound to (`spec.nodeName`). `None` until the pod is bound.
     pub node: Option<Text>,
-    /// The `status.nominatedNodeName`: the node on which victims were preempted for this pod.
+    /// The `status.nominatedNodeName`: the node on which victims were preempted for this pod. `None` if no node is
+    /// nominated.
     pub nominated: Option<Text>,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the pod.
     pub created: Time,
     /// The `status.startTime`. `None` until the kubelet has set it.
     pub started: Option<Time>,
@@ -120,22 +121,22 @@ pub struct Pod {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requirements {
     pub node_selector: Labels,
-    /// The node affinity that a node must match.
+    /// The required node affinity of the pod.
     pub node_affinity: RequiredNodeAffinity,
-    /// Terms of preferred node affinity, each with its weight.
+    /// Terms of the preferred node affinity of the pod, each with its weight.
     pub preferred_node_affinity: Vec<(i64, Term)>,
     pub tolerations: Arc<[Toleration]>,
     /// Resource requests, in millicores for `cpu` and in whole units for other resources. Zero requests are left out.
     pub requests: Vec<(Text, i64)>,
-    /// Host ports of the main containers and sidecars.
+    /// Host ports that the main containers and sidecars request.
     pub ports: Vec<HostPort>,
-    /// Terms of required pod affinity.
+    /// Terms of the required pod affinity.
     pub pod_affinity: Vec<PodAffinityTerm>,
-    /// Terms of required pod anti-affinity.
+    /// Terms of the required pod anti-affinity.
     pub pod_anti_affinity: Vec<PodAffinityTerm>,
     /// Terms of preferred pod affinity, each with its weight. A negative weight means anti-affinity.
     pub preferred_pod_affinity: Vec<(i64, PodAffinityTerm)>,
-    /// The `topologySpreadConstraints`.
+    /// The `topologySpreadConstraints` of the pod.
     pub spread_constraints: Vec<TopologySpreadConstraint>,
 }
 
@@ -173,7 +174,7 @@ pub struct TopologySpreadConstraint {
     pub max_skew: i64,
     /// Key of the node label whose values define the topology domains.
     pub topology_key: Text,
-    /// Selects the pods that are counted.
+    /// Selects the pods that the constraint counts.
     pub selector: Selector,
     /// The `minDomains`. If there are fewer domains, the minimum number of pods in a domain counts as zero.
     pub min_domains: usize,
@@ -191,7 +192,7 @@ pub struct HostPort {
     pub protocol: Text,
     /// Host IP of the port. `0.0.0.0` means every address of the node.
     pub ip: Text,
-    /// The port number.
+    /// Number of the host port.
     pub number: i64,
 }
 
@@ -212,11 +213,11 @@ impl HostPort {
 /// A term of pod affinity or anti-affinity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodAffinityTerm {
-    /// Selects pods by their labels.
+    /// Selects the pods to which the term applies, by their labels.
     pub selector: Selector,
     /// Namespaces of the pods, in addition to those that `namespace_selector` selects.
     pub namespaces: Vec<Text>,
-    /// Selects namespaces by their labels.
+    /// Selects the namespaces of the pods to which the term applies, by their labels.
     pub namespace_selector: Selector,
     /// Key of the node label whose values define the topology domains.
     pub topology_key: Text,

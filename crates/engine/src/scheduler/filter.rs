@@ -28,7 +28,7 @@ pub enum UnfitReason {
     NodeAffinity,
     /// A host port of the pod is in use on the node.
     HostPort,
-    /// The node has too little of these resources.
+    /// The node has too little of some resources. Holds one shortage for each.
     Insufficient(Vec<Shortage>),
     /// The node has no label with the topology key of a spread constraint.
     MissingTopologyLabel,

@@ -101,11 +101,11 @@ type UnschedulableStatus = (Text, Option<Text>);
 
 /// The result of scheduling one pod.
 enum Decision {
-    /// The pod is bound to the node with this name.
+    /// The pod must be bound to the node with this name.
     Bind(Text),
     /// The pod fits on no node now. It is parked as unschedulable.
     Wait {
-        /// Message of the condition `PodScheduled`.
+        /// Message of the condition `PodScheduled`, which says why the pod is unschedulable.
         message: String,
         /// The result of preemption for the pod. `None` if there are no nodes.
         preemption: Option<Preemption>,

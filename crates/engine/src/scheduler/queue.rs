@@ -42,7 +42,7 @@ pub(super) struct SchedulingQueue {
     /// Parked pods that are unschedulable because of other pods (pod affinity, anti-affinity or topology spread). A
     /// change of any pod may help them.
     pod_dependent: BTreeSet<ObjectKey>,
-    /// Pods by the name of their nominated node.
+    /// Keys of the pods for which a node is nominated, by name of the node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
@@ -53,9 +53,9 @@ type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 #[derive(Debug)]
 struct PendingPod {
     pod: Arc<Pod>,
-    /// The node that is nominated for the pod after a preemption.
+    /// The node that is nominated for the pod after a preemption. `None` if no node is nominated.
     nominated_node: Option<Text>,
-    /// Number of consecutive failed scheduling attempts.
+    /// Number of consecutive failed scheduling attempts of the pod.
     attempts: u32,
     state: QueueState,
 }

@@ -21,7 +21,7 @@ const SPECIFICATION_VERSION: &str = "1.1.0";
 pub struct Question<'a> {
     /// The labels of the queried name in lower case, leftmost first.
     pub labels: &'a [String],
-    /// The queried record type.
+    /// The queried record type, such as `A`.
     pub query_type: QueryType,
 }
 
@@ -56,11 +56,11 @@ pub enum Answer {
 /// A DNS record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Record {
-    /// An A or AAAA record.
+    /// An A or AAAA record with this address.
     Address(IpAddr),
     /// An SRV record. `target` is a fully qualified name, and `addresses` are its addresses.
     Srv {
-        /// Port number.
+        /// Port number of the service, as in the SRV record.
         number: u16,
         target: String,
         addresses: Vec<IpAddr>,

@@ -51,9 +51,9 @@ pub enum ServiceType {
 pub struct Port {
     pub name: Text,
     pub protocol: Protocol,
-    /// The port number.
+    /// The port number of the Service port.
     pub number: u16,
-    /// The node port (`nodePort`), if the Service has one.
+    /// The node port (`nodePort`). `None` if the Service port has none.
     pub node_port: Option<u16>,
 }
 
@@ -100,7 +100,7 @@ pub struct Endpoint {
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,
-    /// Name of the endpoint's node.
+    /// Name of the endpoint's node. `None` if it is absent.
     pub node: Option<Text>,
     pub hostname: Option<Text>,
     /// Topology hints: nodes whose clients should use the endpoint. Empty without such hints.
@@ -112,22 +112,24 @@ pub struct Endpoint {
 /// The fields of a node that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The first IPv4 address of type `InternalIP`, at which other nodes reach this node.
+    /// The first IPv4 address of type `InternalIP`, at which other nodes reach this node. `None` if the node has no
+    /// such address.
     pub address: Option<Ipv4Addr>,
     /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
-    /// The pod CIDR of the node: the first IPv4 one of `podCIDRs` and `podCIDR`.
+    /// The pod CIDR of the node: the first IPv4 CIDR of `podCIDRs` and `podCIDR`. `None` if the node has no such CIDR.
     pub range: Option<Ipv4Cidr>,
-    /// Value of the label `topology.kubernetes.io/zone`.
+    /// Zone of the node: the value of the label `topology.kubernetes.io/zone`. `None` if the node does not have the
+    /// label.
     pub zone: Option<Text>,
 }
 
 /// An IPv4 CIDR, such as `10.244.1.0/24`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ipv4Cidr {
-    /// The network address.
+    /// The network address of the CIDR, as a 32-bit number.
     first: u32,
-    /// Length of the prefix in bits.
+    /// Length of the CIDR's prefix in bits.
     bits: u8,
 }
 

@@ -60,7 +60,7 @@ pub struct NftTable {
 pub struct UdpFlow {
     /// Address and port to which the client sent its packets.
     pub destination: (Ipv4Addr, u16),
-    /// Address and port of the endpoint.
+    /// Address and port of the endpoint that receives the packets.
     pub backend: (Ipv4Addr, u16),
 }
 

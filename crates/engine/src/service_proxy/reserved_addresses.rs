@@ -15,11 +15,11 @@ use super::{ProxyState, Routes};
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,
-    /// The pod CIDR of this node.
+    /// The pod CIDR of this node. `None` if the node has no IPv4 pod CIDR.
     own_pods: Option<Ipv4Cidr>,
-    /// Addresses of all nodes, from their Node objects.
+    /// Addresses of all nodes of the cluster, from their Node objects.
     nodes: BTreeSet<Ipv4Addr>,
-    /// The pod CIDRs of all nodes.
+    /// The IPv4 pod CIDRs of all nodes of the cluster.
     pods: Vec<Ipv4Cidr>,
     /// The cluster IPs of all Services, and the address of the node's DNS server.
     cluster_ips: BTreeSet<Ipv4Addr>,

@@ -50,7 +50,7 @@ pub enum WatchedObject {
     Node(Arc<Node>),
     Pod(Arc<Pod>),
     Revision(Arc<Revision>),
-    /// A RolloutPolicy or ClusterRolloutPolicy.
+    /// A decoded RolloutPolicy or ClusterRolloutPolicy.
     Policy(Arc<Policy>),
     Rollout(Arc<RolloutRecord>),
     Namespace(Arc<NamespaceLabels>),

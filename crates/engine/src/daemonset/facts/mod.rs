@@ -36,19 +36,19 @@ use crate::daemonset::template_equivalence::TemplateIdentity;
 /// The kinds that the DaemonSet controller watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// DaemonSets.
+    /// The kind DaemonSet.
     Sets,
     Nodes,
     Pods,
-    /// ControllerRevisions.
+    /// The kind ControllerRevision.
     Revisions,
-    /// RolloutPolicies.
+    /// The kind RolloutPolicy.
     Policies,
-    /// ClusterRolloutPolicies.
+    /// The kind ClusterRolloutPolicy.
     ClusterPolicies,
-    /// DaemonRollouts.
+    /// The kind DaemonRollout.
     Rollouts,
-    /// Namespaces, which ClusterRolloutPolicies select by their labels.
+    /// The kind Namespace. ClusterRolloutPolicies select Namespaces by their labels.
     Namespaces,
 }
 
@@ -148,20 +148,20 @@ pub struct Set {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the DaemonSet.
     pub created: Time,
-    /// Whether the object has a `deletionTimestamp`.
+    /// Whether the DaemonSet has a `deletionTimestamp`.
     pub deleting: bool,
     pub labels: Labels,
     pub selector: Selector,
-    /// The `updateStrategy`.
+    /// The `updateStrategy` of the DaemonSet.
     pub rollout: UpdateStrategy,
     /// The `rollingUpdate.maxUnavailable` of a DaemonSet with the strategy `OnDelete`. Only a progressive rollout uses
     /// it. `None` if the field is absent or invalid, or if the strategy is not `OnDelete`.
     pub on_delete_limit: Option<IntOrPercent>,
-    /// The `minReadySeconds`.
+    /// The `minReadySeconds` of the DaemonSet, as a duration.
     pub min_ready: Duration,
-    /// The `revisionHistoryLimit`.
+    /// The `revisionHistoryLimit` of the DaemonSet.
     pub history_max: usize,
     pub template: Template,
     /// The value of the annotation `deprecated.daemonset.template.generation`, which new pods get as a label. `None` if
@@ -208,7 +208,7 @@ pub enum RequiredNodeAffinity {
 /// A node selector term: requirements, all of which a node must match. An empty term matches no node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
-    /// The requirements of the term.
+    /// All of these requirements must be met by the node.
     AllOf(Vec<NodeRequirement>),
     /// A term that cannot be parsed, with the parse error. It matches no node.
     Unreadable(Text),
@@ -217,7 +217,7 @@ pub enum Term {
 /// A requirement of a node selector term on the labels or on the name of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeRequirement {
-    /// An entry of `matchExpressions`.
+    /// The requirement of a `matchExpressions` entry, on a label of the node.
     Label(LabelRequirement),
     /// The node must have this name (`matchFields`, operator `In`).
     NameIs(Text),
@@ -242,7 +242,7 @@ pub enum UpdateStrategy {
 pub enum IntOrPercent {
     /// A number of nodes.
     Count(u32),
-    /// A percentage, such as 25 for `25%`.
+    /// A percentage of nodes, such as 25 for `25%`.
     Percent(u32),
 }
 
@@ -268,7 +268,7 @@ impl IntOrPercent {
 pub struct InvalidField {
     /// Path of the field, such as `spec.minReadySeconds`.
     pub field: &'static str,
-    /// What is wrong with the value, and what is used instead.
+    /// Message that says why the value is invalid, and which value is used instead.
     pub problem: String,
 }
 
@@ -283,7 +283,7 @@ impl core::fmt::Display for InvalidField {
 pub struct Status {
     pub observed_generation: i64,
     pub counts: StatusCounts,
-    /// The `collisionCount`.
+    /// The `collisionCount` of the status. `None` if it is absent.
     pub collisions: Option<i32>,
     /// The conditions that this controller writes. Conditions of other writers are only in `raw`.
     pub conditions: Vec<Condition>,
@@ -354,12 +354,12 @@ impl ConditionType {
 /// A condition in the status of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
-    /// The `type`.
+    /// The `type` of the condition.
     pub kind: ConditionType,
     pub status: ConditionStatus,
     pub reason: Text,
     pub message: Text,
-    /// The `lastTransitionTime`.
+    /// The `lastTransitionTime` of the condition. `None` if it is missing or invalid.
     pub since: Option<Time>,
 }
 
@@ -369,11 +369,11 @@ pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the Node.
     pub created: Time,
     pub labels: Labels,
     pub taints: Arc<[Taint]>,
-    /// The `Ready` condition.
+    /// The `Ready` condition of the Node.
     pub ready: ReadyCondition,
 }
 
@@ -391,7 +391,7 @@ impl Node {
 /// The `Ready` condition of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadyCondition {
-    /// `Unknown` if the node has no `Ready` condition.
+    /// Status of the `Ready` condition. `Unknown` if the node has no `Ready` condition.
     pub status: ConditionStatus,
     /// The `lastTransitionTime`. `None` if the node has no `Ready` condition, or if the time is missing or invalid.
     pub since: Option<Time>,
@@ -409,9 +409,9 @@ pub struct Pod {
     /// Name of the pod's node: `spec.nodeName`, or else the node that the required node affinity names by
     /// `metadata.name`. `None` if the pod has neither.
     pub target: Option<Text>,
-    /// Whether `spec.nodeName` is set.
+    /// Whether the pod is bound: its `spec.nodeName` is set.
     pub bound: bool,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the pod.
     pub created: Time,
     /// Whether the pod has a `deletionTimestamp`.
     pub deleting: bool,
@@ -471,7 +471,7 @@ pub struct Revision {
     /// UID of the DaemonSet that controls the revision. `None` if the revision has no controller.
     pub owner: Option<Text>,
     pub labels: Labels,
-    /// The `revision` number.
+    /// The `revision` number of the ControllerRevision.
     pub number: i64,
     /// The `data`, normally a patch that restores the template, encoded byte for byte as upstream's Go code would
     /// encode it.
@@ -481,7 +481,7 @@ pub struct Revision {
     /// The value of the DaemonSet's template generation annotation when this revision was created. `None` if the
     /// revision has no such annotation, or if it is not a number.
     pub template_generation: Option<i64>,
-    /// The `creationTimestamp`.
+    /// The `creationTimestamp` of the ControllerRevision.
     pub created: Time,
     /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,

@@ -177,9 +177,9 @@ pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
 /// before and after the node name is encoded once.
 #[derive(Debug)]
 pub struct EncodedPod {
-    /// JSON text before the node name.
+    /// JSON text of the pod before the node name.
     before: String,
-    /// JSON text after the node name.
+    /// JSON text of the pod after the node name.
     after: String,
 }
 

@@ -22,7 +22,7 @@ pub use objections::{Objection, objections};
 /// Whether a node should run a pod of a template. The reason is the first requirement that the node does not meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The node should run a pod.
+    /// The node should run a pod of the template.
     Run,
     /// No new pod is created on the node, but an existing pod that is bound to it is kept.
     Keep(Why),

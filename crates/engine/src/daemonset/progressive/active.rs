@@ -34,13 +34,13 @@ pub(crate) struct ActiveRollout {
     /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists. While it exists, no
     /// DaemonRollout can be created for this DaemonSet.
     pub(crate) has_stale_record: bool,
-    /// The revision of the DaemonSet's template.
+    /// The current revision: the one that records the DaemonSet's template.
     pub(crate) current: RevisionWithVerdict,
     /// The stable revision. `None` if no existing revision with the verdict `Good` has a template that can be decoded.
     pub(crate) stable: Option<StableRevision>,
-    /// All revisions of the DaemonSet.
+    /// All ControllerRevisions of the DaemonSet.
     pub(crate) revisions: Vec<Arc<Revision>>,
-    /// Hashes of the revisions with the verdict `Good`.
+    /// Hash labels of the revisions with the verdict `Good`.
     good: BTreeSet<Text>,
     /// Decides which nodes are assigned the current revision.
     membership: RolloutMembership,

@@ -23,9 +23,9 @@ use crate::daemonset::facts::{Pod, Set};
 pub enum CheckSource {
     /// Another component reports the result in the spec of the DaemonRollout.
     External,
-    /// The controller queries Prometheus.
+    /// The controller queries Prometheus. Holds the settings of the check.
     Prometheus(PrometheusCheck),
-    /// The controller calls a webhook.
+    /// The controller calls a webhook. Holds the settings of the check.
     Webhook(WebhookCheck),
 }
 
@@ -37,9 +37,9 @@ const PLACEHOLDER_NAMES_MAX: usize = 500;
 /// every check is measured again, and its consecutive failures are counted from zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CheckMeasurements {
-    /// Hash of the revision that the results are about.
+    /// Hash of the revision that was checked.
     revision: Text,
-    /// Number of the attempt that the results are about.
+    /// Number of the rollout attempt that was checked.
     attempt: u32,
     /// The last measurement of each check, by name of the check.
     records: BTreeMap<Text, CheckRecord>,

@@ -19,7 +19,7 @@ pub struct NodeProgress {
     /// Group of the node in the current step: the value of the label in `groups` or `spread`. Empty if the step has
     /// neither, or if the node does not have the label.
     pub group: Text,
-    /// Whether the node is assigned the current revision.
+    /// Whether the node is admitted, that is, assigned the current revision.
     pub is_admitted: bool,
     /// Whether the node has a pod of a revision without the verdict `Good`.
     pub has_unproven_pod: bool,
@@ -55,13 +55,13 @@ impl NodeProgress {
 /// Counts and sets of the nodes of one rollout: input of the state machine. They are updated whenever a node changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutCounts {
-    /// Counts of all eligible nodes.
+    /// Counts of all eligible nodes of the DaemonSet, by their state in the rollout.
     pub nodes: NodeCounts,
     /// Number of nodes with a pod of the current revision, eligible or not.
     pub with_current_pod: usize,
-    /// Counts of the nodes of the current step.
+    /// Counts of the eligible nodes that the selector of the current step matches.
     pub step: StepCounts,
-    /// Counts of the nodes of each group of the current step.
+    /// Counts of the eligible nodes of each group of the current step, by the name of the group.
     pub groups: BTreeMap<Text, StepCounts>,
     /// The eligible nodes of the current step that are not admitted, and the number of exposed nodes, by group.
     pub candidates: BTreeMap<Text, GroupCandidates>,
@@ -113,7 +113,7 @@ pub struct StepCounts {
     /// Admitted nodes whose pod of the current revision has been healthy for the soak time: that of the step, or that
     /// of `groups` in the counts of a group.
     pub soaked: usize,
-    /// Nodes that count against `maxUnavailable` or `maxSurge`.
+    /// Nodes that count against `maxUnavailable` or `maxSurge` of the DaemonSet.
     pub charged: usize,
 }
 

@@ -21,7 +21,7 @@ use super::record::Phase;
 /// position. An admitted node is assigned the current revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeAdmission {
-    /// Name of the step.
+    /// Name of the step that admitted the nodes.
     pub step: Text,
     /// Value of the label that divides the step into groups. Empty if the step has no groups, and for nodes without the
     /// label.
@@ -32,7 +32,7 @@ pub struct NodeAdmission {
 /// The admitted nodes of a [`NodeAdmission`]: a list of names, or all nodes up to a position in the order of admission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AdmittedMembers {
-    /// Nodes with these names.
+    /// The nodes with these names are admitted.
     Names(BTreeSet<Text>),
     /// All nodes of the step and group that were created before `created_before` and whose position in the order of
     /// admission is at most `key`. If the policy no longer has the step, nodes of any labels match.
@@ -63,7 +63,7 @@ pub struct RolloutMembership {
     pub order: NodeOrder,
     /// Hash of the stable revision, on which [`NodeOrder::Hash`] depends.
     pub stable_hash: Text,
-    /// The admissions in the stored status.
+    /// The admissions in the stored status of the DaemonRollout.
     pub admitted: Vec<NodeAdmission>,
     /// The steps of the policy, to find the selector and group label of an admission by its step name.
     pub steps: Vec<Step>,
@@ -166,7 +166,8 @@ pub struct GroupCandidates {
     /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because their
     /// admission exposes no further node.
     pub exposed: BTreeSet<Candidate>,
-    /// All other nodes. Admitting one of them exposes it.
+    /// Nodes that are neither admitted nor have a pod of a revision without the verdict `Good`. Admitting one of them
+    /// exposes it to the current revision.
     pub held: BTreeSet<Candidate>,
     /// Number of exposed nodes of the group, admitted or not.
     pub exposed_count: usize,

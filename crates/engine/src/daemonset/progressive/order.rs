@@ -12,13 +12,14 @@ use crate::hash_ordered_map::hash_pair;
 /// update has no order: it updates nodes as its cache returns them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NodeOrder {
-    /// By a hash of the stable revision and the node name, which spreads each step over racks and zones.
+    /// Nodes are ordered by a hash of the stable revision and the node name, which spreads each step over racks and
+    /// zones.
     #[default]
     Hash,
-    /// By the name of the node.
+    /// Nodes are ordered by their name.
     Name,
-    /// By the value of the label with this key. Non-negative integers are compared as numbers and come before text.
-    /// Nodes without the label come last. Nodes with the same value are ordered as by `Hash`.
+    /// Nodes are ordered by the value of the label with this key. Non-negative integers are compared as numbers and
+    /// come before text. Nodes without the label come last. Nodes with the same value are ordered as by `Hash`.
     Label(Text),
 }
 

@@ -36,7 +36,7 @@ use crate::controller::KubeEvent;
 pub struct PhaseInput<'a> {
     /// The status of the DaemonRollout as stored in the API server.
     pub stored: &'a RolloutStatus,
-    /// Generation of the DaemonRollout.
+    /// The `metadata.generation` of the DaemonRollout.
     pub generation: i64,
     /// Requests in the spec of the DaemonRollout: pause, approve, abort, retry and check reports.
     pub requests: &'a OperatorRequests,
@@ -94,9 +94,9 @@ pub struct PhaseOutcome {
 /// Why the rollout is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PausedBy {
-    /// An operator paused the DaemonRollout.
+    /// An operator paused the rollout in the spec of the DaemonRollout.
     Operator,
-    /// The policy is paused.
+    /// The policy pauses the rollouts of its DaemonSets.
     Policy,
     /// No maintenance window of the policy is open.
     Window,
@@ -174,7 +174,7 @@ struct PhaseMachine<'a> {
     input: &'a PhaseInput<'a>,
     /// The settings of the policy, or the defaults without a policy.
     spec: &'a PolicySpec,
-    /// The next status so far.
+    /// The next status of the rollout, as far as it has been computed.
     status: RolloutStatus,
     /// The verdict to write. `None` if no transition has set one.
     verdict: Option<RevisionVerdictWrite>,

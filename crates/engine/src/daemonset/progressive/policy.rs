@@ -47,7 +47,7 @@ impl PolicyKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub kind: PolicyKind,
-    /// Name and namespace; a ClusterRolloutPolicy has no namespace.
+    /// Namespace and name of the policy. A ClusterRolloutPolicy has no namespace.
     pub key: ObjectKey,
     pub resource_version: u64,
     pub generation: i64,
@@ -63,11 +63,11 @@ pub struct Policy {
 /// Which DaemonSets a policy selects: by name, by labels, or by labels of the DaemonSet and its namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SetSelection {
-    /// DaemonSets with these names, in the namespace of the policy.
+    /// The policy selects DaemonSets by these names, in its own namespace.
     Names(BTreeSet<Text>),
-    /// DaemonSets whose labels match, in the namespace of the policy.
+    /// The policy selects DaemonSets whose labels match this selector, in its own namespace.
     Selector(Selector),
-    /// DaemonSets whose labels match, in namespaces whose labels match.
+    /// The policy selects DaemonSets whose labels match `sets`, in namespaces whose labels match `namespaces`.
     Cluster { sets: Selector, namespaces: Selector },
 }
 
@@ -95,7 +95,7 @@ pub struct PolicySpec {
     pub on_deadline: OnDeadline,
     /// Which revision a node gets if it joins the cluster during a rollout.
     pub new_nodes: NewNodeRevision,
-    /// Checks that must pass before a step passes.
+    /// Checks of the new revision, all of which must pass before a step passes.
     pub checks: Vec<Check>,
     pub replace_method: ReplaceMethod,
 }
@@ -142,11 +142,11 @@ pub enum Approval {
 /// Groups of nodes, such as zones, that are updated one after the other, or up to `max_concurrent` at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroups {
-    /// Key of the node label whose value is the group of the node.
+    /// Key of the node label by whose value the nodes are grouped.
     pub label: Text,
     /// Groups to update first, in this order. Other groups follow by name, and last the nodes without the label.
     pub sequence: Vec<Text>,
-    /// Number of groups that may be updated at a time.
+    /// Number of groups that may be updated at the same time.
     pub max_concurrent: usize,
     /// How many nodes of one group may be unavailable at a time. The limit of the whole DaemonSet applies too.
     pub max_unavailable: IntOrPercent,
@@ -202,40 +202,41 @@ pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 /// Reaction of a rollout to the failure of its revision (`onFailure`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
-    /// Roll back in every step but the last. In the last step stop, because most nodes have the new revision by then.
+    /// The rollout is rolled back in every step but the last. In the last step it stops, because most nodes have the
+    /// new revision by then.
     Auto,
-    /// Return all nodes to the stable revision.
+    /// The rollout returns all nodes to the stable revision.
     Rollback,
-    /// Stop. Nodes keep their revision.
+    /// The rollout stops. Nodes keep their revision.
     Stop,
 }
 
 /// Reaction of a rollout that makes no progress within `progressDeadline` (`onDeadline`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDeadline {
-    /// Report the missed deadline in the status, and continue.
+    /// The rollout continues, and the status reports the missed deadline.
     Report,
-    /// Stop. Nodes keep their revision.
+    /// The rollout stops. Nodes keep their revision.
     Stop,
-    /// Return all nodes to the stable revision.
+    /// The rollout returns all nodes to the stable revision.
     Rollback,
 }
 
 /// Which revision a node gets if it joins the cluster during a rollout (`newNodes`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewNodeRevision {
-    /// The stable revision.
+    /// A node that joins gets the stable revision.
     Stable,
-    /// The current revision.
+    /// A node that joins gets the current revision.
     Latest,
 }
 
 /// How the rollout removes an outdated pod that is Ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplaceMethod {
-    /// Deletes the pod without regard to PodDisruptionBudgets.
+    /// The rollout deletes the pod without regard to PodDisruptionBudgets.
     Delete,
-    /// Uses the eviction API, which respects PodDisruptionBudgets.
+    /// The rollout evicts the pod with the eviction API, which respects PodDisruptionBudgets.
     Evict,
 }
 

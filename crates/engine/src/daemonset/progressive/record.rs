@@ -23,7 +23,7 @@ pub struct RolloutRecord {
     pub generation: i64,
     /// The requests of operators, such as pause or retry: the `spec` of the DaemonRollout.
     pub requests: OperatorRequests,
-    /// The stored status: the state of the rollout.
+    /// The stored `status` of the DaemonRollout.
     pub status: RolloutStatus,
     /// The stored conditions. A condition whose status does not change keeps its transition time.
     pub conditions: Vec<StatusCondition>,
@@ -47,7 +47,7 @@ impl RolloutRecord {
 /// it is about, so that a late request has no effect on another revision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperatorRequests {
-    /// Whether an operator paused the rollout.
+    /// Whether an operator paused the rollout (`spec.paused`).
     pub paused: bool,
     /// The approval of a step, after which the next step may start. `None` if no operator has approved a step.
     pub approve: Option<ApproveRequest>,
@@ -55,7 +55,7 @@ pub struct OperatorRequests {
     pub abort: Option<Text>,
     /// The request to start a new attempt to roll out a revision. `None` if no operator has requested one.
     pub retry: Option<RetryRequest>,
-    /// Reported results of external checks, about any revision.
+    /// Results of external checks that other components reported, for any revision.
     pub check_reports: Vec<CheckReport>,
 }
 
@@ -64,7 +64,7 @@ pub struct OperatorRequests {
 pub struct ApproveRequest {
     /// Hash of the revision whose step is approved.
     pub revision: Text,
-    /// Name of the step, or [`ALL_STEPS`].
+    /// Name of the approved step, or [`ALL_STEPS`].
     pub step: Text,
 }
 
@@ -84,7 +84,7 @@ pub struct RetryRequest {
 /// The result of an external check, which another component reports in the spec of the DaemonRollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckReport {
-    /// Name of the check.
+    /// Name of the check, as in the policy.
     pub check: Text,
     /// Hash of the revision that was checked.
     pub revision: Text,
@@ -122,20 +122,20 @@ pub struct RolloutStatus {
     pub stable: Option<RevisionReference>,
     /// Number of the current attempt, counted from one.
     pub attempt: u32,
-    /// Time at which the current attempt started.
+    /// Time at which the current attempt started. `None` before the first attempt.
     pub attempt_started: Option<Time>,
     /// The step that the rollout is in. `None` if no step has started.
     pub step: Option<StepStatus>,
     /// The nodes that are admitted, that is, assigned the current revision.
     pub admitted: Vec<NodeAdmission>,
-    /// Counts of nodes by their state in the rollout.
+    /// Numbers of eligible nodes by their state in the rollout.
     pub nodes: NodeCounts,
     /// The failed nodes and the excused nodes of this attempt.
     pub failures: FailureStatus,
     /// The last result of each check.
     pub checks: Vec<CheckStatus>,
     /// Time from which `progressDeadline` is measured: the last time at which the number of updated or of available
-    /// nodes increased, a step started, or the rollout became able to advance again.
+    /// nodes increased, a step started, or the rollout became able to advance again. `None` before the first attempt.
     pub last_progress: Option<Time>,
 }
 
@@ -172,7 +172,7 @@ pub struct PolicyReference {
 /// The hash label and number of a revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionReference {
-    /// Value of the label `controller-revision-hash`.
+    /// Value of the label `controller-revision-hash` of the revision.
     pub hash: Text,
     /// The `revision` number of the ControllerRevision.
     pub number: i64,
@@ -251,7 +251,7 @@ pub struct StepStatus {
     pub index: usize,
     /// Number of nodes that may have the current revision in this step.
     pub target: usize,
-    /// Time at which the step started.
+    /// Time at which the current step started.
     pub started: Time,
     /// Time at which all nodes of the step have been healthy for the soak time, if their pods stay healthy. `None` if
     /// the phase is not `Soaking`, or if no node soaks.
@@ -282,9 +282,9 @@ pub struct NodeCounts {
 /// The failed nodes and the excused nodes of an attempt. A node stays listed after its pod or the node itself is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailureStatus {
-    /// Number of failed nodes that is tolerated.
+    /// Number of failed nodes up to which the revision does not count as failed.
     pub allowed: usize,
-    /// Nodes that count as failed.
+    /// Nodes that count as failed in this attempt.
     pub nodes: Vec<NodeFailure>,
     /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout acted on
     /// the node.
@@ -313,7 +313,7 @@ impl FailureStatus {
 /// A node that failed, or whose failures are not counted, with the reason and time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeFailure {
-    /// Name of the node.
+    /// Name of the node that failed or is excused.
     pub node: Text,
     /// Why the node failed, or why its failures are not counted.
     pub reason: Text,

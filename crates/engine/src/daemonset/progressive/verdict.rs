@@ -51,7 +51,7 @@ pub struct RevisionWithVerdict {
 /// A write of a [`RevisionVerdict`] to the annotations of a ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionVerdictWrite {
-    /// Hash of the revision.
+    /// Hash of the revision whose verdict is written.
     pub revision: Text,
     /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
     pub verdict: Option<RevisionVerdict>,

@@ -13,7 +13,7 @@ use muster_api::time::{Time, earliest};
 /// A maintenance window: a daily period on some days of the week, in local time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The days on which the window starts.
+    /// The days of the week on which the window starts.
     pub days: Vec<Weekday>,
     /// Local time at which the window opens.
     pub start: civil::Time,

@@ -26,7 +26,7 @@ pub struct StorageUsage {
     /// Name of the volume, pod or container.
     pub name: Text,
     pub limit: Quantity,
-    /// Usage in bytes.
+    /// Ephemeral storage in use, in bytes.
     pub used: i64,
 }
 

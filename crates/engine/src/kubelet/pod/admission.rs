@@ -22,7 +22,7 @@ use crate::scheduler::{self, Node};
 /// Whether a node admits a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// The pod may start.
+    /// The pod is admitted and may start.
     Admitted,
     /// The pod is rejected and becomes Failed.
     Rejected(PodTermination),
@@ -43,7 +43,7 @@ pub struct AdmissionCandidate {
     is_static: bool,
     /// Whether the pod's `spec.os` is Linux or absent.
     is_for_linux: bool,
-    /// The `runtimeClassName`.
+    /// The pod's `runtimeClassName`. `None` if it is absent.
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
@@ -259,11 +259,11 @@ fn failed_predicate(
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InsufficientResource {
     resource: Text,
-    /// Amount that the pod requests.
+    /// Amount of the resource that the pod requests.
     requested: i64,
-    /// Amount that the other pods on the node request.
+    /// Amount of the resource that the other pods on the node request.
     used: i64,
-    /// Allocatable amount of the node.
+    /// Allocatable amount of the resource on the node.
     capacity: i64,
 }
 

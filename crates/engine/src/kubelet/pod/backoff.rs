@@ -41,7 +41,7 @@ impl ActionBackoffs {
 /// Backoff of the restarts of a crashing container, or of its failed image pulls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ContainerBackoff {
-    /// Delay before the next restart or pull.
+    /// Delay before the next restart of the container, or the next pull of its image.
     pub delay: Duration,
     /// Time at which the backoff began or its delay was last increased.
     pub since: Time,

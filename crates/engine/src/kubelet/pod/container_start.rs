@@ -27,17 +27,17 @@ pub(super) struct StartHistory {
     /// this process.
     crash: Option<ContainerBackoff>,
     /// Container ID of the last terminated instance whose crash backoff has passed, so that the container may start
-    /// again.
+    /// again. `None` if there is no such instance.
     backed_off_for: Option<Text>,
-    /// Whether the image is on the node.
+    /// Whether the image of the container is on the node.
     image: ImageState,
     /// Time at which the image was last found to be absent from the node.
     absent_at: Option<Time>,
-    /// Backoff of failed image pulls (`ImagePullBackOff`).
+    /// Backoff of failed image pulls (`ImagePullBackOff`). `None` if no pull of this image has failed.
     pull: Option<ContainerBackoff>,
-    /// Time at which the last pull began.
+    /// Time at which the last pull began. `None` before the first pull.
     pulling_since: Option<Time>,
-    /// Time and message of the last failed pull.
+    /// Time and message of the last failed pull. `None` if no pull of this image has failed.
     pull_failed: Option<(Time, Text)>,
     /// After a failed start or image check: the current delay, and the time of the next attempt. `None` if none has
     /// failed since the last successful start or change of the image.
@@ -47,7 +47,7 @@ pub(super) struct StartHistory {
 /// Whether the image of a container is on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImageState {
-    /// The image is to be checked or pulled before the next start.
+    /// It is not known whether the image is on the node. The image is checked or pulled before the next start.
     #[default]
     Unknown,
     Absent,

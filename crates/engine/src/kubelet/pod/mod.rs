@@ -52,9 +52,9 @@ use crate::daemonset::facts::Phase;
 /// The addresses and the runtime of a node, which are part of the status of each of its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The node's addresses. The first address is the `hostIP`.
+    /// Addresses of the node. The first one is reported as `hostIP`.
     pub addresses: Vec<Text>,
-    /// Scheme of container IDs, such as `containerd`.
+    /// Name of the runtime, such as `containerd`. It is the scheme of container IDs.
     pub runtime: Text,
 }
 
@@ -71,7 +71,7 @@ pub struct RuntimeState {
 /// A pod sandbox as the runtime reports it. Upstream: `PodSandbox` of CRI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sandbox {
-    /// Sandbox ID in the runtime.
+    /// ID of the sandbox in the runtime.
     pub id: Text,
     /// Attempt number: the first sandbox of the pod has 0, each further sandbox a higher number.
     pub attempt: u32,
@@ -86,9 +86,9 @@ pub struct Sandbox {
 /// [`RunningContainer`] is the kubelet's state of its hooks and probes. Upstream: `ContainerStatus` of CRI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Container {
-    /// Container ID in the runtime.
+    /// ID of the container in the runtime.
     pub id: Text,
-    /// ID of the sandbox of the container.
+    /// ID of the sandbox in which the container runs.
     pub sandbox: Text,
     /// Name of the container in the pod's spec.
     pub name: Text,
@@ -97,7 +97,7 @@ pub struct Container {
     /// [`ContainerSpec::hash`] of the spec with which the container was started, from [`Action::Start`]. If the hash of
     /// the current spec differs, the container is restarted. Empty if the hash is unknown.
     pub hash: Text,
-    /// The image of the container's spec.
+    /// Name of the image in the container's spec.
     pub image: Text,
     /// ID of the image in the runtime.
     pub image_id: Text,
@@ -196,13 +196,13 @@ pub enum Action {
 /// The outcome of an [`Action`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ActionOutcome {
-    /// The action succeeded. It is an action that has no result.
+    /// The action succeeded. Used for actions without a result, such as a stop.
     Done,
     /// A container was started. `id` is its container ID.
     Started { id: Text },
-    /// The image is on the node.
+    /// The image that was checked is on the node.
     Present,
-    /// The image is not on the node.
+    /// The image that was checked is not on the node.
     Absent,
     /// The image was pulled. `bytes` is the size of the image.
     Pulled { bytes: u64 },
@@ -237,8 +237,8 @@ pub struct PodTermination {
 pub struct PodSync {
     pub actions: Vec<Action>,
     pub events: Vec<EventRecord>,
-    /// Time at which the agent syncs the pod again, unless an event causes an earlier sync. Each sync replaces this
-    /// time.
+    /// Time at which the agent syncs the pod again, unless an event causes an earlier sync. `None` if only an event
+    /// causes the next sync. Each sync replaces this time.
     pub wake_at: Option<Time>,
 }
 
@@ -274,9 +274,10 @@ pub struct Pod {
     termination: Option<PodTermination>,
     /// Deadline by which all containers must have terminated. `None` until a termination sets it.
     terminate_by: Option<Time>,
-    /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more.
+    /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more. `None`
+    /// before.
     final_phase: Option<Phase>,
-    /// How much of the pod was removed from the node.
+    /// How much of the pod has been removed from the node.
     cleanup: CleanupState,
     /// Whether [`Action::Delete`] has succeeded.
     is_deleted: bool,
@@ -289,14 +290,15 @@ pub struct Pod {
     actions: Vec<Action>,
     /// Events that the next [`PodSync`] returns.
     events: Vec<EventRecord>,
-    /// Value of `wake_at` in the next [`PodSync`].
+    /// Value of `wake_at` in the next [`PodSync`]: the earliest time for which a sync was requested, `None` if none was
+    /// requested.
     wake_at: Option<Time>,
 }
 
 /// How much of a pod was removed from the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum CleanupState {
-    /// Nothing was removed.
+    /// Nothing of the pod has been removed from the node yet.
     NotStarted,
     /// Volumes, cgroup and directory of the pod are removed. Its logs are kept, because the pod still exists on the API
     /// server.

@@ -17,9 +17,9 @@ use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, Ru
 pub(super) struct RunningContainer {
     /// Name of the container in the pod's spec.
     name: Text,
-    /// Start time of the container.
+    /// Time at which the container was started.
     since: Time,
-    /// State of the postStart hook.
+    /// State of the container's postStart hook.
     pub hook: HookState,
     /// The state of each probe, by kind. A kind without an entry has the default state: it has not run yet.
     probes: BTreeMap<ProbeKind, ProbeState>,
@@ -41,12 +41,12 @@ pub(super) struct KillReason {
 /// State of the postStart hook of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HookState {
-    /// The hook has not completed yet.
+    /// The postStart hook has not completed yet.
     Pending,
-    /// The hook has succeeded, or the container has none. Also the state of a container that another agent process
-    /// started.
+    /// The postStart hook has succeeded, or the container has none. Also the state of a container that another agent
+    /// process started.
     Done,
-    /// The hook has failed, and the container is killed.
+    /// The postStart hook has failed, and the container is killed.
     Failed,
 }
 
@@ -57,7 +57,7 @@ struct ProbeState {
     next: Option<Time>,
     /// Whether the probe passed when it last ran. `None` if it has not run yet.
     last: Option<bool>,
-    /// Number of consecutive results that equal `last`.
+    /// Number of consecutive probe results that equal `last`.
     equal_results: u32,
     /// Whether the container counts as passing the probe. `None` until consecutive successes reach `successThreshold`,
     /// or consecutive failures reach `failureThreshold`. The initial value for an adopted container is from its

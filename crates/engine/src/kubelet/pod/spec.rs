@@ -34,19 +34,19 @@ pub struct PodObject {
 pub struct Spec {
     /// The pod's `restartPolicy`.
     pub restart: RestartPolicy,
-    /// The `terminationGracePeriodSeconds`; 30 seconds if absent.
+    /// The pod's `terminationGracePeriodSeconds`; 30 seconds if absent.
     pub grace: Duration,
-    /// The `activeDeadlineSeconds`.
+    /// The pod's `activeDeadlineSeconds`. `None` if the pod has no active deadline.
     pub deadline: Option<Duration>,
     /// Whether the pod uses the node's network (`hostNetwork`).
     pub on_host_network: bool,
-    /// Condition types of the `readinessGates`.
+    /// Types of the pod conditions that the `readinessGates` name.
     pub gates: Vec<Text>,
-    /// The `initContainers`, including sidecars.
+    /// The `initContainers` of the pod, including sidecars.
     pub init: Vec<ContainerSpec>,
-    /// The `containers`.
+    /// The `containers` of the pod.
     pub main: Vec<ContainerSpec>,
-    /// The `ephemeralContainers`.
+    /// The `ephemeralContainers` of the pod.
     pub ephemeral: Vec<ContainerSpec>,
 }
 
@@ -66,7 +66,7 @@ pub enum ContainerRole {
     Init,
     /// An init container with `restartPolicy: Always`, which starts in order and keeps running.
     Sidecar,
-    /// A container of `spec.containers`.
+    /// A main container, which is listed in `spec.containers`.
     Main,
     /// An ephemeral container, which is added to a running pod to debug it.
     Ephemeral,
@@ -81,18 +81,18 @@ pub struct ContainerSpec {
     pub position: usize,
     pub name: Text,
     pub image: Text,
-    /// The `imagePullPolicy`.
+    /// The `imagePullPolicy` of the container.
     pub pull: ImagePullPolicy,
     pub role: ContainerRole,
     /// The restart policy of this container, from its role and the pod's `restartPolicy`.
     pub restart: RestartPolicy,
     pub has_post_start: bool,
     pub has_pre_stop: bool,
-    /// The `startupProbe`.
+    /// The `startupProbe` of the container. `None` if it has none.
     pub startup: Option<Probe>,
-    /// The `livenessProbe`.
+    /// The `livenessProbe` of the container. `None` if it has none.
     pub liveness: Option<Probe>,
-    /// The `readinessProbe`.
+    /// The `readinessProbe` of the container. `None` if it has none.
     pub readiness: Option<Probe>,
     /// The `resources` of the container, which are part of the container's status.
     pub resources: Value,
@@ -134,9 +134,9 @@ pub enum ImagePullPolicy {
 /// When a probe runs, and after how many consecutive equal results it counts as failed or passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// The `initialDelaySeconds`.
+    /// The `initialDelaySeconds` of the probe, as a duration.
     pub initial_delay: Duration,
-    /// The `periodSeconds`.
+    /// The `periodSeconds` of the probe, as a duration.
     pub period: Duration,
     /// The `failureThreshold`: number of consecutive failures after which the probe counts as failed.
     pub failures_max: u32,

@@ -250,7 +250,8 @@ impl Pod {
         }
     }
 
-    /// Returns the value of `ready` in the status of a container. `last` is the newest instance of the container.
+    /// Whether a container is ready: the value of `ready` in its status. `last` is the newest instance of the
+    /// container.
     fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
             (ContainerState::Exited { code, .. }, ContainerRole::Init) => *code == 0,
