@@ -78,7 +78,7 @@ pub(crate) struct CellCounts {
     pub(crate) current: bool,
     /// Whether the node is eligible (should run a pod of the DaemonSet) and its pod is Ready.
     pub(crate) ready: bool,
-    /// Whether the node is eligible and its pod has the current revision.
+    /// Whether the node is eligible (should run a pod of the DaemonSet) and its pod has the current revision.
     pub(crate) updated: bool,
     /// Whether the node is eligible and its pod has the revision assigned to the node, which is the current or the
     /// stable one.
@@ -103,7 +103,7 @@ pub(crate) struct Totals {
     current: i64,
     /// Number of eligible nodes (those that should run a pod of the DaemonSet) with a Ready pod.
     ready: i64,
-    /// Number of eligible nodes with a pod of the current revision.
+    /// Number of eligible nodes (those that should run a pod of the DaemonSet) with a pod of the current revision.
     updated: i64,
     /// Number of eligible nodes whose pod has the revision assigned to the node, which is the current or the stable
     /// one.

@@ -26,7 +26,7 @@ pub(super) struct ObjectCache {
     namespaces: BTreeMap<Text, Arc<NamespaceLabels>>,
     /// Optional kinds that the API server forbids the controller to read.
     forbidden: BTreeSet<Kind>,
-    /// Keys of pods and revisions by kind and UID of their DaemonSet.
+    /// Keys of the pods and revisions that a DaemonSet controls, by kind and by UID of the DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
     /// Keys of pods and revisions without a controller, by kind and namespace. A DaemonSet may adopt these objects.
     orphans: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,

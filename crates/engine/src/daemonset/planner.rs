@@ -26,7 +26,7 @@ pub struct Planner {
     settings: Settings,
     /// The cache of facts, with the state of each DaemonSet.
     pub(super) index: Index,
-    /// DaemonSets with writes that the watches have not delivered yet.
+    /// Keys of the DaemonSets for which the controller made writes that the watches have not delivered yet.
     waiting: BTreeSet<ObjectKey>,
 }
 

@@ -53,7 +53,7 @@ pub struct PodDisruptionBudget {
     pub generation: i64,
 
     pub selector: Selector,
-    /// The `maxUnavailable` or `minAvailable` of the spec, if it has one of them.
+    /// The `maxUnavailable` or else the `minAvailable` of the spec. `Unset` if the spec has neither.
     pub target: AvailabilityTarget,
     pub status: BudgetStatus,
 }

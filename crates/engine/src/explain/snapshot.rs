@@ -42,7 +42,7 @@ pub struct Snapshot {
     /// The versions of the DaemonSet in the order in which they were added: the live object, then the changed object
     /// (if any).
     pub(crate) sets: Vec<Arc<Set>>,
-    /// The decoded objects, by kind. For DaemonSets, the same as `sets`.
+    /// The decoded objects, by kind. The DaemonSets are those of `sets`.
     pub(crate) facts: BTreeMap<Kind, Vec<WatchedObject>>,
     /// Why a pod of the DaemonSet is not Ready, by pod name. Pods that are Ready, or whose status shows no problem,
     /// have no entry.

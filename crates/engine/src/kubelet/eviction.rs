@@ -421,7 +421,7 @@ pub struct EvictionCandidate {
     /// The pod's usage of the resource under pressure, including its volumes. `None` if the usage is unknown. An
     /// unknown usage ranks above every known usage.
     pub usage: Option<i64>,
-    /// Requests and usage of the containers, for the eviction message.
+    /// Requests and usage of the pod's containers, for the eviction message.
     pub containers: Vec<ContainerUsage>,
 }
 

@@ -178,9 +178,11 @@ pub struct TopologySpreadConstraint {
     pub selector: Selector,
     /// The `minDomains`. If there are fewer domains, the minimum number of pods in a domain counts as zero.
     pub min_domains: usize,
-    /// Whether only nodes that match the pod's node affinity count (`nodeAffinityPolicy`).
+    /// Whether the constraint counts only the pods on nodes that match the node affinity of the constraint's own pod
+    /// (`nodeAffinityPolicy`).
     pub honors_node_affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates count (`nodeTaintsPolicy`).
+    /// Whether the constraint counts only the pods on nodes whose taints the constraint's own pod tolerates
+    /// (`nodeTaintsPolicy`).
     pub honors_node_taints: bool,
     /// Whether the constraint has `whenUnsatisfiable: DoNotSchedule`. Otherwise it only influences the score of nodes.
     pub do_not_schedule: bool,
