@@ -15,7 +15,7 @@ use core::fmt;
 /// `resource.Quantity`.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
-    /// The value of the quantity in nanounits (10⁻⁹).
+    /// The value of the quantity in nanounits (billionths of a unit).
     nanos: i128,
     format: SuffixFormat,
 }
