@@ -53,8 +53,8 @@ pub(crate) enum AgentError {
     /// The response headers or the response body did not arrive within their timeout.
     #[error("the agent did not answer in time")]
     Timeout,
-    /// The exchange with the agent failed for another reason. For example, the response is not valid HTTP or is too
-    /// large, or the connection broke.
+    /// The request failed for another reason. For example, the response is not valid HTTP or is too large, or the
+    /// connection was closed.
     #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }

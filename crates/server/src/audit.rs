@@ -82,7 +82,7 @@ impl AuditLog {
     }
 }
 
-/// Writes the queued lines before the log is closed.
+/// Closes the queue, and waits until the writer thread has written all queued lines.
 impl Drop for AuditLog {
     fn drop(&mut self) {
         drop(self.lines.take());
@@ -153,7 +153,7 @@ struct RotatingFile {
     file: BufWriter<File>,
     /// Size of the current file in bytes.
     bytes: u64,
-    /// Size at which the current file is rotated.
+    /// Size in bytes at which the current file is rotated.
     bytes_max: u64,
 }
 

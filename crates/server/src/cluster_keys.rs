@@ -160,7 +160,7 @@ type ClusterKeyFiles = BTreeMap<String, String>;
 /// The shared keys of a cluster that is backed up, restored or moved.
 pub(crate) struct ClusterKeys {
     files: ClusterKeyFiles,
-    /// The files, encrypted with the server token.
+    /// The key files, encrypted with the server token.
     pub(crate) sealed: Bytes,
     /// The encryption keys for Secrets.
     pub(crate) encryption: EncryptionKeys,

@@ -1,4 +1,5 @@
-//! Backup, restore and migration of a cluster on etcd. The file format is that of the database in a data directory.
+//! Backup, restore and migration of a cluster whose store is etcd. A backup is a file in the format of the database in
+//! a data directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,24 +17,24 @@ use crate::cluster_keys::{ClusterKeys, ClusterKeysError};
 use crate::storage::data_dir::{self, DataError, StoreOptions, cluster_marker_path, database_path};
 use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 
-/// Time without a write after which all servers are taken to be stopped. A running server writes at least every five
+/// Time without a write to etcd after which all servers count as stopped. A running server writes at least every five
 /// seconds, because it renews Leases.
 const QUIET_TIME: Duration = Duration::from_secs(12);
 
 /// Store key of the Namespace whose UID identifies a cluster.
 const IDENTITY_KEY: &str = "namespaces//kube-system";
 
-/// A cluster on etcd that is backed up, restored or moved.
+/// Options of a backup, a restore or a migration of a cluster whose store is etcd.
 pub struct EtcdTransfer<'a> {
     pub etcd: &'a EtcdOptions,
-    /// Data directory with the server token, and for a restore and a migration with the certificates and keys of the
-    /// cluster.
+    /// Data directory that contains the server token. For a restore or a migration, it also contains the certificates
+    /// and keys of the cluster.
     pub data_dir: &'a Path,
-    /// Encryption keys of Secrets in a database of a data directory. `None` if they are not encrypted.
+    /// Keys with which the Secrets in the database of a data directory are encrypted. `None` if they are not encrypted.
     pub encryption: Option<EncryptionKeys>,
-    /// Is called with the number of objects that were read or written.
+    /// Function that is called with the number of objects read or written so far.
     pub on_progress: &'a mut (dyn FnMut(usize) + Send),
-    /// Is called before the wait that shows whether servers are running.
+    /// Function that is called before the wait for writes by running servers. The argument is the duration of the wait.
     pub on_wait: &'a (dyn Fn(Duration) + Sync),
 }
 
@@ -48,7 +49,7 @@ impl std::fmt::Debug for EtcdTransfer<'_> {
 pub struct TransferSummary {
     /// Number of objects. `None` if an earlier migration had already moved them.
     pub objects: Option<usize>,
-    /// The revision of the backup, or the revision at which the restored or moved cluster goes on.
+    /// The revision of the backup, or the revision at which the restored or moved cluster starts.
     pub revision: Revision,
 }
 
@@ -112,7 +113,8 @@ impl From<UnusableError> for TransferError {
     }
 }
 
-/// Writes the cluster in etcd at one revision to the new file `to`. Servers may be running.
+/// Writes all objects of the cluster in etcd, as of one revision, to the new file `to`. Servers may run during the
+/// backup.
 pub async fn backup_etcd(transfer: EtcdTransfer<'_>, to: &Path) -> Result<TransferSummary, TransferError> {
     if to.exists() {
         return Err(LogError::Exists { path: to.to_owned() }.into());
@@ -126,10 +128,11 @@ pub async fn backup_etcd(transfer: EtcdTransfer<'_>, to: &Path) -> Result<Transf
     Ok(TransferSummary { objects: Some(count), revision: snapshot.revision() })
 }
 
-/// Writes the backup `from` to etcd. With `replaces`, it replaces the cluster that is there.
+/// Writes the backup `from` to etcd. If etcd already has a cluster, replaces it if `replaces` is set, and fails
+/// otherwise.
 ///
-/// Rule: as for a data directory, the resourceVersions of the restored cluster are far above those of the backup and of
-/// the cluster that it replaces.
+/// Rule: the resourceVersions of the restored cluster are far above those of the backup and of the replaced cluster, as
+/// after a restore to a data directory.
 pub async fn restore_etcd(
     transfer: EtcdTransfer<'_>,
     from: &Path,
@@ -163,8 +166,9 @@ pub async fn restore_etcd(
         .await
 }
 
-/// Writes the certificates and keys in the backup `from` to the data directory, if it has none and has the server token
-/// that decrypts them. Only a backup of a cluster on etcd has keys.
+/// Writes the certificates and keys in the backup `from` to the data directory. Does nothing if the data directory
+/// already has certificates or has no server token, or if the backup has no keys. Only a backup of a cluster on etcd
+/// has keys.
 pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferError> {
     if data_dir::had_cluster(data_dir) || !ClusterKeys::has_token(data_dir) {
         return Ok(());
@@ -175,7 +179,7 @@ pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferE
     Ok(())
 }
 
-/// Moves the cluster of the data directory to etcd. No server may use the data directory.
+/// Moves the cluster of the data directory to etcd. No server may use the data directory during the call.
 ///
 /// Rule: the database is renamed only after etcd has all objects. If a migration was interrupted before that, the next run
 /// copies all objects again. If it was interrupted later, the next run only renames the database.
@@ -213,7 +217,8 @@ pub async fn migrate_to_etcd(transfer: EtcdTransfer<'_>) -> Result<TransferSumma
 
 /// Moves the cluster from etcd to the data directory, which must not have a database.
 ///
-/// Rule: no server starts on etcd from the moment at which the objects are read. They remain in etcd.
+/// Rule: before the objects are read, the cluster in etcd is marked as moved, so that no server starts on it. The
+/// objects remain in etcd.
 pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let dir = transfer.data_dir;
@@ -245,7 +250,7 @@ pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSum
 }
 
 impl EtcdTransfer<'_> {
-    /// Decrypts the keys of the cluster in etcd.
+    /// Decrypts the keys of the cluster in etcd with the server token. Fails if etcd has no cluster.
     fn cluster_keys(&self, snapshot: &EtcdSnapshot) -> Result<ClusterKeys, TransferError> {
         let Some(sealed) = &snapshot.cluster_keys else {
             return Err(TransferError::NoCluster { prefix: self.etcd.prefix.clone() });
@@ -254,13 +259,14 @@ impl EtcdTransfer<'_> {
         Ok(ClusterKeys::open(sealed.clone(), token_file, self.data_dir)?)
     }
 
-    /// Whether the cluster that was moved from etcd is that of the data directory.
+    /// Whether the cluster in etcd, which is marked as moved, has the same certificates as the data directory.
     async fn was_moved_here(&self, client: &EtcdClient, keyspace: &Keyspace) -> Result<bool, TransferError> {
         let snapshot = EtcdSnapshot::take(client, keyspace.clone(), true).await?;
         Ok(self.cluster_keys(&snapshot)?.is_cluster_of(self.data_dir)?)
     }
 
-    /// Fails if a server writes within [`QUIET_TIME`]. Does not wait if no server has ever written.
+    /// Waits for [`QUIET_TIME`], and fails if a server writes to etcd during this time. Does not wait if no server has
+    /// ever written.
     async fn wait_until_quiet(
         &self,
         client: &EtcdClient,
@@ -277,7 +283,7 @@ impl EtcdTransfer<'_> {
     }
 }
 
-/// Connects to etcd and checks its version.
+/// Connects to etcd and checks that its version is supported.
 async fn connect(options: &EtcdOptions) -> Result<(EtcdClient, Keyspace), TransferError> {
     let client = options.client()?;
     client.check().await?;
@@ -307,7 +313,7 @@ async fn copy_objects(
     uid.ok_or(TransferError::NoUid)
 }
 
-/// Writes a cluster to etcd in place of what is there.
+/// Replaces the cluster in etcd with the objects in `content` and the keys `keys`.
 async fn write_cluster(
     client: &EtcdClient,
     keyspace: &Keyspace,
@@ -334,7 +340,7 @@ async fn write_cluster(
 }
 
 /// Completes a migration to a data directory that was interrupted after it had written the database. Fails if the
-/// database is another one.
+/// database is older than the cluster in etcd, because this migration then did not write it.
 fn already_moved(
     dir: &Path,
     snapshot: &EtcdSnapshot,

@@ -86,7 +86,7 @@ pub(crate) struct Connection {
     pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
-/// The user of a connection, for the count of connections by user.
+/// The user of a connection, by whom connections are counted.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
@@ -107,7 +107,8 @@ pub(crate) struct RequestClient {
     pub(crate) address: IpAddr,
     /// The client's connection. `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Value to keep alive until the connection is closed, even after an upgrade to another protocol.
+    /// Holds the permit of the connection until the connection is closed, even after an upgrade to another protocol.
+    /// `None` for a client in this process.
     pub(crate) guard: Option<ConnectionGuard>,
     /// The client certificate. `None` if the client sent none, or one that names no user.
     pub(crate) peer: Option<PeerCertificate>,
@@ -115,7 +116,8 @@ pub(crate) struct RequestClient {
     pub(crate) is_in_process: bool,
 }
 
-/// A value that is kept alive until a connection is closed, even after an upgrade to another protocol.
+/// Owns a value, such as a permit, until all clones of the guard are dropped. A connection holds a clone until it is
+/// closed, even after an upgrade to another protocol.
 #[derive(Clone)]
 pub(crate) struct ConnectionGuard {
     _held: Arc<dyn Any + Send + Sync>,
@@ -208,8 +210,8 @@ impl ConnectionTracker {
 
 impl ConnectionTable {
     /// Closes one of the connections for which `may_evict` returns true, chosen by the rule of
-    /// [`ConnectionTracker::admit_connection`]. Returns `Some` if it closed one, and `None` if no connection may be
-    /// closed.
+    /// [`ConnectionTracker::admit_connection`]. Returns `Some` if it closed a connection, and `None` if no connection
+    /// may be closed.
     fn evict_connection(&mut self, may_evict: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,

@@ -20,14 +20,14 @@ pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 /// Name of the built-in signer of the client certificates with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Checks whether the user may create, approve or sign a CertificateSigningRequest. Returns a 422 error for a new one
-/// whose `spec.request` cannot be parsed.
+/// Checks whether the user may create, approve or sign a CertificateSigningRequest. Returns a 422 error for a new
+/// CertificateSigningRequest whose `spec.request` cannot be parsed.
 ///
 /// Rule: approving or denying a CertificateSigningRequest requires the verb `approve` on its signer. Changing its
-/// certificate or conditions through `/status` requires the verb `sign`. A request to `CLIENT_CERTIFICATE_SIGNER` for a
-/// certificate in the group `system:masters` is refused. A user with a bootstrap token that names a node cannot request
-/// a certificate of another node.
-/// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+/// certificate or conditions through `/status` requires the verb `sign`. A request to `CLIENT_CERTIFICATE_SIGNER` that
+/// asks for the group `system:masters` is refused. A user with a bootstrap token that names a node cannot request a
+/// certificate of another node. Upstream: the admission plugins CertificateApproval, CertificateSigning and
+/// CertificateSubjectRestriction.
 ///
 /// `old` is the stored object, or `None` for a create.
 pub(crate) fn check_signing_request_write(
@@ -72,11 +72,11 @@ pub(crate) fn check_signing_request_write(
     }
 }
 
-/// Error message for a refused request for a client certificate in the group `system:masters`.
+/// Error message for a CertificateSigningRequest that is refused because it asks for the group `system:masters`.
 pub(crate) const MASTERS_FORBIDDEN_MESSAGE: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
-/// Whether the request is for a certificate in the group `system:masters`.
+/// Whether the requested certificate would give its user the group `system:masters`.
 pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
     request.organizations.iter().any(|it| it == MASTERS_GROUP)
 }
@@ -114,8 +114,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     })
 }
 
-/// Whether a user with these `extra` attributes may request a certificate of the node `node`. The attribute
-/// `NODE_EXTRA_KEY` lists the only nodes for which the user may do so. Users without this attribute are not restricted.
+/// Whether a user with the attributes `extra` may request a certificate for the node `node`. If `extra` has the key
+/// `NODE_EXTRA_KEY`, its value lists the nodes that are allowed. Without this key, every node is allowed.
 pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

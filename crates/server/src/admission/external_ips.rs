@@ -20,7 +20,7 @@ pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 struct ExternalIpRange {
     /// First address of the range.
     first: IpAddr,
-    /// Prefix length in bits.
+    /// Prefix length of the range in bits.
     bits: u8,
 }
 
@@ -43,7 +43,7 @@ impl AllowedExternalIps {
 }
 
 impl ExternalIpRange {
-    /// Parses CIDR notation. Returns `None` if the text is not a CIDR or has host bits set.
+    /// Parses a range in CIDR notation. Returns `None` if the text is not a CIDR or has host bits set.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };

@@ -36,7 +36,7 @@ mod priority;
 pub(crate) mod rbac_escalation;
 /// Enforces ResourceQuotas.
 mod resource_quota;
-/// Sums up the resources of a pod. Not a plugin.
+/// Sums of the resource requests and limits of a pod, for several plugins. Not a plugin itself.
 mod resources;
 /// Applies the overhead and scheduling constraints of a RuntimeClass to pods.
 mod runtime_class;
@@ -101,19 +101,21 @@ pub(crate) struct AdmissionChain {
     pub(crate) pod_security: pod_security::PodSecurityCell,
 }
 
-/// A pool of values, such as cluster IPs, of which each belongs to one object.
+/// A pool of values, such as cluster IPs, each of which belongs to at most one object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AllocationPool {
     name: &'static str,
-    /// The revision of the store from which admission chooses values that no object has.
+    /// Revision of the store before admission chooses a value. The commit fails if another server has allocated from
+    /// the pool since this revision.
     known: Revision,
-    /// Whether an object has a value that the stored object, or null for a create, does not have.
+    /// Function that returns whether an object has a value of the pool that the stored object does not have. The
+    /// arguments are the written object and the stored object, which is null for a create.
     allocates: fn(&Value, &Value) -> bool,
 }
 
 impl AllocationPool {
-    /// Returns the allocation that the commit of an object must make. `old` is the stored object, or null for a create.
-    /// `None` if the object allocates no value.
+    /// Returns the allocation to commit together with the object, or `None` if the object allocates no value. `old` is
+    /// the stored object, or null for a create.
     pub(crate) fn allocation(self, object: &Value, old: &Value) -> Option<Allocation> {
         (self.allocates)(object, old).then_some(Allocation { pool: self.name, known: self.known })
     }
@@ -137,10 +139,11 @@ impl AdmissionChain {
         }
     }
 
-    /// Returns the pool from which objects of the kind allocate values, before admission chooses the values. `None` if
-    /// they allocate none.
+    /// Returns the pool from which objects of the kind allocate values, or `None` if they allocate none. The caller
+    /// calls this before admission chooses the values, because the pool contains the current revision of the store.
     ///
-    /// Rule: cluster IPs and node ports belong to one Service, pod CIDRs and addresses to one Node.
+    /// Rule: each cluster IP and each node port belongs to one Service. Each pod CIDR and each node address belongs to
+    /// one Node.
     pub(crate) fn allocation_pool(&self, kind: &Kind) -> Option<AllocationPool> {
         let (name, allocates): (_, fn(&Value, &Value) -> bool) = match (kind.group, kind.plural) {
             ("", "services") => ("services", service_address::allocates),
@@ -150,11 +153,11 @@ impl AdmissionChain {
         Some(AllocationPool { name, known: self.storage.revision(), allocates })
     }
 
-    /// Runs the mutating plugins of the kind, before server-owned fields are set and before validation. `object` is
-    /// null for a delete.
+    /// Runs the mutating plugins of the kind. The caller then sets server-owned fields and validates the object.
+    /// `object` is null for a delete.
     ///
-    /// Also checks the namespace and sets server-owned timestamps. Deletes and writes to subresources get only these
-    /// two steps.
+    /// Also checks the namespace and calls [`set_server_timestamps`]. For a delete, and for a write to a subresource,
+    /// does only these two steps.
     pub(crate) async fn mutate(
         &self,
         context: &RequestContext,

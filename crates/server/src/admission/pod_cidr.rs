@@ -260,7 +260,7 @@ impl PodCidrAllocations {
 }
 
 impl Ipv4Block {
-    /// Parses CIDR notation. Returns `None` if the text is not an IPv4 CIDR or has host bits set.
+    /// Parses a range in CIDR notation. Returns `None` if the text is not an IPv4 CIDR or has host bits set.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let block = Self { first: first.parse::<Ipv4Addr>().ok()?.into(), prefix_length: bits.parse().ok()? };

@@ -1,10 +1,10 @@
 //! Enforces ResourceQuotas and updates their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
 //! quota controller.
 //!
-//! A write that increases usage is committed together with the new `status.used` of the matching quotas. This is called
-//! a charge. The commit requires that the quotas are unchanged, so two concurrent writes, even on two servers, cannot
-//! both use the remaining quota, and no crash leaves a charge without its write. Deletions free quota only when usage is
-//! recalculated.
+//! A write that increases usage is committed together with the new `status.used` of the matching quotas. This update of
+//! the quotas is called a charge. The commit requires that the quotas are unchanged, so two concurrent writes, even on
+//! two servers, cannot both use the remaining quota, and no crash leaves a charge without its write. Deletions free
+//! quota only when usage is recalculated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -53,8 +53,8 @@ impl QuotaLocks {
     }
 }
 
-/// The usage that a write adds to the quotas of its namespace. The updates must be committed together with the write,
-/// and this value must exist until then.
+/// The usage that a write adds to the quotas of its namespace. The caller commits `updates` together with the write. It
+/// drops this value only after the commit, because the value holds the lock of the namespace in [`QuotaLocks`].
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     pub(crate) updates: Vec<QuotaUpdate>,

@@ -24,7 +24,7 @@ const SERVICE_RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const SERVICE_RANGE_SIZE: u32 = 1 << 16;
 /// Cluster IP of the Service `kubernetes`.
 pub(crate) const API_SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// Cluster IP of the cluster's DNS service.
+/// Cluster IP of the Service `kube-dns`, the DNS service of the cluster.
 pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// The cluster IP range of Services, as its first address and its prefix length.
 pub(super) const SERVICE_RANGE: (u32, u8) = (SERVICE_RANGE_START, 16);

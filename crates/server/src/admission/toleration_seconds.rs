@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::unstructured::{list_at, map_at_mut, str_at};
 
-/// `tolerationSeconds` of the added tolerations.
+/// `tolerationSeconds` of the tolerations that are added: five minutes.
 const DEFAULT_TOLERATION_S: u32 = 300;
 /// Taints of a node that is not Ready or not reachable. The default tolerations are for these taints.
 const NODE_FAILURE_TAINTS: [&str; 2] = [TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE];

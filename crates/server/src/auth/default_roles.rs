@@ -42,7 +42,7 @@ const DAEMONSET_GROUPS: &str = "apps extensions";
 const READ_VERBS: &str = "get list watch";
 /// Verbs that write, separated by spaces.
 const WRITE_VERBS: &str = "create delete deletecollection patch update";
-/// `READ_VERBS` and `WRITE_VERBS`.
+/// The verbs of `READ_VERBS` and `WRITE_VERBS`, separated by spaces.
 const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection patch update";
 
 /// Annotation of default roles and bindings. Unless its value is `false`, the server reconciles the role or binding
@@ -280,7 +280,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
 /// Returns the ClusterRoles for the kinds of `muster.dev`, which are aggregated to `view`, `edit` and `admin`. For
 /// other API servers, deploy/kubernetes/access/rollout-roles.yaml has the same ClusterRoles.
 fn rollout_roles() -> Vec<Value> {
-    /// Resource names of the policy kinds, separated by a space.
+    /// Resource names of ClusterRolloutPolicies and RolloutPolicies, separated by a space.
     const POLICY_RESOURCES: &str = "clusterrolloutpolicies rolloutpolicies";
     /// Resource name of DaemonRollouts.
     const ROLLOUT_RESOURCE: &str = "daemonrollouts";

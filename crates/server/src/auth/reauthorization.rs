@@ -16,8 +16,8 @@ use crate::connections::RequestClient;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
 
-/// Authenticates and authorizes a long-running request again at intervals. Holds the credentials and actions of the
-/// request.
+/// Authenticates and authorizes a long-running request again at intervals. Holds the credentials of the request and the
+/// actions that it performs.
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     /// The client of the request. Its certificate, if it has one, is checked for expiration each time.
@@ -28,7 +28,7 @@ pub(crate) struct Reauthorization {
     peer: Option<User>,
     /// The `Authorization` and `Impersonate-…` headers of the request. All other headers are left out.
     headers: HeaderMap,
-    /// The actions that the request performs. Each of them must stay allowed.
+    /// The actions that the request performs. The request ends when one of them is no longer authorized.
     actions: Vec<RequestAttributes>,
     /// Interval between reauthorizations.
     interval: Duration,
@@ -60,7 +60,7 @@ impl Reauthorization {
         }
     }
 
-    /// Adds another action of the request, which must stay allowed too.
+    /// Adds another action that the request performs, so that each check authorizes it too.
     pub(crate) fn with_action(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self

@@ -31,8 +31,9 @@ pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 /// name.
 const SUBJECT_KEY_PREFIX: &str = "subject.";
 
-/// Upper bound for the time from the request to write a revocation list entry until its commit. `issuedUntil` is later
-/// than the request by this time, so that certificates issued or requested in the meantime are revoked too.
+/// Upper bound for the time between the request that adds an entry to the revocation list and the commit of that
+/// request. The server sets `issuedUntil` of the entry to the time of the request plus this duration, so that
+/// certificates issued or requested in between are revoked too.
 const REVOCATION_COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Upper bound for the number of leap days in the ten years for which a CA certificate is valid.
@@ -56,8 +57,8 @@ struct RevocationList {
 /// An entry of the revocation list that revokes the certificates of one user that were issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
-    /// `issuedUntil` of the entry: certificates issued up to this time are revoked. The maximum time if the entry has
-    /// none.
+    /// `issuedUntil` of the entry: certificates issued up to this time are revoked. `Timestamp::MAX` if the entry has
+    /// no `issuedUntil`.
     issued_until: Timestamp,
     /// `kept` of the entry: the serial number of the only certificate of the user that stays valid. Empty if all are
     /// revoked.

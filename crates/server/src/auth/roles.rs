@@ -43,7 +43,7 @@ pub(crate) struct RbacBinding {
     subjects: Vec<RbacSubject>,
 }
 
-/// The Role or ClusterRole that a binding grants.
+/// The Role or ClusterRole whose permissions a binding grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleRef {
     /// `Role` or `ClusterRole`.

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::{BootstrapObject, builtin_kind};
 use crate::admission::API_SERVER_IP;
 
-/// Name of the Service, of its Endpoints and of its first EndpointSlice. The names of further EndpointSlices begin with
-/// it.
+/// Name of the Service `kubernetes`, of its Endpoints object and of its first EndpointSlice. The names of further
+/// EndpointSlices begin with it.
 pub(super) const SERVICE_NAME: &str = "kubernetes";
 
-/// Namespace of the Service.
+/// Namespace of the Service `kubernetes`.
 pub(super) const SERVICE_NAMESPACE: &str = "default";
 
 /// Returns the Service `kubernetes`. `port` is the port of an API server.
@@ -31,11 +31,11 @@ pub(super) fn service(port: u16) -> BootstrapObject {
     (builtin_kind("", "services"), Some(SERVICE_NAMESPACE), service)
 }
 
-/// Returns the Endpoints and the EndpointSlices of the Service. `servers` has the addresses of the API servers that
-/// other machines reach. `port` is the port of an empty EndpointSlice, if there are no such servers.
+/// Returns the Endpoints and the EndpointSlices of the Service. `servers` are the addresses of the API servers that
+/// other machines reach. If there are none, the only EndpointSlice has no endpoints and the port `port`.
 ///
-/// Rule: the endpoints of the Service `kubernetes` are the API servers that other machines reach. An EndpointSlice has
-/// addresses of one family and one port, so there may be several.
+/// Rule: the endpoints of the Service `kubernetes` are the API servers that other machines reach. All endpoints of an
+/// EndpointSlice have the same IP family and port, so the Service may have several EndpointSlices.
 pub(super) fn endpoints(servers: &BTreeSet<SocketAddr>, port: u16) -> Vec<BootstrapObject> {
     let mut groups: BTreeMap<(bool, u16), Vec<IpAddr>> = BTreeMap::new();
     for server in servers {

@@ -3,8 +3,8 @@
 //! starts. All except the namespaces and priority classes are also recreated when they are deleted. A new namespace
 //! gets its service account and ConfigMap when it is created.
 //!
-//! The same loop recalculates quota usage and reconciles the Secrets that contain service account tokens
-//! (`token_secrets`), because both react to the same changes.
+//! [`run`] recreates these objects. It also recalculates quota usage and reconciles the Secrets that contain service
+//! account tokens (`token_secrets`), because it already reads every commit.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -92,7 +92,8 @@ impl ServerIdentity {
 /// Rule: the bootstrap objects are created if they are missing. If none is missing and no server-owned field was
 /// changed, nothing is written.
 ///
-/// `endpoints` has the API servers that are the endpoints of the Service `kubernetes`. `None` leaves them as they are.
+/// `endpoints` are the addresses of the API servers for the endpoints of the Service `kubernetes`. If it is `None`,
+/// these endpoints are not changed.
 pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
     server: &ServerIdentity,
@@ -122,8 +123,9 @@ pub(crate) async fn ensure_bootstrap_objects(
     Ok(())
 }
 
-/// Creates the Services `kubernetes` and `kube-dns` if they are missing. Resets the endpoints of `kubernetes` to the API
-/// servers in `endpoints`, or leaves them if it is `None`. If this fails, logs a warning and returns `false`.
+/// Creates the Services `kubernetes` and `kube-dns` if they are missing. Resets the endpoints of `kubernetes` to the
+/// API servers in `endpoints`, unless `endpoints` is `None`. Logs a warning for each write that fails. Returns `false`
+/// if a write other than that of `kube-dns` fails.
 async fn ensure_cluster_services(
     bootstrap: &BootstrapWriter<'_>,
     endpoints: Option<&BTreeSet<SocketAddr>>,
@@ -145,7 +147,7 @@ async fn ensure_cluster_services(
     is_done
 }
 
-/// Whether one of the objects has the name of `object` and another address type.
+/// Whether an EndpointSlice in `others` has the same name as the EndpointSlice `object`, but a different address type.
 fn has_other_address_type(object: &Value, others: &[BootstrapObject]) -> bool {
     let is_other = |it: &Value| {
         it["metadata"]["name"] == object["metadata"]["name"] && it["addressType"] != object["addressType"]
@@ -157,18 +159,18 @@ fn has_name_of_any(object: &Value, others: &[BootstrapObject]) -> bool {
     others.iter().any(|(_, _, it)| it["metadata"]["name"] == object["metadata"]["name"])
 }
 
-/// The API servers that are the endpoints of the Service `kubernetes`. They change while several servers share the
-/// store.
+/// The addresses of the API servers that are the endpoints of the Service `kubernetes`. They can change if several
+/// servers share the store.
 #[derive(Debug, Clone)]
 pub(crate) enum ApiEndpoints {
-    /// The address of the only server, if other machines reach it.
+    /// The address of the only API server. Empty if other machines do not reach it.
     Fixed(BTreeSet<SocketAddr>),
-    /// The addresses of all live servers. `None` until they are known.
+    /// A channel with the addresses of all live API servers. Its value is `None` until they are known.
     Watched(watch::Receiver<Option<BTreeSet<SocketAddr>>>),
 }
 
 impl ApiEndpoints {
-    /// Returns the endpoints, or `None` if they are not known yet.
+    /// Returns the current addresses, or `None` if they are not known yet.
     fn current(&mut self) -> Option<BTreeSet<SocketAddr>> {
         match self {
             Self::Fixed(endpoints) => Some(endpoints.clone()),
@@ -176,7 +178,7 @@ impl ApiEndpoints {
         }
     }
 
-    /// Returns the endpoints if they cannot change.
+    /// Returns the addresses of [`Self::Fixed`], or `None` for [`Self::Watched`].
     pub(crate) fn fixed(&self) -> Option<&BTreeSet<SocketAddr>> {
         match self {
             Self::Fixed(endpoints) => Some(endpoints),
@@ -184,7 +186,8 @@ impl ApiEndpoints {
         }
     }
 
-    /// Waits until the endpoints change. Never returns if they are fixed, or if nobody can change them any more.
+    /// Waits until the addresses change. Never returns for [`Self::Fixed`], or after the sender of the channel was
+    /// dropped.
     async fn changed(&mut self) {
         if let Self::Watched(endpoints) = self
             && endpoints.changed().await.is_ok()
@@ -429,8 +432,8 @@ fn has_equal_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|it| stored[it] == expected[it])
 }
 
-/// Returns the namespaces in which bootstrap objects may be missing or changed after these events. Adds to `to_count`
-/// the namespaces whose quota usage must be recalculated.
+/// Returns the namespaces in which bootstrap objects may be missing or changed after the commits `events`. Adds to
+/// `to_count` the namespaces whose quota usage must be recalculated.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],

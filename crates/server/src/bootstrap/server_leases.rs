@@ -1,6 +1,6 @@
-//! The Leases of the API servers that share a store. Every server renews a Lease of its own in `kube-system`, which has
-//! its address as an annotation, so that the servers know each other. Upstream: API server identity Leases
-//! (`apiserver-…`), and `LeaseEndpointReconciler` for the endpoints.
+//! The Leases of the API servers that share a store. Each server renews its own Lease in `kube-system`. The Lease has
+//! the address of the server as an annotation, so that the servers know each other's addresses. Upstream: API server
+//! identity Leases (`apiserver-…`), and `LeaseEndpointReconciler` for the endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,24 +26,24 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// Namespace of the Leases.
+/// Namespace of the Leases of API servers.
 const LEASE_NAMESPACE: &str = "kube-system";
-/// Prefix of the names of the Leases. The rest is the id of the server.
+/// Name prefix of the Leases of API servers. The ID of the server follows.
 const LEASE_NAME_PREFIX: &str = "apiserver-";
 
-/// Interval at which a server renews its Lease and reads the Leases of the others.
+/// Interval at which a server renews its own Lease and reads the Leases of the other servers.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
-/// Time without a renewal after which a server counts as dead.
+/// Time without a renewal of its Lease after which a server counts as dead.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Time without a renewal after which the Lease of a server is deleted.
 const LEASE_RETENTION: Duration = Duration::from_secs(120);
 
-/// What a server writes into its Lease.
+/// ID and address of an API server, which it writes to its Lease.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRegistration {
-    /// Unique for each process.
+    /// ID of the server process. It is unique, so that a restarted server has a new Lease.
     pub(crate) id: String,
-    /// Address at which other machines reach the server. `None` if they cannot.
+    /// Address at which other machines reach the server. `None` if they cannot reach it.
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
@@ -143,7 +143,7 @@ fn lease_target(name: &str) -> RequestTarget {
     }
 }
 
-/// Sets the renewal time of the own Lease. Creates the Lease if it does not exist.
+/// Sets the renewal time of the Lease of the server `own`. Creates the Lease if it does not exist.
 async fn renew(registry: &Registry, own: &ServerRegistration, now: Timestamp) -> Result<(), ApiError> {
     let target = lease_target(&lease_name(&own.id));
     let renewed_at = format!("{now:.6}");
@@ -180,7 +180,8 @@ async fn renew(registry: &Registry, own: &ServerRegistration, now: Timestamp) ->
     registry.create(&context, target.kind, Some(LEASE_NAMESPACE), lease).await.map(drop)
 }
 
-/// Deletes the Lease with this name and resourceVersion. A failure is only logged: the Lease expires.
+/// Deletes the Lease with this name, if it has the resourceVersion `version`. `None` stands for any resourceVersion. A
+/// failure is only logged, because other servers delete the Lease after `LEASE_RETENTION`.
 async fn delete_lease(registry: &Registry, name: &str, version: Option<String>) {
     let context = RequestContext::for_server("delete", Timestamp::now());
     let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
@@ -192,7 +193,7 @@ async fn delete_lease(registry: &Registry, name: &str, version: Option<String>) 
     }
 }
 
-/// A Lease of a server as it is stored.
+/// The stored Lease of an API server, parsed.
 struct ServerLease {
     name: String,
     resource_version: String,
@@ -222,10 +223,10 @@ fn list_leases(registry: &Registry) -> Vec<ServerLease> {
         .collect()
 }
 
-/// The Leases of all servers, with the times at which this server saw them renewed.
+/// The Leases of all servers by name, each with the time at which this server first saw its latest renewal.
 ///
-/// Rule: a server counts as dead when its Lease was not renewed for 15 seconds by the clock of the server that watches
-/// it. The clocks of two servers are never compared.
+/// Rule: a server counts as dead when its Lease has not been renewed for 15 seconds. Each server measures this time
+/// with its own clock. The clocks of two servers are never compared.
 #[derive(Debug, Default)]
 struct ObservedServers(BTreeMap<String, ObservedServer>);
 
@@ -234,13 +235,14 @@ struct ObservedServer {
     resource_version: String,
     endpoint: Option<SocketAddr>,
     feature_level: u32,
-    /// When this server first saw this resourceVersion.
+    /// Time at which this server first saw the Lease with this resourceVersion.
     renewed: Instant,
     is_live: bool,
 }
 
 impl ObservedServers {
-    /// Records the stored Leases. Returns name and resourceVersion of those that should be deleted.
+    /// Records the stored Leases. Returns the name and resourceVersion of each Lease that has not been renewed for
+    /// `LEASE_RETENTION`, so that the caller deletes it.
     fn observe(&mut self, leases: Vec<ServerLease>, now: Instant) -> Vec<(String, String)> {
         let names: BTreeSet<String> = leases.iter().map(|it| it.name.clone()).collect();
         self.0.retain(|name, _| names.contains(name));
@@ -255,8 +257,8 @@ impl ObservedServers {
         expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
     }
 
-    /// Counts all Leases as renewed now. While this server cannot write, the others may not be able to renew their Leases
-    /// either.
+    /// Counts all Leases as renewed at `now`. Called when this server cannot write to the store, because the other
+    /// servers may then be unable to renew their Leases too.
     fn extend_all(&mut self, now: Instant) {
         self.0.values_mut().for_each(|it| it.renewed = now);
     }

@@ -32,8 +32,8 @@ pub(super) fn is_token_secret(secret: &Value) -> bool {
     secret["type"] == TOKEN_SECRET_TYPE
 }
 
-/// Returns namespace and name of each token Secret of a service account. `of_account` is the namespace and name of the
-/// account. If it is `None`, returns those of all token Secrets.
+/// Returns the namespace and name of each token Secret of the service account `of_account`, which is given by namespace
+/// and name. If `of_account` is `None`, returns all token Secrets.
 pub(super) fn list_token_secrets(
     registry: &Registry,
     of_account: Option<(&str, &str)>,

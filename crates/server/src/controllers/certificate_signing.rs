@@ -45,8 +45,8 @@ const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// more than its lifetime. Otherwise most of its validity would be over when it is issued, and a client that renews
 /// after a fraction of the validity would renew immediately.
 const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
-/// Minimum lifetime of a long-lived certificate. The lifetime of a long-lived certificate is counted from its backdated
-/// `notBefore`, and a shorter lifetime from the time of issue.
+/// Lifetime from which a certificate counts as long-lived. The lifetime of a long-lived certificate is counted from its
+/// backdated `notBefore`. A shorter lifetime is counted from the time of issue.
 const LONG_LIFETIME_MIN: SignedDuration = SignedDuration::from_hours(8);
 
 /// Age at which an approved or denied CertificateSigningRequest is deleted.

@@ -152,7 +152,7 @@ struct RemainingContent {
 }
 
 impl RemainingContent {
-    /// Whether all objects of the namespace are gone.
+    /// Whether no object of the namespace remains.
     fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }

@@ -21,7 +21,7 @@ pub(super) struct EvaluatedPod<'a> {
 pub(super) struct PolicyViolation {
     /// Short description of the violation, such as `hostPath volumes`.
     pub(super) reason: &'static str,
-    /// What violates the control, such as the containers and the field that they must not set.
+    /// The offending containers or volumes and the field values that the control forbids, as text for a message.
     pub(super) detail: String,
 }
 
