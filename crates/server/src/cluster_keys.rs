@@ -167,7 +167,7 @@ pub(crate) struct ClusterKeys {
 }
 
 impl ClusterKeys {
-    /// Decrypts the keys with the server token, which is in the file that the options name, or in the data directory.
+    /// Decrypts the keys with the server token in the file `token_file` or, if that is `None`, in the data directory.
     pub(crate) fn open(
         sealed: Bytes,
         token_file: Option<&Path>,
@@ -228,7 +228,7 @@ impl ClusterKeys {
         Ok(read_identity(data_dir)?.is_some_and(|it| self.files.get(IDENTITY_FILE) == Some(&it)))
     }
 
-    /// Writes the keys to a data directory, unless it has those of another cluster.
+    /// Writes the keys to a data directory. Fails if it has the keys of another cluster.
     pub(crate) fn install(&self, data_dir: &Path) -> Result<(), ClusterKeysError> {
         write_key_files(&self.files, data_dir)
     }
@@ -345,7 +345,7 @@ impl ClusterKeysFollower {
     }
 }
 
-/// Returns the server token in the file `named`, or else that in the data directory. `None` if neither exists.
+/// Returns the server token in the file `named`. Without `named`, returns the one in the data directory, if it exists.
 fn find_token(named: Option<&Path>, data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
     let copy = data_dir.join(TOKEN_FILE);
     match named {
@@ -380,7 +380,7 @@ async fn keys_for_new_cluster(
     in_staging_dir(data_dir, generate_missing_keys)
 }
 
-/// Calls `generate` with a new directory in the data directory, which is removed afterwards.
+/// Creates a directory in the data directory, calls `generate` with its path, and removes it.
 fn in_staging_dir<T>(
     data_dir: &Path,
     generate: impl FnOnce(&Path) -> Result<T, ClusterKeysError>,
@@ -410,7 +410,7 @@ fn generate_missing_keys(dir: &Path) -> Result<ClusterKeyFiles, ClusterKeysError
     CLUSTER_KEY_FILES.into_iter().map(read).collect()
 }
 
-/// Returns the certificate that identifies the cluster of a data directory. `None` if it has none.
+/// Returns the certificate in the file `IDENTITY_FILE` of a data directory, or `None` if the file does not exist.
 fn read_identity(data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
     let path = data_dir.join(IDENTITY_FILE);
     if !exists(&path)? {

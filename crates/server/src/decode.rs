@@ -309,7 +309,8 @@ impl TypeMeta {
     /// Reads `apiVersion` and `kind` from a JSON body, for an error message. A field that is absent or not a string is
     /// empty. Both are empty if the body is not JSON.
     fn from_body(body: &[u8]) -> Self {
-        /// The two fields as JSON text, so that a value of the wrong type does not fail the parsing.
+        /// `apiVersion` and `kind` as unparsed JSON values, so that a value of the wrong type does not fail the
+        /// parsing.
         #[derive(Default, serde::Deserialize)]
         struct RawTypeMeta<'a> {
             #[serde(borrow, rename = "apiVersion")]
@@ -345,7 +346,7 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
 /// Returns the 400 error for a body that cannot be parsed, or whose `apiVersion` or `kind` has the wrong type. The
 /// message quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
-    /// Maximum number of bytes of the body that the message quotes.
+    /// Maximum number of bytes of the request body that the error message quotes.
     const BODY_EXCERPT_BYTES_MAX: usize = 30;
     let more = if BODY_EXCERPT_BYTES_MAX < body.len() { " ..." } else { "" };
     let start = &body[..body.len().min(BODY_EXCERPT_BYTES_MAX)];
@@ -371,7 +372,7 @@ fn go_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
-/// Random objects for property tests.
+/// Generates random objects of the served types, for property tests.
 #[cfg(test)]
 pub(crate) mod arbitrary;
 #[cfg(test)]

@@ -159,19 +159,19 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// Returns the error for a request with more than `count_max` headers.
+    /// Returns the error for a request with more than `count_max` headers (431).
     pub(crate) fn too_many_headers(count_max: usize) -> Self {
         let message = format!("the request has more than {count_max} headers");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
-    /// Returns the error for a request whose headers have more than `bytes_max` bytes in total.
+    /// Returns the error for a request whose headers have more than `bytes_max` bytes in total (431).
     pub(crate) fn headers_too_large(bytes_max: usize) -> Self {
         let message = format!("the headers of the request are larger than {bytes_max} bytes");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
-    /// Returns the error for a request whose URL has more than `bytes_max` bytes.
+    /// Returns the error for a request whose URL has more than `bytes_max` bytes (414).
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
@@ -296,7 +296,7 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
     }
 
-    /// Returns the error for a request whose handler panicked.
+    /// Returns the error for a request whose handler panicked (500).
     pub(crate) fn handler_panicked() -> Self {
         Self::internal("this request caused the server to panic: see its log")
     }
@@ -344,7 +344,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
-    /// Adds a cause to the details of the error.
+    /// Adds an entry to `details.causes` of the `Status`.
     pub(crate) fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
@@ -389,7 +389,7 @@ impl ApiError {
         &self.message
     }
 
-    /// Returns the `Status` object that is sent to the client.
+    /// Returns the error as the `Status` object that is sent to the client.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "apiVersion": "v1",

@@ -43,12 +43,12 @@ static DECODED_HEADERS: [HeaderName; 10] = [
 /// The user that a client wants to impersonate, from the `Impersonate-*` headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
-    /// Name of the user.
+    /// Name of the user to impersonate.
     pub(crate) user: String,
-    /// UID of the user. Empty if no header sets it.
+    /// UID of the user to impersonate. Empty if no header sets it.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
-    /// Keys and values of `extra` attributes. A key may occur several times.
+    /// Keys and values of the `extra` attributes of the user to impersonate. A key may occur several times.
     pub(crate) extra: Vec<(String, String)>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hyper::StatusCode;
 
-/// A request to a health endpoint.
+/// A request to a health endpoint, parsed from its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
     /// Name of the endpoint: `healthz`, `livez` or `readyz`.
@@ -16,11 +16,11 @@ pub(crate) struct HealthProbe {
 /// The state that the health checks evaluate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthState {
-    /// Whether the server is shutting down.
+    /// Whether the server is shutting down. It then still serves requests, but `/readyz` fails.
     pub(crate) is_stopping: bool,
     /// Whether the store accepts writes and its state is current.
     pub(crate) is_writable: bool,
-    /// Used bytes and capacity of the store.
+    /// Total size of all stored objects and the maximum of this size, both in bytes.
     pub(crate) store_bytes: (usize, usize),
 }
 

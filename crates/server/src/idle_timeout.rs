@@ -14,9 +14,9 @@ use tokio::time::Sleep;
 #[derive(Debug)]
 pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
-    /// Timer of writes.
+    /// Timer that fails a write that makes no progress.
     write_timer: StallTimer,
-    /// Timer of reads. `None` if reads have no timeout.
+    /// Timer that fails a read for which no data arrives. `None` if reads have no timeout.
     read_timer: Option<StallTimer>,
 }
 

@@ -287,7 +287,7 @@ pub struct ApiServer {
     endpoints: ApiEndpoints,
     /// The URL that clients use, if it is not the listen address.
     advertised: Option<AdvertisedUrl>,
-    /// Time between the begin of a shutdown and the end of serving.
+    /// Time for which the server still serves requests after a shutdown has begun.
     shutdown_delay: Duration,
     /// Whether the server runs the singleton tasks itself, see [`ApiServer::take_singleton_tasks`].
     runs_singleton_tasks: bool,
@@ -608,7 +608,7 @@ impl ApiServer {
 pub struct AdvertisedUrl {
     /// The URL without a trailing slash.
     url: String,
-    /// Its host: a DNS name, or an IP address without brackets.
+    /// Host of the URL: a DNS name, or an IP address without brackets.
     host: String,
 }
 

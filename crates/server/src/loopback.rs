@@ -104,7 +104,7 @@ impl SharedLoopbackState {
         LoopbackClient { api, user: Arc::new(user), fence: None, shared: self.clone() }
     }
 
-    /// Refuses new requests, and waits until the requests in flight are complete.
+    /// Refuses new requests of all loopback clients, and waits until the requests in flight are complete.
     pub(crate) async fn close(&self) {
         // The semaphore is fair: this acquires before requests that come later.
         drop(self.permits.acquire_many(REQUESTS_IN_FLIGHT_MAX).await);

@@ -147,7 +147,7 @@ impl fmt::Debug for CertificateAndKey {
     }
 }
 
-/// A certificate authority and its private key, which issue certificates.
+/// A certificate authority: its certificate, and the private key that signs the certificates that it issues.
 struct CertificateAuthority {
     /// Directory of the certificate and key files.
     dir: PathBuf,
@@ -178,14 +178,14 @@ pub(crate) struct Pki {
 /// An issued client certificate, as `muster cert list` shows it.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuedCertificate {
-    /// Serial number in hexadecimal digits.
+    /// Serial number of the certificate in hexadecimal digits.
     pub(crate) serial: String,
     /// User name: the common name of the certificate.
     pub(crate) subject: String,
-    /// Groups besides `system:authenticated`.
+    /// Groups of the user, without `system:authenticated`.
     pub(crate) groups: Vec<String>,
     pub(crate) issued_at: Timestamp,
-    /// End of the validity.
+    /// End of the validity of the certificate.
     pub(crate) not_after: Timestamp,
 }
 
@@ -395,7 +395,7 @@ pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
     /// IP addresses of the server, from which [`server_names`] derives the names of the certificate.
     addresses: Vec<IpAddr>,
-    /// Host name or address of `--advertise`.
+    /// Host name or IP address in the URL of the flag `--advertise`.
     advertised_host: Option<String>,
     /// The current certificate with its key, and its issue time.
     current_key: RwLock<(Arc<CertifiedKey>, Timestamp)>,

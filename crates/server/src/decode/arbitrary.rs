@@ -20,7 +20,7 @@ impl RandomChoices<'_> {
         usize::from(*first) % bound
     }
 
-    /// Returns one of the items.
+    /// Returns one of the items in `of`.
     fn pick_one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.index_below(of.len())].clone()
     }

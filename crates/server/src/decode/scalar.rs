@@ -71,7 +71,8 @@ fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Removes line breaks from base64 text. Returns Go's error message if the rest is not standard base64 with padding.
+/// Removes line breaks from base64 text. Returns Go's error message if the text without line breaks is not standard
+/// base64 with padding.
 pub(super) fn canonical_base64(text: &str) -> Result<Value, String> {
     let joined;
     let plain = if text.contains(['\r', '\n']) {

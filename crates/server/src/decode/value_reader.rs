@@ -81,13 +81,13 @@ pub(crate) fn estimated_bytes(value: &Value) -> usize {
 /// State of the decoding of one value.
 #[derive(Default)]
 struct ValueReader {
-    /// Path to the current value.
+    /// Path from the root of the decoded value to the current value.
     path: Vec<PathStep>,
     /// Name of the Go struct that is being decoded, for error messages.
     go_struct: &'static str,
-    /// Estimated memory of the values read so far.
+    /// Estimated memory in bytes of the values read so far.
     bytes: usize,
-    /// Whether to drop `metadata.managedFields`.
+    /// Whether to drop `metadata.managedFields` of the decoded object.
     drops_managed_fields: bool,
     errors: ContentErrors,
 }
@@ -356,7 +356,8 @@ impl TypedSeed<'_> {
         Ok(Value::Object(object))
     }
 
-    /// Decodes a number that is not a signed 64-bit integer.
+    /// Decodes a number that is not a signed 64-bit integer, given as text. Only a quantity may have such a value. For
+    /// any other type, returns an error.
     fn visit_non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),

@@ -10,7 +10,7 @@
 mod container;
 /// Defaults of DaemonSets.
 mod daemonset;
-/// Defaults that the types of the kinds of `muster.dev` declare.
+/// Defaults of the kinds of `muster.dev`, which the types in the crate `api` declare.
 mod declared;
 /// Parses image references to derive the default pull policy.
 mod image;

@@ -3,7 +3,7 @@
 //! Clients before version 1.26 request the groups one by one. Later clients use aggregated discovery: `v2beta1` from 1.26
 //! on, `v2` from 1.30 on.
 
-/// Documents that are built once and served with an ETag.
+/// Discovery and OpenAPI documents that are built once and served with an ETag.
 mod document;
 
 use std::sync::LazyLock;
@@ -187,7 +187,7 @@ fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     })
 }
 
-/// Returns the `APIGroupDiscovery` of a group.
+/// Returns the `APIGroupDiscovery` of a group for the aggregated discovery documents.
 fn group_discovery(group: &str) -> Value {
     let versions = versions_of_group(group).map(|version| {
         let resources: Vec<_> =
@@ -198,7 +198,7 @@ fn group_discovery(group: &str) -> Value {
     json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
 }
 
-/// Returns the `APIResourceDiscovery` of a kind.
+/// Returns the `APIResourceDiscovery` of a kind for the aggregated discovery documents.
 fn resource_discovery(kind: &Kind) -> Value {
     // `group` and `version` are empty if they are the resource's own.
     let kind_of = |group: &str, version: &str, name: &str| {

@@ -2,10 +2,10 @@
 //!
 //! A seat is the permission to execute one request. A flow is the requests of one user in one priority level. A request
 //! is classified by its user and its attributes ([`classify`]). Exempt requests are executed immediately. Watches and
-//! requests that an agent serves need no seat. Every other request holds a seat of its priority level until its
-//! response is made. If no seat is free, the request waits in the queue of its flow (`queue`). `usage` limits the other
-//! resources that a user holds: request bodies, unsent responses, watches and agent streams. `request_body` reads the
-//! request body, and `response` sends the response.
+//! requests that an agent serves need no seat. Every other request holds a seat of its priority level until its handler
+//! returns the response. If no seat is free, the request waits in the queue of its flow (`queue`). `usage` limits the
+//! other resources that a user holds: request bodies, unsent responses, watches and agent streams. `request_body` reads
+//! the request body, and `response` sends the response.
 
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
@@ -13,7 +13,8 @@ mod queue;
 pub(crate) mod request_body;
 /// Sends response bodies, and charges unsent bytes to the user.
 pub(crate) mod response;
-/// Limits what each user may hold besides seats: request bodies, unsent responses, watches and agent streams.
+/// Limits the resources that each user may hold besides seats: request bodies, unsent responses, watches and agent
+/// streams.
 mod usage;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +76,7 @@ impl FlowClass<'_> {
 /// Maximum number of seats that a flow may use at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSeatLimit {
-    /// No limit besides that of the priority level.
+    /// No limit for the flow besides the limit of its priority level.
     Level,
     /// A quarter of all seats of the pool, at least one.
     Quarter,
@@ -205,7 +206,7 @@ impl SeatPool {
 #[derive(Debug)]
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
-    /// Whether the seat is from the pool for reads.
+    /// Whether the seat is from the pool for reads. Otherwise it is from the pool for writes.
     is_read: bool,
     /// The flow that the seat belongs to. `None` for an exempt request.
     flow: Option<FlowId>,
@@ -224,11 +225,11 @@ struct WaitGuard<'a> {
 pub(crate) struct LevelMetrics {
     /// Name of the priority level. For the exempt requests, `exempt`.
     pub(crate) level: &'static str,
-    /// Whether the values are those of reads.
+    /// `true` if the values are for reads, `false` if they are for writes.
     pub(crate) is_read: bool,
-    /// Number of seats in use.
+    /// Number of seats that the requests of the level use.
     pub(crate) seats: usize,
-    /// Number of requests that wait for a seat.
+    /// Number of requests of the level that wait for a seat.
     pub(crate) waiting: usize,
 }
 

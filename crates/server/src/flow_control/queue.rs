@@ -39,7 +39,7 @@ pub(crate) struct PriorityLevelLimits {
     pub(crate) reserved: usize,
     /// Maximum number of seats that the level may use.
     pub(crate) max: usize,
-    /// Maximum number of requests that wait in one flow of the level.
+    /// Maximum number of requests that wait in the queue of one flow of the level.
     pub(crate) flow_queue_max: usize,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct EnqueuedRequest<T> {
 /// The queues of all flows, and the seats in use.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    /// Total number of seats.
+    /// Total number of seats, of all priority levels.
     seats: usize,
     /// Number of seats in use by all levels.
     seats_in_use: usize,
@@ -92,7 +92,7 @@ pub(crate) struct FairQueue<T> {
     levels: [LevelState; 3],
     /// All flows. A [`FlowId`] is an index in this list.
     flows: Vec<FlowState<T>>,
-    /// Indices in `flows` that can be reused.
+    /// Indices in `flows` of removed flows. New flows reuse them.
     free_slots: Vec<usize>,
     /// Number of flows that have neither a seat nor a waiting request. An idle flow is kept for the next request of the
     /// same user.
@@ -131,9 +131,9 @@ struct FlowState<T> {
     seats_max: usize,
     /// The waiting requests, oldest first.
     waiting: BTreeMap<QueuedRequestId, T>,
-    /// Number of requests that were queued since the flow was created.
+    /// Number of requests of the flow that were queued since the flow was created.
     queued: u64,
-    /// Number of requests that got no seat since the flow was created.
+    /// Number of requests of the flow that got no seat since the flow was created.
     rejected: u64,
 }
 
@@ -143,13 +143,13 @@ pub(crate) struct FlowMetrics<'a> {
     pub(crate) level: PriorityLevel,
     /// Name of the flow, which is the name of its user.
     pub(crate) name: &'a str,
-    /// Number of seats in use.
+    /// Number of seats that the requests of the flow use.
     pub(crate) seats: usize,
-    /// Number of requests that wait for a seat.
+    /// Number of requests of the flow that wait for a seat.
     pub(crate) waiting: usize,
-    /// Number of requests that were queued since the flow was created.
+    /// Number of requests of the flow that were queued since the flow was created.
     pub(crate) queued: u64,
-    /// Number of requests that got no seat since the flow was created.
+    /// Number of requests of the flow that got no seat since the flow was created.
     pub(crate) rejected: u64,
 }
 

@@ -32,7 +32,7 @@ const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
-    /// The usage that is charged to the user, and the permit of the connection. Both are released when the body is
+    /// The usage that is charged to the user, and a permit of the connection. Both are released when the body is
     /// dropped. `None` for a body that is not charged.
     _held: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }

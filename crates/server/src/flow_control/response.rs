@@ -48,7 +48,7 @@ tokio::task_local! {
 /// Progress of the response on one HTTP/2 stream.
 #[derive(Debug, Default)]
 struct StreamState {
-    /// Whether the response has begun to be sent.
+    /// Whether the server has begun to send the response.
     is_sending: AtomicBool,
     /// Whether the response currently has nothing to send, for example a watch without events.
     is_idle: AtomicBool,
@@ -92,21 +92,22 @@ impl ResponseMeter {
 #[derive(Debug)]
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// The unsent rest of a data frame that is sent in chunks.
+    /// The part of the current data frame that is not sent yet, if the frame is sent in chunks.
     rest: Bytes,
     charges: ResponseCharges,
     /// The HTTP/2 stream of the response. `None` over HTTP/1 and for an in-process client.
     stream: Option<Arc<StreamState>>,
-    /// Whether large data frames are split into chunks.
+    /// Whether data frames of more than `UNCHUNKED_BYTES_MAX` bytes are split into chunks.
     is_chunked: bool,
-    /// Check of the minimum read rate. `None` for a streamed response.
+    /// Checks that the client reads the response at a minimum rate. `None` for a streamed response, which has no
+    /// minimum rate.
     send_rate: Option<SendRateCheck>,
 }
 
 /// State of the check that a client reads a response at `MIN_BYTES_PER_SECOND`.
 #[derive(Debug)]
 struct SendRateCheck {
-    /// Time at which the response began.
+    /// Time at which the response body was created, and thus its sending began.
     began: Instant,
     /// Time that the client has in addition to the time that `MIN_BYTES_PER_SECOND` allows for the sent bytes.
     initial_timeout: Duration,
@@ -136,7 +137,7 @@ impl<B> SendingBody<B> {
         Self { body, rest: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
     }
 
-    /// Removes the next chunk from `rest` and returns it.
+    /// Removes the next chunk from `unsent_frame` and returns it.
     fn next_chunk(&mut self) -> Bytes {
         let length = match self.rest.len() {
             length @ 0..=LAST_CHUNK_BYTES => length,
@@ -272,7 +273,7 @@ struct StreamStallTimer {
     read_timeout: Duration,
     /// `StreamState::frames` at the last poll. The client has read data if the number has grown.
     seen_frames: u32,
-    /// Fires when the client has not read for the timeout. `None` while there is nothing to read.
+    /// Timer that fires when the client has not read available data for the timeout. `None` while no data is available.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

@@ -28,9 +28,9 @@ const USAGE_KIND_COUNT: usize = 6;
 /// Limits of one kind of resource usage. A trusted user has only the limit for the total usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
-    /// Limit for one ordinary user.
+    /// Limit for each user with the trust level [`TrustLevel::Ordinary`].
     pub(crate) per_user_max: usize,
-    /// Limit for one node.
+    /// Limit for each node.
     pub(crate) per_node_max: usize,
     /// Limit for the total usage of all users. Requests of nodes and trusted users may exceed it by `reserve`.
     pub(crate) total_max: usize,
@@ -43,7 +43,7 @@ pub(crate) struct UsageLimit {
 pub(crate) struct UsageTracker {
     /// Limits, indexed by [`UsageKind`].
     limits: [UsageLimit; USAGE_KIND_COUNT],
-    /// The current usage.
+    /// The current usage, by user and in total.
     table: Mutex<UsageTable>,
 }
 

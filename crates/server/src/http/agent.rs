@@ -101,9 +101,9 @@ fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
 
 /// A request to a node's agent.
 struct AgentRequest {
-    /// Name of the node.
+    /// Name of the node whose agent receives the request.
     node: String,
-    /// Path and query of the request.
+    /// Path and query of the request to the agent.
     path: String,
 }
 

@@ -133,8 +133,8 @@ impl RequestQuery {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
-    /// Returns where a watch starts, from the parameters `resourceVersion`, `resourceVersionMatch` and
-    /// `sendInitialEvents`. Fails if their combination is invalid.
+    /// Parses the parameters `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`, which determine where a
+    /// watch starts. Fails if their combination is invalid.
     pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");

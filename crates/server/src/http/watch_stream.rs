@@ -45,13 +45,13 @@ pub(crate) struct WatchOptions {
     /// Namespace of the watched objects. `None` for all namespaces.
     pub(crate) namespace: Option<String>,
     pub(crate) selector: ObjectSelector,
-    /// Representation in which objects are sent.
+    /// Representation in which the watch sends objects: whole, as metadata or as table rows.
     pub(crate) view: Representation,
-    /// The state or revision from which the watch sends events.
+    /// Where the watch starts: at the current state, or after a revision.
     pub(crate) from: WatchStart,
     /// Whether the client requests bookmarks (`allowWatchBookmarks`).
     pub(crate) bookmarks: bool,
-    /// Time after which the watch ends.
+    /// Duration after which the watch ends.
     pub(crate) timeout: Duration,
     /// Checks at intervals whether the client is still authorized to watch. `None` if the authorization is not checked
     /// again.
@@ -88,7 +88,7 @@ pub(crate) fn watch_frames(
     )
 }
 
-/// One open watch: its options, its timers and what it has sent.
+/// One open watch: its options, its timers and its progress.
 struct WatchStream {
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -118,15 +118,15 @@ struct WatchStream {
     progress: WatchProgress,
 }
 
-/// Up to which object or revision a watch has sent its events.
+/// The progress of a watch: the object or revision up to which it has sent its events.
 enum WatchProgress {
-    /// Nothing has been sent.
+    /// No event has been sent.
     Begin,
     /// The initial state at `revision` is being sent. Objects from the key `start` on have not been sent yet.
     State { start: String, revision: Revision, sends_initial_events_end: bool },
     /// All changes up to this revision have been sent.
     SentUpTo(Revision),
-    /// The last event has been sent.
+    /// The last event has been sent, and the stream ends.
     End,
 }
 

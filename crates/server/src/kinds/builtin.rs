@@ -172,12 +172,12 @@ const DAEMON_SET_KIND: Kind = Kind {
     ..DEFAULT_KIND
 };
 
-/// Default values of [`Kind`] for the review kinds, which are authentication and authorization queries and are not
-/// stored.
+/// Default values of the fields of [`Kind`] for the review kinds. Their objects are authentication and authorization
+/// queries, which are not stored.
 const REVIEW_KIND_DEFAULTS: Kind =
     Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
-/// Default values of [`Kind`] for the RBAC kinds.
+/// Default values of the fields of [`Kind`] for the RBAC kinds.
 const RBAC_KIND_DEFAULTS: Kind =
     Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 

@@ -27,7 +27,7 @@ type JsonObject = Map<String, Value>;
 pub(super) enum StrategicPatchError {
     /// The patch violates the patch format. The client gets this message with status 400.
     Malformed(&'static str),
-    /// A list to merge contains lists.
+    /// A list that is merged contains lists, which strategic merge patch does not support.
     ListOfLists,
     /// An error for which upstream has no error type. The client gets this message with status 500.
     Other(String),

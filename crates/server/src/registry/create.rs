@@ -14,9 +14,9 @@ use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Maximum number of attempts of a create. An attempt fails if the generated name is in use, or if the Namespace has
-/// changed in the meantime. With `generateName`, each attempt has a new name. Attempts that fail because the usage of a
-/// quota has changed are not counted.
+/// Maximum number of attempts of a create. An attempt must be repeated if the generated name is in use, or if the
+/// Namespace has changed in the meantime. With `generateName`, each attempt has a new name. Attempts that must be
+/// repeated because the usage of a quota has changed are not counted.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {

@@ -159,7 +159,7 @@ impl Registry {
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// Updates an object, or creates it if it does not exist, `may_create` is set and the target is no subresource.
+    /// Updates an object, or creates it if it does not exist, `may_create` is set and the target is not a subresource.
     ///
     /// `change` computes the new object from the stored object. It is called again after a concurrent write, so that
     /// such a write causes no conflict error for an update without a resourceVersion.

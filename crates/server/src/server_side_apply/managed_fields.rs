@@ -176,9 +176,9 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
 
-    /// Removes the changed fields from the entries of all managers except `manager`. If `manager` is `None`, there is
-    /// no exception. If `force` is not set and another manager owns a modified or added field, returns the conflicts
-    /// and removes nothing. Entries without fields are dropped.
+    /// Removes the changed fields from the entries of all managers except `manager`, or of all managers if `manager` is
+    /// `None`. If `force` is not set and another manager owns a modified or added field, returns the conflicts and
+    /// removes nothing. Entries without fields are dropped.
     pub(super) fn remove_from_other_managers(
         &mut self,
         changes: &Comparison<'a>,

@@ -357,8 +357,8 @@ impl<'a> ManagedWrite<'a> {
         Some(unchanged.into_owned())
     }
 
-    /// Removes the entries whose API version is no longer served, and adjusts the field sets of the others to the types
-    /// of this server.
+    /// Removes the entries whose API version is no longer served, and adjusts the field sets of the remaining entries
+    /// to the types of this server.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
         let is_served = |it: &str| it == self.version || self.kind.kind_in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));

@@ -68,8 +68,9 @@ impl Granularity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the field set of a value: the paths of its leaf fields, map entries and list items. A field that the type
-/// declares and that has parts is not in the set itself, only its parts are. `shape` is the type of the value.
+/// Returns the field set of a value: the paths of its leaf fields, map entries and list items. For a declared field
+/// whose parts are owned separately, the set contains its parts and not the field itself. `shape` is the type of the
+/// value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -393,7 +394,7 @@ pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Res
     }
 }
 
-/// Walks a value, compares it with its type, and collects the errors.
+/// Checks recursively that a value conforms to its type, and collects the errors.
 struct SchemaCheck {
     /// Whether lists may contain duplicate items.
     allows_duplicates: bool,

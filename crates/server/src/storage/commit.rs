@@ -35,14 +35,14 @@ pub(crate) enum ObjectCommit<'a> {
         /// The store key of the Namespace of the object, and the revision that the Namespace must still have. `None` if
         /// no Namespace is checked.
         within: Option<(String, Revision)>,
-        /// The precondition on a pool from which the object allocates a value.
+        /// The allocation of a value, such as a cluster IP, from a pool. `None` if the object allocates no value.
         allocation: Option<Allocation>,
-        /// The usage of ResourceQuotas with this object.
+        /// Updates of the ResourceQuotas whose usage the object increases.
         quotas: &'a [QuotaUpdate],
     },
-    /// Replaces the stored object `old`.
+    /// Replaces the stored object `old` with `object`.
     Update { object: &'a Value, old: &'a Value, allocation: Option<Allocation>, quotas: &'a [QuotaUpdate] },
-    /// Replaces the stored object with one that has a deletion timestamp. No size limit applies.
+    /// Replaces the stored object with this object, which has a deletion timestamp. No size limit applies.
     MarkDeleted(&'a Value),
     /// Removes the object.
     Delete,
@@ -52,7 +52,7 @@ pub(crate) enum ObjectCommit<'a> {
 #[derive(Debug)]
 pub(crate) struct QuotaUpdate {
     pub(crate) target: RequestTarget,
-    /// The revision that the ResourceQuota must have.
+    /// Precondition: the revision that the stored ResourceQuota must have.
     pub(crate) at: Revision,
     /// The ResourceQuota with its new usage.
     pub(crate) quota: Value,
@@ -73,7 +73,7 @@ impl ObjectStorage {
     /// Commits a write, and returns the JSON of the stored object when the write is durable. For a delete, returns the
     /// last state of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
     /// Returns an error if the object or the store would be too large, if the disk is full, if too many commits are
-    /// queued, or if the store has failed. Sets `is_disk_full`.
+    /// queued, or if the store has failed. Sets `is_disk_full` if the disk is full, and otherwise clears it.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,

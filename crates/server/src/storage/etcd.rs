@@ -12,11 +12,11 @@ pub const DEFAULT_ETCD_PREFIX: &str = "/muster/v1";
 /// Options with which the store on etcd is opened.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
-    /// URLs of the members, such as `https://10.0.0.1:2379`.
+    /// URLs of the etcd members, such as `https://10.0.0.1:2379`.
     pub endpoints: Vec<String>,
-    /// Files for TLS. They are required for URLs with `https`. `None` if no URL has `https`.
+    /// PEM files for TLS. They are required for URLs with `https`. `None` if no URL has `https`.
     pub tls: Option<EtcdTlsFiles>,
-    /// Prefix of all keys of the cluster.
+    /// Prefix of all keys of the cluster in etcd.
     pub prefix: String,
     /// Whether to accept unsupported versions of etcd, which may lose watch events.
     pub accepts_any_version: bool,
@@ -28,9 +28,9 @@ pub struct EtcdOptions {
 /// PEM files for TLS connections to etcd.
 #[derive(Debug, Clone)]
 pub struct EtcdTlsFiles {
-    /// Certificates of the CA that signed the certificates of the members.
+    /// Certificates of the CA that signed the certificates of the etcd members.
     pub ca: PathBuf,
-    /// Client certificate.
+    /// Client certificate with which the server authenticates to etcd.
     pub cert: PathBuf,
     /// Private key of the client certificate.
     pub key: PathBuf,

@@ -1,6 +1,6 @@
-//! Fencing of leaders. Of the servers that share a store, one at a time runs each controller and each singleton task: the
-//! one that holds its Lease. A leader that was stopped for a while may still write before it notices that it has lost the
-//! Lease. The store refuses such a write.
+//! Fencing of leaders. Of the servers that share a store, only one at a time runs a given controller or singleton task.
+//! This server is its leader and holds its Lease. A leader whose process was suspended may still write before it
+//! notices that it has lost the Lease. The store refuses such a write.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ tokio::task_local! {
     static CURRENT_FENCE: LeaderFence;
 }
 
-/// Lets a leader write only as long as it holds its Lease.
+/// A fence, with which the writes of a leader succeed only as long as the leader holds its Lease.
 #[derive(Debug, Clone)]
 pub struct LeaderFence {
     /// Store key of the Lease.
@@ -46,19 +46,20 @@ impl LeaderFence {
         self.held_at.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Runs `task`. All its writes are refused once another replica has got the Lease.
+    /// Runs `task` with this fence: its writes are refused once the Lease has another holder.
     pub(crate) async fn apply_to<F: Future>(self, task: F) -> F::Output {
         CURRENT_FENCE.scope(self, task).await
     }
 
-    /// Returns the fence of the current task. `None` if it need not be a leader.
+    /// Returns the fence of the current task, or `None` if the task runs without a fence.
     pub(super) fn current() -> Option<Fence> {
         let fence = |it: &Self| Fence { lease: it.lease.to_string(), at: it.held_at.load(Ordering::Acquire) };
         CURRENT_FENCE.try_with(fence).ok()
     }
 }
 
-/// Whether a write begins a term of a fenced Lease. `old` is the stored object, or null for a create.
+/// Whether a write begins a new term of a fenced Lease, because it changes the holder. `old` is the stored object, or
+/// null for a create.
 ///
 /// Rule: a term of a Lease `kube-system/muster-…` begins when its holder changes. From then on, writes of the previous
 /// holder are refused.

@@ -30,7 +30,7 @@ const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 /// with few commits, a watch can therefore resume after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
-/// Time between two rounds of [`run_housekeeping`].
+/// Interval at which [`run_housekeeping`] compacts the history and deletes expired objects.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of expired objects that are deleted in one batch. Many Events may expire at the same time, an hour
@@ -51,9 +51,9 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// Compacts the commits that are older than `HISTORY_AGE_MAX`, except for the last `HISTORY_COMMITS_MIN`. `marks`
-    /// maps times to revisions, which commits do not record: each call appends `now` and the current revision, and
-    /// removes the entries that have become too old.
+    /// Compacts the commits that are older than `HISTORY_AGE_MAX`, except for the last `HISTORY_COMMITS_MIN`. Commits
+    /// contain no time, so `marks` records the current revision at the time of each call. Each call appends `now` and
+    /// the current revision, and removes the entries older than `HISTORY_AGE_MAX`.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));

@@ -66,7 +66,7 @@ struct TopicCommits {
 #[derive(Debug)]
 pub(crate) struct Subscription(SubscriptionSource);
 
-/// What a subscription is notified of.
+/// The commits that a subscription is notified of.
 #[derive(Debug)]
 enum SubscriptionSource {
     /// All commits to a kind. The value of the channel is the revision of the last one.
@@ -182,7 +182,7 @@ impl Topics {
 }
 
 impl TopicCommits {
-    /// Adds a commit. Drops the oldest one if there are too many.
+    /// Adds the revision of a commit. If there are already `TOPIC_COMMITS_MAX` revisions, removes the oldest one.
     fn push(&mut self, revision: Revision) {
         if self.revisions.len() == TOPIC_COMMITS_MAX {
             self.since = self.revisions.pop_front().unwrap_or(self.since);

@@ -233,7 +233,7 @@ fn container_field_list(template: &Value, field: &str) -> String {
 
 /// Joins the first three items with commas and appends the number of other items, such as `a,b,c + 2 more...`.
 fn format_first_three(mut all: Vec<String>) -> String {
-    /// Maximum number of items that are shown.
+    /// Number of items that are shown before the rest is summarized as `+ N more...`.
     const SHOWN_ITEMS_MAX: usize = 3;
     let more = all.len().saturating_sub(SHOWN_ITEMS_MAX);
     all.truncate(SHOWN_ITEMS_MAX);

@@ -142,7 +142,8 @@ impl PodSummary {
         false
     }
 
-    /// Adds the regular containers to the summary. Removes the restarts of init containers other than sidecars.
+    /// Adds the regular containers of an initialized pod to the summary. From then on, the restarts of init containers
+    /// other than sidecars do not count.
     fn add_containers(&mut self, pod: &Value) {
         // Once the pod is initialized, restarts of init containers do not count, except for sidecars.
         (self.restarts, self.restarted_at) = (0, None);

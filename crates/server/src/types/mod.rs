@@ -17,7 +17,7 @@ pub(crate) struct GroupVersionKind<'a> {
     pub(crate) kind: &'a str,
 }
 
-/// Returns the type of a kind, if the type table contains the kind.
+/// Returns the type of a kind, or `None` if the type table does not contain the kind.
 pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let (group, version) = match (group, version, kind) {
         // These are the same in every group.

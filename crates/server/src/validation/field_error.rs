@@ -243,7 +243,7 @@ impl fmt::Display for ErrorPath<'_> {
     }
 }
 
-/// The validation errors of an object that were found so far. Upstream: `field.ErrorList`.
+/// The validation errors that were found in an object so far. Upstream: `field.ErrorList`.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(Vec<FieldError>);
 

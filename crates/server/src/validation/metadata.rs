@@ -138,7 +138,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
 
 /// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct.
 fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
-    /// JSON names of the fields, in the order of the Go struct.
+    /// JSON names of the fields of an owner reference, in the order of the Go struct.
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {

@@ -384,11 +384,11 @@ fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 /// Validates an EndpointSlice. If an update does not change `endpoints`, they are not checked. Upstream:
 /// `ValidateEndpointSlice`.
 pub(crate) fn validate_endpoint_slice(write: &WriteToValidate, out: &mut FieldErrors) {
-    /// Maximum number of endpoints in a slice.
+    /// Maximum number of endpoints in an EndpointSlice.
     const SLICE_ENDPOINTS_MAX: usize = 1000;
-    /// Maximum number of addresses of an endpoint.
+    /// Maximum number of addresses of an endpoint in an EndpointSlice.
     const ENDPOINT_ADDRESSES_MAX: usize = 100;
-    /// Maximum number of ports in a slice.
+    /// Maximum number of ports in an EndpointSlice.
     const SLICE_PORTS_MAX: usize = 20_000;
     let slice = write.new;
     let kind = str_at(slice, "addressType");

@@ -317,9 +317,9 @@ fn check_host_network_ports(json: &Value, is_pod: bool, at: &ErrorPath, out: &mu
 
 /// Checks `spec.dnsConfig`, which is required if `dnsPolicy` is `None`.
 fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Maximum number of name servers.
+    /// Maximum number of name servers in `spec.dnsConfig`.
     const NAMESERVERS_MAX: usize = 3;
-    /// Maximum number of search domains.
+    /// Maximum number of search domains in `spec.dnsConfig`.
     const SEARCH_DOMAINS_MAX: usize = 32;
     /// Maximum total length of the search domains in bytes, with one space between them.
     const SEARCH_DOMAINS_BYTES_MAX: usize = 2048;

@@ -381,7 +381,7 @@ fn check_sysctls(spec: &PodSpecToValidate, sysctls: &[Value], at: &ErrorPath, ou
 /// Formats the security context of a container for an error message, as Go prints the struct of upstream's internal
 /// type.
 fn format_security_context(context: &Value) -> InvalidValue<'static> {
-    /// Go name and JSON name of each field, in the order of the Go struct.
+    /// Go name and JSON name of each field of a container's security context, in the order of the Go struct.
     const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),

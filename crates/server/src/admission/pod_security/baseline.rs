@@ -226,12 +226,12 @@ pub(super) fn check_proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> O
     if pod.has_user_namespace() { None } else { check_proc_mount(pod) }
 }
 
-/// Runs [`check_se_linux_options`] with the types that versions 1.0 to 1.30 allow.
+/// Runs [`check_se_linux_options`] with the SELinux types that versions 1.0 to 1.30 allow.
 pub(super) fn check_se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-/// Runs [`check_se_linux_options`] with the types that versions since 1.31 allow.
+/// Runs [`check_se_linux_options`] with the SELinux types that versions since 1.31 allow.
 pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     check_se_linux_options(
         pod,

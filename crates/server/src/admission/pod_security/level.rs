@@ -23,7 +23,7 @@ pub(super) const WARN_LABEL: &str = "pod-security.kubernetes.io/warn";
 /// Namespace label: the policy version of the warn level.
 pub(super) const WARN_VERSION_LABEL: &str = "pod-security.kubernetes.io/warn-version";
 
-/// Error message for a text that is not a level.
+/// Error message for a text that is not a Pod Security level.
 const BAD_LEVEL_MESSAGE: &str = "must be one of privileged, baseline, restricted";
 /// Error message for a text that is not a policy version.
 const BAD_VERSION_MESSAGE: &str = r#"must be "latest" or "v1.x""#;

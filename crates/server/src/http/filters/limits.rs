@@ -1,4 +1,5 @@
-//! Limits on what a request occupies: a seat while it is handled, and memory until its response is sent.
+//! Limits on the resources of a request: its seat while it is handled, and the memory of its response until that is
+//! sent.
 
 use http_body_util::Either;
 use hyper::StatusCode;

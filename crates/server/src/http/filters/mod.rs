@@ -31,10 +31,10 @@ use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
-/// A request on its way through the filters: its attributes, and what the filters have determined about it so far.
+/// The state of a request while it passes the filters: its attributes, and the results of the filters so far.
 struct RequestState<'a> {
     attributes: RequestAttributes,
-    /// Labels of the request in the metrics.
+    /// Metric labels of the request.
     labels: metrics::RequestLabels,
     /// Time at which the request was received.
     now: Timestamp,

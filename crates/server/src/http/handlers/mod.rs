@@ -14,7 +14,7 @@ mod nonresource;
 mod patch;
 /// PUT of an object or a subresource.
 mod update;
-/// GET with the parameter `watch`.
+/// Watches: GET with the query parameter `watch`.
 mod watch;
 
 use std::time::Duration;

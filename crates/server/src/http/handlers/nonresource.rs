@@ -96,7 +96,7 @@ impl Api {
         }
     }
 
-    /// Updates the gauges and returns all metrics in the text exposition format.
+    /// Updates the gauges and returns all metrics in the OpenMetrics text format.
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
         self.limits.flow_control.update_metrics(metrics);

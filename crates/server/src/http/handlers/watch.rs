@@ -1,4 +1,4 @@
-//! GET with `watch`: streams the changes of a collection or of one object.
+//! Watches: GET with the query parameter `watch`. Streams the changes of a collection or of one object.
 
 use std::time::Duration;
 
