@@ -56,7 +56,7 @@ pub(crate) enum AgentError {
     /// The request failed for another reason. For example, the response is not valid HTTP or is too large, or the
     /// connection was closed.
     #[error("the agent's response is malformed: {0}")]
-    Malformed(String),
+    Other(String),
 }
 
 /// HTTPS client that sends requests to node agents.
@@ -134,13 +134,13 @@ impl AgentClient {
                 .max_buf_size(HEADER_BYTES_MAX)
                 .handshake(TokioIo::new(stream))
                 .await
-                .map_err(|it| AgentError::Malformed(it.to_string()))?;
+                .map_err(|it| AgentError::Other(it.to_string()))?;
             // The connection task ends with the response, or when the caller drops it.
             tokio::spawn(connection.with_upgrades());
             if let Ok(host) = agent.host_and_port().parse() {
                 request.headers_mut().insert(hyper::header::HOST, host);
             }
-            sender.send_request(request).await.map_err(|it| AgentError::Malformed(it.to_string()))
+            sender.send_request(request).await.map_err(|it| AgentError::Other(it.to_string()))
         };
         tokio::time::timeout(timeout, response).await.map_err(|_| AgentError::Timeout)?
     }
@@ -190,7 +190,7 @@ pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes,
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(AgentError::Malformed(error.to_string())),
+        Ok(Err(error)) => Err(AgentError::Other(error.to_string())),
         Err(_) => Err(AgentError::Timeout),
     }
 }

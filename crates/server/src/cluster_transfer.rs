@@ -19,7 +19,7 @@ use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 
 /// Time without a write to etcd after which all servers count as stopped. A running server writes at least every five
 /// seconds, because it renews Leases.
-const QUIET_TIME: Duration = Duration::from_secs(12);
+const QUIET_PERIOD: Duration = Duration::from_secs(12);
 
 /// Store key of the Namespace whose UID identifies a cluster.
 const IDENTITY_KEY: &str = "namespaces//kube-system";
@@ -75,7 +75,7 @@ pub enum TransferError {
     #[error(
         "servers are running on etcd: one of them wrote within the last {} s. Stop all servers with this --etcd and --etcd-prefix, and \
          run the command again",
-        QUIET_TIME.as_secs()
+        QUIET_PERIOD.as_secs()
     )]
     ServersRunning,
     #[error("{} already has a database: choose another --data-dir", path.display())]
@@ -161,7 +161,7 @@ pub async fn restore_etcd(
             (keys, backup)
         }
     };
-    transfer.wait_until_quiet(&client, &keyspace, &state).await?;
+    transfer.ensure_servers_stopped(&client, &keyspace, &state).await?;
     write_cluster(&client, &keyspace, &state, &backup, &keys, RESTORE_REVISION_GAP, transfer.on_progress)
         .await
 }
@@ -198,7 +198,7 @@ pub async fn migrate_to_etcd(transfer: EtcdTransfer<'_>) -> Result<TransferSumma
         Some(_) => TransferSummary { objects: None, revision: database.revision },
         None if state.is_empty
             || state.is_restoring()
-            || (state.is_moved() && transfer.was_moved_here(&client, &keyspace).await?) =>
+            || (state.is_moved() && transfer.is_cluster_of_data_dir(&client, &keyspace).await?) =>
         {
             let encryption = transfer.encryption.as_ref();
             let keys = ClusterKeys::from_directory(transfer.etcd.token_file.as_deref(), dir, encryption)?;
@@ -234,13 +234,13 @@ pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSum
     let keys = transfer.cluster_keys(&snapshot)?;
     keys.install(dir)?;
     if !state.is_moved() {
-        transfer.wait_until_quiet(&client, &keyspace, &state).await?;
+        transfer.ensure_servers_stopped(&client, &keyspace, &state).await?;
         if !muster_etcd::mark_moved(&client, &keyspace, &state).await? {
             return Err(TransferError::ServersRunning);
         }
     }
     if data_dir::has_store(dir) {
-        return already_moved(dir, &snapshot, &keys);
+        return complete_interrupted_migration(dir, &snapshot, &keys);
     }
     let snapshot = EtcdSnapshot::take(&client, keyspace, true).await?;
     let mut writer = SnapshotWriter::create(&database_path(dir), Some(&keys.encryption))?;
@@ -260,14 +260,18 @@ impl EtcdTransfer<'_> {
     }
 
     /// Whether the cluster in etcd, which is marked as moved, has the same certificates as the data directory.
-    async fn was_moved_here(&self, client: &EtcdClient, keyspace: &Keyspace) -> Result<bool, TransferError> {
+    async fn is_cluster_of_data_dir(
+        &self,
+        client: &EtcdClient,
+        keyspace: &Keyspace,
+    ) -> Result<bool, TransferError> {
         let snapshot = EtcdSnapshot::take(client, keyspace.clone(), true).await?;
         Ok(self.cluster_keys(&snapshot)?.is_cluster_of(self.data_dir)?)
     }
 
-    /// Waits for [`QUIET_TIME`], and fails if a server writes to etcd during this time. Does not wait if no server has
+    /// Waits for [`QUIET_PERIOD`], and fails if a server writes to etcd during this time. Does not wait if no server has
     /// ever written.
-    async fn wait_until_quiet(
+    async fn ensure_servers_stopped(
         &self,
         client: &EtcdClient,
         keyspace: &Keyspace,
@@ -276,8 +280,8 @@ impl EtcdTransfer<'_> {
         if state.last_write == 0 {
             return Ok(());
         }
-        (self.on_wait)(QUIET_TIME);
-        tokio::time::sleep(QUIET_TIME).await;
+        (self.on_wait)(QUIET_PERIOD);
+        tokio::time::sleep(QUIET_PERIOD).await;
         let now = muster_etcd::read_cluster_state(client, keyspace).await?;
         if now.last_write == state.last_write { Ok(()) } else { Err(TransferError::ServersRunning) }
     }
@@ -341,7 +345,7 @@ async fn write_cluster(
 
 /// Completes a migration to a data directory that was interrupted after it had written the database. Fails if the
 /// database is older than the cluster in etcd, because this migration then did not write it.
-fn already_moved(
+fn complete_interrupted_migration(
     dir: &Path,
     snapshot: &EtcdSnapshot,
     keys: &ClusterKeys,

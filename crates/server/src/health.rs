@@ -6,7 +6,7 @@ use hyper::StatusCode;
 
 /// A request to a health endpoint, parsed from its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HealthProbe {
+pub(crate) struct HealthRequest {
     /// Name of the endpoint: `healthz`, `livez` or `readyz`.
     pub(crate) endpoint: &'static str,
     /// Name of a single check if the path has one, such as `ping` in `/livez/ping`.
@@ -30,13 +30,13 @@ pub(crate) struct HealthState {
 /// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
 /// shutting down. `healthz` fails only while the store does not accept writes.
 pub(crate) fn health_response(
-    probe: &HealthProbe,
+    request: &HealthRequest,
     state: HealthState,
     is_verbose: bool,
     excluded: &[&str],
 ) -> (StatusCode, String) {
-    let mut checks = health_checks(probe.endpoint, state);
-    if let Some(wanted) = &probe.check {
+    let mut checks = health_checks(request.endpoint, state);
+    if let Some(wanted) = &request.check {
         // Monitoring asks for the store by upstream's name, etcd.
         checks.push(("etcd", state.is_writable));
         return match checks.iter().find(|(name, _)| name == wanted) {
@@ -48,7 +48,7 @@ pub(crate) fn health_response(
             None => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
         };
     }
-    let which = probe.endpoint;
+    let which = request.endpoint;
     let mut text = String::new();
     let mut is_good = true;
     for (name, is_ok) in checks {
@@ -127,8 +127,8 @@ mod tests {
         is_verbose: bool,
         expected: &Expect,
     ) {
-        let probe = HealthProbe { endpoint: which, check: check.map(str::to_owned) };
-        let (code, text) = health_response(&probe, state, is_verbose, &["log"]);
+        let request = HealthRequest { endpoint: which, check: check.map(str::to_owned) };
+        let (code, text) = health_response(&request, state, is_verbose, &["log"]);
         expected.assert_eq(&format!("{} {text}", code.as_u16()));
     }
 

@@ -503,7 +503,7 @@ impl ApiServer {
 
     fn singleton_tasks(&self) -> Vec<SingletonTask> {
         let (registry, lifetime_max) = (&self.api.registry, self.certificate_lifetime_max);
-        singleton_tasks::all(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
+        singleton_tasks::all_tasks(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
     }
 
     /// Serves until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes

@@ -25,7 +25,7 @@ const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 pub enum LoopbackError {
     /// The server is stopping, or `REQUESTS_IN_FLIGHT_MAX` requests are in flight.
     #[error("the server is stopping, or it has too many requests in flight")]
-    Closed,
+    Unavailable,
     /// The handler of the request panicked.
     #[error("the server panicked while it handled the request")]
     Panicked,
@@ -70,7 +70,8 @@ impl LoopbackClient {
     where
         B: Body<Data: Send, Error: Into<BodyError>> + Send + 'static,
     {
-        let permit = self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Closed)?;
+        let permit =
+            self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Unavailable)?;
         request.extensions_mut().insert(self.shared.client.clone());
         let (api, user, fence) = (self.api.clone(), self.user.clone(), self.fence.clone());
         // Each request is a task, as over the network, so that one client's requests run concurrently.
@@ -79,7 +80,7 @@ impl LoopbackClient {
             let _permit = permit;
             match fence {
                 None => api.handle(Some(&user), request).await,
-                Some(fence) => fence.apply_to(api.handle(Some(&user), request)).await,
+                Some(fence) => fence.run_fenced(api.handle(Some(&user), request)).await,
             }
         });
         let response: Option<Result<OutgoingResponse, _>> = handling.join_next().await;
@@ -178,7 +179,7 @@ mod tests {
         stop.cancel();
         watched.into_body().collect().await.unwrap();
         serving.await.unwrap().unwrap();
-        assert!(matches!(client.send(request("GET", SETS)).await, Err(LoopbackError::Closed)));
+        assert!(matches!(client.send(request("GET", SETS)).await, Err(LoopbackError::Unavailable)));
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ impl SingletonTask {
 
     /// Like [`Self::run`], for a leader: writes are refused once the Lease of the fence has another holder.
     pub fn run_fenced(&self, fence: LeaderFence, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(fence.apply_to(self.run(stop)))
+        Box::pin(fence.run_fenced(self.run(stop)))
     }
 }
 
@@ -48,7 +48,7 @@ impl fmt::Debug for SingletonTask {
 
 /// Returns all singleton tasks of a server. `certificate_lifetime_max` is the maximum lifetime of the certificates that
 /// it signs for CertificateSigningRequests.
-pub(crate) fn all(
+pub(crate) fn all_tasks(
     registry: &Arc<Registry>,
     server: &ServerIdentity,
     endpoints: &ApiEndpoints,

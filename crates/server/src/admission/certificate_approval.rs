@@ -51,7 +51,7 @@ pub(crate) fn check_signing_request_write(
             return forbid(MASTERS_FORBIDDEN_MESSAGE.to_owned());
         }
         if let Some(node) = parse_node_name(&request.common_name)
-            && !may_join_node(&json!(user.extra), node)
+            && !may_request_node_certificate(&json!(user.extra), node)
         {
             return forbid(format!("this bootstrap token may not join node {node:?}"));
         }
@@ -116,7 +116,7 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
 
 /// Whether a user with the attributes `extra` may request a certificate for the node `node`. If `extra` has the key
 /// `NODE_EXTRA_KEY`, its value lists the nodes that are allowed. Without this key, every node is allowed.
-pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
+pub(crate) fn may_request_node_certificate(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)
 }

@@ -107,7 +107,7 @@ pub(crate) struct AllocationPool {
     name: &'static str,
     /// Revision of the store before admission chooses a value. The commit fails if another server has allocated from
     /// the pool since this revision.
-    known: Revision,
+    revision: Revision,
     /// Function that returns whether an object has a value of the pool that the stored object does not have. The
     /// arguments are the written object and the stored object, which is null for a create.
     allocates: fn(&Value, &Value) -> bool,
@@ -117,7 +117,7 @@ impl AllocationPool {
     /// Returns the allocation to commit together with the object, or `None` if the object allocates no value. `old` is
     /// the stored object, or null for a create.
     pub(crate) fn allocation(self, object: &Value, old: &Value) -> Option<Allocation> {
-        (self.allocates)(object, old).then_some(Allocation { pool: self.name, known: self.known })
+        (self.allocates)(object, old).then_some(Allocation { pool: self.name, known: self.revision })
     }
 }
 
@@ -150,7 +150,7 @@ impl AdmissionChain {
             ("", "nodes") => ("nodes", pod_cidr::allocates),
             _ => return None,
         };
-        Some(AllocationPool { name, known: self.storage.revision(), allocates })
+        Some(AllocationPool { name, revision: self.storage.revision(), allocates })
     }
 
     /// Runs the mutating plugins of the kind. The caller then sets server-owned fields and validates the object.

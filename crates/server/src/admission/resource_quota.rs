@@ -94,8 +94,9 @@ pub(super) async fn charge_quotas(
     for mut quota in list_quotas(admission, namespace) {
         let Some(used) = usage_after_write(&quota, kind, attributes, object, context.now)? else { continue };
         quota["status"]["used"] = quantities_to_json(&used);
-        let at = str_at(&quota, "metadata.resourceVersion").parse().expect("the store wrote the version");
-        updates.push(QuotaUpdate { target: quota_status_target(&quota), at, quota });
+        let expected_revision =
+            str_at(&quota, "metadata.resourceVersion").parse().expect("the store wrote the version");
+        updates.push(QuotaUpdate { target: quota_status_target(&quota), expected_revision, quota });
     }
     Ok((!updates.is_empty()).then_some(QuotaCharge { updates, _lock: lock }))
 }
@@ -132,7 +133,7 @@ fn usage_after_write(
         return Ok(None);
     }
     if is_pod_kind(kind) {
-        check_compute_resources_set(attributes, object, name, &restricted)?;
+        require_compute_resources(attributes, object, name, &restricted)?;
     }
     if restricted.iter().any(|it| !used.contains_key(*it)) {
         let why = format!("status unknown for quota: {name}, resources: {}", restricted.join(","));
@@ -179,7 +180,7 @@ fn usage_after_write(
 /// Refuses a pod if one of its containers leaves out a cpu or memory request or limit for which the quota has a
 /// maximum. A pod with pod-level resources is not checked. `restricted` lists the resources of the quota that apply to
 /// pods.
-fn check_compute_resources_set(
+fn require_compute_resources(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
     quota: &str,

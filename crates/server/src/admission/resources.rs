@@ -5,13 +5,13 @@ use muster_api::resources::{ResourceQuantities, override_with_pod_level, quantit
 use serde_json::Value;
 
 use crate::unstructured::str_at;
-use crate::validation::resources::{qos_class, sum_of_containers};
+use crate::validation::resources::{qos_class, total_container_resources};
 
 /// Returns the total requests or limits of a pod, without its overhead. `which` is `requests` or `limits`. Upstream:
 /// `PodRequests`, `PodLimits`.
 pub(super) fn pod_resources(pod: &Value, which: &str) -> ResourceQuantities {
     let spec = &pod["spec"];
-    let mut total = sum_of_containers(spec, which);
+    let mut total = total_container_resources(spec, which);
     override_with_pod_level(&mut total, quantities_from_json(&spec["resources"][which]));
     total
 }

@@ -268,7 +268,7 @@ fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Rb
             KeyChange::Put { now, .. } => Some(unstructured::parse_stored(&now.value)),
             KeyChange::Delete { .. } => None,
         };
-        roles.apply(object_type, namespace, name, object.as_ref());
+        roles.apply_change(object_type, namespace, name, object.as_ref());
     }
 }
 
@@ -278,7 +278,7 @@ fn read_roles(storage: &ObjectStorage) -> RbacIndex {
         let (objects, _) = storage.list(kind, None, &ObjectSelector::default());
         for object in objects.iter().map(|it| unstructured::parse_stored(it)) {
             let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
-            roles.apply(object_type, namespace, name, Some(&object));
+            roles.apply_change(object_type, namespace, name, Some(&object));
         }
     }
     roles

@@ -74,12 +74,12 @@ impl NodeAddressIndex {
     }
 
     /// Replaces the addresses of a Node. A Node without addresses is removed from the index.
-    fn set_addresses(&mut self, name: &str, now: BTreeSet<IpAddr>) {
-        let before = match now.is_empty() {
+    fn set_addresses(&mut self, name: &str, addresses: BTreeSet<IpAddr>) {
+        let before = match addresses.is_empty() {
             true => self.addresses_by_node.remove(name),
-            false => self.addresses_by_node.insert(name.to_owned(), now.clone()),
+            false => self.addresses_by_node.insert(name.to_owned(), addresses.clone()),
         };
-        for address in before.iter().flatten().filter(|it| !now.contains(it)) {
+        for address in before.iter().flatten().filter(|it| !addresses.contains(it)) {
             if let Some(nodes) = self.nodes_by_address.get_mut(address) {
                 nodes.remove(name);
                 if nodes.is_empty() {
@@ -87,7 +87,7 @@ impl NodeAddressIndex {
                 }
             }
         }
-        for address in now {
+        for address in addresses {
             self.nodes_by_address.entry(address).or_default().insert(name.to_owned());
         }
     }

@@ -35,14 +35,14 @@ pub(crate) struct Reauthorization {
 }
 
 impl Reauthorization {
-    /// Creates the reauthorization of a request that performs `action`, with the credentials in `headers`. `every` is
-    /// the interval between reauthorizations.
+    /// Creates the reauthorization of a request that performs `action`, with the credentials in `headers`.
+    /// `interval` is the time between reauthorizations.
     pub(crate) fn new(
         peer: Option<&User>,
         client: Option<&Arc<RequestClient>>,
         headers: &HeaderMap,
         action: &RequestAttributes,
-        every: Duration,
+        interval: Duration,
     ) -> Self {
         let is_credential = |name: &hyper::header::HeaderName| {
             *name == AUTHORIZATION || name.as_str().starts_with("impersonate-")
@@ -56,7 +56,7 @@ impl Reauthorization {
             peer: peer.cloned(),
             headers: credentials,
             actions: vec![action.clone()],
-            interval: every,
+            interval,
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) enum RbacObjectType {
 
 impl RbacIndex {
     /// Applies a change of a role or binding. `object` is `None` if the role or binding was deleted.
-    pub(crate) fn apply(
+    pub(crate) fn apply_change(
         &mut self,
         object_type: RbacObjectType,
         namespace: &str,

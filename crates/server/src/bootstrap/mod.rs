@@ -135,28 +135,29 @@ async fn ensure_cluster_services(
     if let Some(endpoints) = endpoints {
         let endpoints = kubernetes_service::endpoints(endpoints, port);
         // The address type of an EndpointSlice cannot be updated.
-        is_done &= bootstrap.delete_slices(|it| has_other_address_type(it, &endpoints)).await;
+        is_done &= bootstrap.delete_slices(|it| has_address_type_conflict(it, &endpoints)).await;
         for object in &endpoints {
             is_done &= bootstrap.ensure_or_warn(object.clone()).await;
         }
         // Slices are left behind when the ports of the API servers change. They are deleted last, so that a server is
         // always listed.
-        is_done &= bootstrap.delete_slices(|it| !has_name_of_any(it, &endpoints)).await;
+        is_done &= bootstrap.delete_slices(|it| !has_expected_name(it, &endpoints)).await;
     }
     bootstrap.ensure_dns_service().await;
     is_done
 }
 
-/// Whether an EndpointSlice in `others` has the same name as the EndpointSlice `object`, but a different address type.
-fn has_other_address_type(object: &Value, others: &[BootstrapObject]) -> bool {
+/// Whether an EndpointSlice in `expected` has the same name as the EndpointSlice `object`, but a different address type.
+fn has_address_type_conflict(object: &Value, expected: &[BootstrapObject]) -> bool {
     let is_other = |it: &Value| {
         it["metadata"]["name"] == object["metadata"]["name"] && it["addressType"] != object["addressType"]
     };
-    others.iter().filter(|(kind, ..)| kind.plural == "endpointslices").any(|(_, _, it)| is_other(it))
+    expected.iter().filter(|(kind, ..)| kind.plural == "endpointslices").any(|(_, _, it)| is_other(it))
 }
 
-fn has_name_of_any(object: &Value, others: &[BootstrapObject]) -> bool {
-    others.iter().any(|(_, _, it)| it["metadata"]["name"] == object["metadata"]["name"])
+/// Whether one of the `expected` objects has the same name as `object`.
+fn has_expected_name(object: &Value, expected: &[BootstrapObject]) -> bool {
+    expected.iter().any(|(_, _, it)| it["metadata"]["name"] == object["metadata"]["name"])
 }
 
 /// The addresses of the API servers that are the endpoints of the Service `kubernetes`. They can change if several
@@ -188,7 +189,7 @@ impl ApiEndpoints {
 
     /// Waits until the addresses change. Never returns for [`Self::Fixed`], or after the sender of the channel was
     /// dropped.
-    async fn changed(&mut self) {
+    async fn wait_for_change(&mut self) {
         if let Self::Watched(endpoints) = self
             && endpoints.changed().await.is_ok()
         {
@@ -237,7 +238,7 @@ pub(crate) async fn run(
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = commits.changed() => if changed.is_err() { return },
-                () = endpoints.changed() => {}
+                () = endpoints.wait_for_change() => {}
             }
         } else {
             tokio::select! {

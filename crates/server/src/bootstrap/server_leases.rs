@@ -107,10 +107,10 @@ pub(crate) async fn run(
     let mut rounds = tokio::time::interval(RENEW_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while shutting_down.run_until_cancelled(rounds.tick()).await.is_some() {
-        let renewed = renew(&registry, &own, Timestamp::now()).await;
+        let renewed = renew_lease(&registry, &own, Timestamp::now()).await;
         if let Err(error) = &renewed {
             tracing::warn!(status = %error.status(), "cannot renew the Lease of this server");
-            servers.extend_all(Instant::now());
+            servers.mark_all_renewed(Instant::now());
         }
         let expired = servers.observe(list_leases(&registry), Instant::now());
         let mut live = servers.endpoints();
@@ -144,7 +144,7 @@ fn lease_target(name: &str) -> RequestTarget {
 }
 
 /// Sets the renewal time of the Lease of the server `own`. Creates the Lease if it does not exist.
-async fn renew(registry: &Registry, own: &ServerRegistration, now: Timestamp) -> Result<(), ApiError> {
+async fn renew_lease(registry: &Registry, own: &ServerRegistration, now: Timestamp) -> Result<(), ApiError> {
     let target = lease_target(&lease_name(&own.id));
     let renewed_at = format!("{now:.6}");
     let update = |stored: &Value| {
@@ -230,13 +230,14 @@ fn list_leases(registry: &Registry) -> Vec<ServerLease> {
 #[derive(Debug, Default)]
 struct ObservedServers(BTreeMap<String, ObservedServer>);
 
+/// The last observed state of the Lease of a server, and whether the server counts as live.
 #[derive(Debug)]
 struct ObservedServer {
     resource_version: String,
     endpoint: Option<SocketAddr>,
     feature_level: u32,
     /// Time at which this server first saw the Lease with this resourceVersion.
-    renewed: Instant,
+    renewed_at: Instant,
     is_live: bool,
 }
 
@@ -248,19 +249,19 @@ impl ObservedServers {
         self.0.retain(|name, _| names.contains(name));
         for ServerLease { name, resource_version, endpoint, feature_level } in leases {
             let is_same = |it: &ObservedServer| it.resource_version == resource_version;
-            let renewed = self.0.get(&name).filter(|it| is_same(it)).map_or(now, |it| it.renewed);
-            let is_live = now - renewed < LEASE_DURATION;
-            let observed = ObservedServer { resource_version, endpoint, feature_level, renewed, is_live };
+            let renewed_at = self.0.get(&name).filter(|it| is_same(it)).map_or(now, |it| it.renewed_at);
+            let is_live = now - renewed_at < LEASE_DURATION;
+            let observed = ObservedServer { resource_version, endpoint, feature_level, renewed_at, is_live };
             self.0.insert(name, observed);
         }
-        let expired = self.0.iter().filter(|(_, it)| LEASE_RETENTION <= now - it.renewed);
+        let expired = self.0.iter().filter(|(_, it)| LEASE_RETENTION <= now - it.renewed_at);
         expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
     }
 
     /// Counts all Leases as renewed at `now`. Called when this server cannot write to the store, because the other
     /// servers may then be unable to renew their Leases too.
-    fn extend_all(&mut self, now: Instant) {
-        self.0.values_mut().for_each(|it| it.renewed = now);
+    fn mark_all_renewed(&mut self, now: Instant) {
+        self.0.values_mut().for_each(|it| it.renewed_at = now);
     }
 
     /// Returns the lowest feature level of all servers that have a Lease.
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(observe(139, vec![lease("bb", "5")]), (none.clone(), none.clone()));
         assert_eq!(observe(140, vec![lease("bb", "5")]), (none.clone(), vec!["bb@5".to_owned()]));
         // This server could not write either.
-        servers.extend_all(start + Duration::from_secs(140));
+        servers.mark_all_renewed(start + Duration::from_secs(140));
         assert_eq!(servers.observe(vec![lease("bb", "5")], start + Duration::from_secs(150)), []);
         assert_eq!(servers.endpoints().len(), 1);
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::certificate_approval::{
-    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN_MESSAGE, may_join_node,
+    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN_MESSAGE, may_request_node_certificate,
     requests_masters_group,
 };
 use crate::auth::{authorize, node_addresses, revocation};
@@ -316,7 +316,7 @@ fn auto_decide_node_client(
         ));
     }
     let name = parse_node_name(&request.common_name)?;
-    if !may_create("nodeclient") || !may_join_node(&object["spec"]["extra"], name) {
+    if !may_create("nodeclient") || !may_request_node_certificate(&object["spec"]["extra"], name) {
         return None;
     }
     Some(match ready_node_address(registry, name) {

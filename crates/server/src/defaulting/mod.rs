@@ -11,7 +11,7 @@ mod container;
 /// Defaults of DaemonSets.
 mod daemonset;
 /// Defaults of the kinds of `muster.dev`, which the types in the crate `api` declare.
-mod declared;
+mod declared_defaults;
 /// Parses image references to derive the default pull policy.
 mod image;
 /// Defaults of the kinds that have no module of their own.
@@ -26,7 +26,7 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::daemonset::set_daemonset_defaults;
-pub(crate) use self::declared::{
+pub(crate) use self::declared_defaults::{
     set_cluster_rollout_policy_defaults, set_daemon_rollout_defaults, set_rollout_policy_defaults,
 };
 pub(crate) use self::other_kinds::{

@@ -94,7 +94,7 @@ fn set_pod_level_resource_defaults(spec: &mut Value) {
     if !is_set(&resources["limits"]) && !is_set(&resources["requests"]) {
         return;
     }
-    for (name, amount) in resources::sum_of_containers(spec, "limits") {
+    for (name, amount) in resources::total_container_resources(spec, "limits") {
         if is_huge_pages(&name) && spec["resources"]["requests"][&name].is_null() {
             set_pod_level_resource(spec, "limits", &name, amount.to_string());
         }
@@ -102,7 +102,7 @@ fn set_pod_level_resource_defaults(spec: &mut Value) {
     if !is_set(&spec["resources"]["limits"]) {
         return;
     }
-    for (name, amount) in resources::sum_of_containers(spec, "requests") {
+    for (name, amount) in resources::total_container_resources(spec, "requests") {
         if matches!(name.as_str(), "cpu" | "memory") {
             set_pod_level_resource(spec, "requests", &name, amount.to_string());
         }

@@ -34,7 +34,7 @@ pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
     /// The usage that is charged to the user, and a permit of the connection. Both are released when the body is
     /// dropped. `None` for a body that is not charged.
-    _held: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
+    _charge: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
 /// The user and the client that send a request body, and the limits that apply to them.
@@ -153,5 +153,5 @@ where
         }
     }
     let bytes = if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() };
-    Ok(RequestBody { bytes, _held: charged.flatten() })
+    Ok(RequestBody { bytes, _charge: charged.flatten() })
 }

@@ -93,7 +93,7 @@ impl ResponseMeter {
 pub(crate) struct SendingBody<B> {
     body: B,
     /// The part of the current data frame that is not sent yet, if the frame is sent in chunks.
-    rest: Bytes,
+    unsent_frame: Bytes,
     charges: ResponseCharges,
     /// The HTTP/2 stream of the response. `None` over HTTP/1 and for an in-process client.
     stream: Option<Arc<StreamState>>,
@@ -134,16 +134,16 @@ impl<B> SendingBody<B> {
             initial_timeout: read_timeout,
             sent_bytes: 0,
         });
-        Self { body, rest: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
+        Self { body, unsent_frame: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
     }
 
     /// Removes the next chunk from `unsent_frame` and returns it.
     fn next_chunk(&mut self) -> Bytes {
-        let length = match self.rest.len() {
+        let length = match self.unsent_frame.len() {
             length @ 0..=LAST_CHUNK_BYTES => length,
             length => CHUNK_BYTES.min(length - LAST_CHUNK_BYTES),
         };
-        self.rest.split_to(length)
+        self.unsent_frame.split_to(length)
     }
 
     /// Records in `StreamState::is_idle` whether the response currently has nothing to send.
@@ -177,7 +177,7 @@ where
         {
             return Poll::Ready(Some(Err("the client reads the response too slowly".into())));
         }
-        if response.rest.is_empty() {
+        if response.unsent_frame.is_empty() {
             // A panic ends this response only, not the connection with its other streams.
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut response.body).poll_frame(context)));
             let Ok(polled) = polled else {
@@ -204,7 +204,7 @@ where
                         };
                         response.charges.charge = Some(lease);
                     }
-                    response.rest = data;
+                    response.unsent_frame = data;
                 }
                 Ok(data) => {
                     if let Some(send_rate_check) = &mut response.send_rate {
@@ -216,7 +216,7 @@ where
             }
         }
         let chunk = response.next_chunk();
-        if response.rest.is_empty() && response.charges.meter.is_some() {
+        if response.unsent_frame.is_empty() && response.charges.meter.is_some() {
             response.charges.charge = None;
         }
         if let Some(send_rate_check) = &mut response.send_rate {
@@ -226,11 +226,11 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.unsent_frame.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let (mut hint, rest) = (self.body.size_hint(), self.unsent_frame.len() as u64);
         if rest == 0 {
             return hint;
         }

@@ -250,7 +250,7 @@ impl Api {
         let headers = upgrade_headers(answer.headers());
         let becomes = headers.get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
         if !becomes.eq_ignore_ascii_case(headers::header_text(&upgrade.headers, UPGRADE).as_bytes()) {
-            return Err(AgentError::Malformed("it switches to a protocol that was not requested".to_owned()));
+            return Err(AgentError::Other("it switches to a protocol that was not requested".to_owned()));
         }
         let (of_client, of_agent) = (upgrade.upgraded.clone(), hyper::upgrade::on(answer));
         let (stop, held) = (self.stop.clone(), (guard, upgrade.connection_guard.clone()));

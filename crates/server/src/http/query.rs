@@ -140,7 +140,7 @@ impl RequestQuery {
         let matching = self.get("resourceVersionMatch");
         let initial = match self.bool_value("sendInitialEvents") {
             None if matching.is_empty() && from_anywhere => {
-                return Ok(watch_stream::WatchStart::State { sends_initial_events_end: false });
+                return Ok(watch_stream::WatchStart::CurrentState { sends_initial_events_end: false });
             }
             it => it,
         };
@@ -170,7 +170,7 @@ impl RequestQuery {
             return Err(ApiError::invalid_options("ListOptions", &causes));
         }
         match (initial, self.resource_version()?) {
-            (Some(true), _) => Ok(watch_stream::WatchStart::State {
+            (Some(true), _) => Ok(watch_stream::WatchStart::CurrentState {
                 sends_initial_events_end: self.is_true("allowWatchBookmarks"),
             }),
             (Some(false), 0) => Ok(watch_stream::WatchStart::Now),

@@ -13,7 +13,7 @@ pub(crate) enum Route {
     /// `/` or `/index.html`: the list of paths that the server serves.
     Root,
     /// `/healthz`, `/livez` or `/readyz`, or a single health check below one of them, such as `/livez/ping`.
-    Health(health::HealthProbe),
+    Health(health::HealthRequest),
     /// `/metrics`: the metrics of the server.
     Metrics,
     /// `/metrics/slis`: the results of the health checks as metrics.
@@ -78,7 +78,7 @@ impl Route {
             [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
                 let which = ["healthz", "livez", "readyz"].into_iter().find(|it| it == which)?;
                 let check = (!check.is_empty()).then(|| check.join("/"));
-                Self::Health(health::HealthProbe { endpoint: which, check })
+                Self::Health(health::HealthRequest { endpoint: which, check })
             }
             ["metrics"] => Self::Metrics,
             ["metrics", "slis"] => Self::HealthMetrics,
@@ -207,7 +207,7 @@ mod tests {
         check("/", "Some(Root)");
         check("//", "None");
         check("/metrics/slis", "Some(HealthMetrics)");
-        check("/livez/ping", "Some(Health(HealthProbe { endpoint: \"livez\", check: Some(\"ping\") }))");
+        check("/livez/ping", "Some(Health(HealthRequest { endpoint: \"livez\", check: Some(\"ping\") }))");
         check("/metrics", "Some(Metrics)");
     }
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct WatchOptions {
     /// Where the watch starts: at the current state, or after a revision.
     pub(crate) from: WatchStart,
     /// Whether the client requests bookmarks (`allowWatchBookmarks`).
-    pub(crate) bookmarks: bool,
+    pub(crate) sends_bookmarks: bool,
     /// Duration after which the watch ends.
     pub(crate) timeout: Duration,
     /// Checks at intervals whether the client is still authorized to watch. `None` if the authorization is not checked
@@ -63,7 +63,7 @@ pub(crate) struct WatchOptions {
 pub(crate) enum WatchStart {
     /// The watch sends all existing objects as `ADDED` events, and then the changes. If `sends_initial_events_end` is
     /// set, a bookmark with the annotation `k8s.io/initial-events-end` follows the existing objects (WatchList).
-    State { sends_initial_events_end: bool },
+    CurrentState { sends_initial_events_end: bool },
     /// The watch sends the changes after this revision.
     After(Revision),
     /// The watch sends the changes after the current revision.
@@ -121,13 +121,13 @@ struct WatchStream {
 /// The progress of a watch: the object or revision up to which it has sent its events.
 enum WatchProgress {
     /// No event has been sent.
-    Begin,
+    NotStarted,
     /// The initial state at `revision` is being sent. Objects from the key `start` on have not been sent yet.
-    State { start: String, revision: Revision, sends_initial_events_end: bool },
+    SendingState { start: String, revision: Revision, sends_initial_events_end: bool },
     /// All changes up to this revision have been sent.
     SentUpTo(Revision),
     /// The last event has been sent, and the stream ends.
-    End,
+    Ended,
 }
 
 impl WatchStream {
@@ -146,9 +146,9 @@ impl WatchStream {
             subscription: registry.storage.subscribe(kind, key.as_deref(), &options.selector),
             prefix: key.unwrap_or_else(|| kind.store_key_prefix(namespace)),
             deadline,
-            bookmark_at: options.bookmarks.then_some(now + BOOKMARK_INTERVAL),
+            bookmark_at: options.sends_bookmarks.then_some(now + BOOKMARK_INTERVAL),
             final_bookmark_at: options
-                .bookmarks
+                .sends_bookmarks
                 .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
             reauthorize_at: options.reauthorization.as_ref().map(|it| it.first_check_time(now)),
             timer: Box::pin(tokio::time::sleep_until(deadline)),
@@ -158,7 +158,7 @@ impl WatchStream {
             is_bookmark_due: false,
             is_stopping: false,
             has_sent_columns: AtomicBool::new(false),
-            progress: WatchProgress::Begin,
+            progress: WatchProgress::NotStarted,
         }
     }
 
@@ -169,17 +169,17 @@ impl WatchStream {
             if self.next_timer_time() <= Instant::now()
                 && let Some(end) = self.handle_timers(Instant::now())
             {
-                self.progress = WatchProgress::End;
+                self.progress = WatchProgress::Ended;
                 return end;
             }
             let seen = match &mut self.progress {
-                WatchProgress::End => return None,
+                WatchProgress::Ended => return None,
                 WatchProgress::SentUpTo(seen) => *seen,
-                WatchProgress::State { .. } => match self.next_state_frames() {
+                WatchProgress::SendingState { .. } => match self.next_state_frames() {
                     frames if frames.is_empty() => continue,
                     frames => return Some(frames),
                 },
-                WatchProgress::Begin => {
+                WatchProgress::NotStarted => {
                     self.start_watch();
                     continue;
                 }
@@ -189,7 +189,7 @@ impl WatchStream {
             let seen = self.subscription.skippable_revision(seen);
             match self.registry.storage.bounded_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
                 Err(compacted) => {
-                    self.progress = WatchProgress::End;
+                    self.progress = WatchProgress::Ended;
                     return Some(expired_frame(seen, &compacted));
                 }
                 Ok((events, revision)) => {
@@ -263,9 +263,9 @@ impl WatchStream {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
-            WatchStart::State { sends_initial_events_end } => {
+            WatchStart::CurrentState { sends_initial_events_end } => {
                 let revision = self.registry.storage.revision();
-                WatchProgress::State { start: self.prefix.clone(), revision, sends_initial_events_end }
+                WatchProgress::SendingState { start: self.prefix.clone(), revision, sends_initial_events_end }
             }
         };
     }
@@ -273,8 +273,8 @@ impl WatchStream {
     /// Returns the frames of the next objects of the initial state, up to the size of a batch, and advances `progress`.
     /// If the history no longer contains the initial state, returns the 410 frame and ends the watch.
     fn next_state_frames(&mut self) -> Bytes {
-        let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
-        let WatchProgress::State { start, revision, sends_initial_events_end } = begun else {
+        let begun = std::mem::replace(&mut self.progress, WatchProgress::Ended);
+        let WatchProgress::SendingState { start, revision, sends_initial_events_end } = begun else {
             return Bytes::new();
         };
         let (selector, max) = (&self.options.selector, (BATCH_EVENTS_MAX, BATCH_BYTES_MAX));
@@ -287,7 +287,7 @@ impl WatchStream {
         let mut frames: Vec<_> =
             records.iter().map(|it| self.object_frame("ADDED", &it.value, now)).collect();
         self.progress = match next {
-            Some(start) => WatchProgress::State { start, revision, sends_initial_events_end },
+            Some(start) => WatchProgress::SendingState { start, revision, sends_initial_events_end },
             None => {
                 if sends_initial_events_end {
                     frames.push(self.bookmark_frame(revision, true));

@@ -45,7 +45,7 @@ fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
         let is_there = source.is_some_and(Value::is_object);
         let object = match parent {
             Value::Object(object) => object,
-            _ if is_there => replace_with_object(parent),
+            _ if is_there => reset_to_empty_object(parent),
             _ => return,
         };
         parent = match is_there {
@@ -58,14 +58,16 @@ fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     }
     match (source.and_then(|it| it.get(name)), parent) {
         (Some(value), Value::Object(object)) => drop(object.insert((*name).to_owned(), value.clone())),
-        (Some(value), parent) => drop(replace_with_object(parent).insert((*name).to_owned(), value.clone())),
+        (Some(value), parent) => {
+            drop(reset_to_empty_object(parent).insert((*name).to_owned(), value.clone()))
+        }
         (None, Value::Object(object)) => drop(object.remove(*name)),
         (None, _) => {}
     }
 }
 
 /// Replaces `value` with an empty object, and returns the object.
-fn replace_with_object(value: &mut Value) -> &mut Map<String, Value> {
+fn reset_to_empty_object(value: &mut Value) -> &mut Map<String, Value> {
     *value = Value::Object(Map::new());
     value.as_object_mut().expect("the value is an object")
 }

@@ -17,7 +17,7 @@ use crate::unstructured::{self, is_set, map_at_mut, str_at};
 /// Maximum number of attempts of a create. An attempt must be repeated if the generated name is in use, or if the
 /// Namespace has changed in the meantime. With `generateName`, each attempt has a new name. Attempts that must be
 /// repeated because the usage of a quota has changed are not counted.
-const GENERATED_NAMES_MAX: u32 = 8;
+const CREATE_ATTEMPTS_MAX: u32 = 8;
 
 impl Registry {
     /// Creates an object, for a POST. Returns the stored object as JSON. In a dry run, returns the object that would be
@@ -38,7 +38,7 @@ impl Registry {
             name: str_at(&object, "metadata.name").to_owned(),
             subresource: Subresource::Whole,
         };
-        server_side_apply::track_update(context, &target, &mut object, None);
+        server_side_apply::track_field_ownership(context, &target, &mut object, None);
         self.admit_and_create(context, &mut target, object).await
     }
 
@@ -74,13 +74,13 @@ impl Registry {
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Create };
         // An object created while its namespace is deleted would be left behind, so the commit requires that
         // the namespace is unchanged.
-        let mut within = self.namespace_revision(target);
+        let mut namespace_revision = self.namespace_revision(target);
         self.admission.mutate(context, attributes, &mut object).await?;
         dedup_owner_references(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
         kind.prepare_for_create(&mut object, context.now);
-        let (mut names_left, mut quota_attempts_left) = (GENERATED_NAMES_MAX, WRITE_ATTEMPTS_MAX);
+        let (mut names_left, mut quota_attempts_left) = (CREATE_ATTEMPTS_MAX, WRITE_ATTEMPTS_MAX);
         while 0 < names_left {
             names_left -= 1;
             if !is_named && !prefix.is_empty() {
@@ -111,15 +111,20 @@ impl Registry {
                         context,
                         target,
                         Precondition::Absent,
-                        ObjectCommit::Create { object: &object, within: within.clone(), allocation, quotas },
+                        ObjectCommit::Create {
+                            object: &object,
+                            namespace_revision: namespace_revision.clone(),
+                            allocation,
+                            quotas,
+                        },
                     )
                     .await?
             {
                 return Ok(Some(created));
             }
             let changed = self.namespace_revision(target);
-            if changed != within {
-                within = changed;
+            if changed != namespace_revision {
+                namespace_revision = changed;
                 self.admission.check_namespace(attributes, &object)?;
                 continue;
             }

@@ -49,7 +49,7 @@ impl Registry {
                 ));
             }
             let mut new = object.clone();
-            server_side_apply::track_update(context, target, &mut new, old);
+            server_side_apply::track_field_ownership(context, target, &mut new, old);
             Ok(new)
         };
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
@@ -67,7 +67,7 @@ impl Registry {
             let old = old.ok_or_else(|| target.not_found_error())?;
             let mut new = change(old)?;
             (target.kind.apply_defaults)(&mut new);
-            server_side_apply::track_update(context, target, &mut new, Some(old));
+            server_side_apply::track_field_ownership(context, target, &mut new, Some(old));
             Ok(new)
         };
         match self.create_or_update(context, target, false, change).await? {

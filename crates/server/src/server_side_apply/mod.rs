@@ -67,7 +67,7 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 /// Absent or invalid managed fields in `new` are replaced by those of `old`. An empty list in `new` removes them. An
 /// update does not add managed fields to an object without any. If `new` cannot be compared with `old`, the managed
 /// fields are removed, and the write still succeeds.
-pub(crate) fn track_update(
+pub(crate) fn track_field_ownership(
     context: &RequestContext,
     target: &RequestTarget,
     new: &mut Value,

@@ -37,7 +37,7 @@ impl Story {
         let mut made = match verb {
             "put" | "status" => {
                 let mut new = body;
-                track_update(&context, &target, &mut new, self.object.as_ref());
+                track_field_ownership(&context, &target, &mut new, self.object.as_ref());
                 new
             }
             "apply" | "force" | "apply/status" => {

@@ -34,7 +34,7 @@ pub(crate) enum ObjectCommit<'a> {
         object: &'a Value,
         /// The store key of the Namespace of the object, and the revision that the Namespace must still have. `None` if
         /// no Namespace is checked.
-        within: Option<(String, Revision)>,
+        namespace_revision: Option<(String, Revision)>,
         /// The allocation of a value, such as a cluster IP, from a pool. `None` if the object allocates no value.
         allocation: Option<Allocation>,
         /// Updates of the ResourceQuotas whose usage the object increases.
@@ -53,16 +53,17 @@ pub(crate) enum ObjectCommit<'a> {
 pub(crate) struct QuotaUpdate {
     pub(crate) target: RequestTarget,
     /// Precondition: the revision that the stored ResourceQuota must have.
-    pub(crate) at: Revision,
+    pub(crate) expected_revision: Revision,
     /// The ResourceQuota with its new usage.
     pub(crate) quota: Value,
 }
 
 impl QuotaUpdate {
+    /// Returns the update as part of a commit to another object.
     fn to_linked_update(&self) -> LinkedUpdate {
         LinkedUpdate {
             key: self.target.key(),
-            at: self.at,
+            at: self.expected_revision,
             index: self.target.kind.build_selector_index(&self.quota),
             draft: serialize_draft(&self.quota),
         }
@@ -96,10 +97,14 @@ impl ObjectStorage {
             ObjectCommit::Update { object, old, .. } => begins_term(target, object, old),
             ObjectCommit::MarkDeleted(_) | ObjectCommit::Delete => false,
         };
-        let (write, within, allocation, quotas, class) = match commit {
-            ObjectCommit::Create { object, within, allocation, quotas } => {
-                (put(object, self.draft_within_limit(target, object)?), within, allocation, quotas, class)
-            }
+        let (write, namespace_revision, allocation, quotas, class) = match commit {
+            ObjectCommit::Create { object, namespace_revision, allocation, quotas } => (
+                put(object, self.draft_within_limit(target, object)?),
+                namespace_revision,
+                allocation,
+                quotas,
+                class,
+            ),
             ObjectCommit::Update { object, allocation, quotas, .. } => {
                 (put(object, self.draft_within_limit(target, object)?), None, allocation, quotas, class)
             }
@@ -114,7 +119,7 @@ impl ObjectStorage {
         let commit = muster_store::Commit {
             key: target.key(),
             expect,
-            within,
+            within: namespace_revision,
             allocation,
             class,
             write,

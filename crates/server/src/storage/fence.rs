@@ -47,7 +47,7 @@ impl LeaderFence {
     }
 
     /// Runs `task` with this fence: its writes are refused once the Lease has another holder.
-    pub(crate) async fn apply_to<F: Future>(self, task: F) -> F::Output {
+    pub(crate) async fn run_fenced<F: Future>(self, task: F) -> F::Output {
         CURRENT_FENCE.scope(self, task).await
     }
 
@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(LeaderFence::current(), None);
         let current = || LeaderFence::current().map(|it| (it.lease, it.at));
         let key = "leases.coordination.k8s.io/kube-system/muster-scheduler".to_owned();
-        assert_eq!(fence.clone().apply_to(async { current() }).await, Some((key.clone(), 0)));
+        assert_eq!(fence.clone().run_fenced(async { current() }).await, Some((key.clone(), 0)));
         fence.record_held("17");
         fence.record_held("not a version");
-        assert_eq!(fence.apply_to(async { current() }).await, Some((key, 17)));
+        assert_eq!(fence.run_fenced(async { current() }).await, Some((key, 17)));
     }
 }

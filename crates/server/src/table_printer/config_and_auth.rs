@@ -66,7 +66,7 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
     text_column("RequestedDuration", Field("spec.expirationSeconds"), |it, _| {
         json!(it["spec"]["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human_duration))
     }),
-    text_column("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
+    text_column("Condition", Field("status.conditions"), |it, _| json!(signing_request_condition(it))),
 ];
 
 /// Returns the names of the subjects of this kind in a binding, joined with commas. A service account is shown as
@@ -83,7 +83,7 @@ fn subject_names(binding: &Value, kind: &str) -> String {
 }
 
 /// Returns the text of the column `Condition` of a CertificateSigningRequest, such as `Approved,Issued`.
-fn csr_condition(request: &Value) -> String {
+fn signing_request_condition(request: &Value) -> String {
     let has = |kind: &str| list_at(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
     let mut text = if has("Denied") {
         "Denied"

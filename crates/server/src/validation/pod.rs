@@ -256,14 +256,14 @@ fn check_pod_resources(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut Field
         out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     check_resources(pod_resources, check_pod_level_resource_name, spec, at, out);
-    for (name, sum) in resources::sum_of_containers(spec.json, "requests") {
+    for (name, sum) in resources::total_container_resources(spec.json, "requests") {
         let pod_quantity = &pod_resources["requests"][&name];
         if !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container requests of {sum}");
             out.invalid(&at.field("requests").key(&name), pod_quantity, &why);
         }
     }
-    for (name, sum) in resources::sum_of_containers(spec.json, "limits") {
+    for (name, sum) in resources::total_container_resources(spec.json, "limits") {
         let pod_quantity = &pod_resources["limits"][&name];
         if is_huge_pages(&name) && !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container limits of {sum}");

@@ -12,7 +12,7 @@ use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_
 
 /// Returns the total requests or limits of the regular and init containers of a pod, as [`resources::pod_total`]
 /// defines it. `part` is `requests` or `limits`.
-pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
+pub(crate) fn total_container_resources(spec: &Value, part: &str) -> ResourceQuantities {
     let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
     let init_containers = list_at(spec, "initContainers");
     resources::pod_total(

@@ -29,14 +29,14 @@ fn validate<'a, Spec: Deserialize<'a> + Default, Status: Deserialize<'a> + Defau
     out: &mut FieldErrors,
 ) {
     if write.is_status_update() {
-        validate_part("status", &write.new["status"], validate_status, out);
+        validate_spec_or_status("status", &write.new["status"], validate_status, out);
     } else {
-        validate_part("spec", &write.new["spec"], validate_spec, out);
+        validate_spec_or_status("spec", &write.new["spec"], validate_spec, out);
     }
 }
 
 /// Decodes and validates the spec or the status. `name` is `spec` or `status`, for the path of a decoding error.
-fn validate_part<'a, T: Deserialize<'a> + Default>(
+fn validate_spec_or_status<'a, T: Deserialize<'a> + Default>(
     name: &str,
     value: &'a Value,
     validate: fn(&T) -> Vec<InvalidField>,

@@ -47,7 +47,7 @@ pub(super) async fn evict_pod(
     };
     let target = RequestTarget { subresource: Subresource::Whole, ..target.clone() };
     let eviction = Eviction { registry, context: &context, target: &target };
-    eviction.run(&parse_delete_options(delete_options)).await?;
+    eviction.evict(&parse_delete_options(delete_options)).await?;
     Ok(created_status())
 }
 
@@ -61,7 +61,7 @@ struct Eviction<'a> {
 impl Eviction<'_> {
     /// Evicts the pod. A finished, terminating or pending pod is deleted without regard to PodDisruptionBudgets. Any
     /// other pod that a PodDisruptionBudget selects is deleted only if the budget allows it.
-    async fn run(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
+    async fn evict(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
         self.registry.check_delete(self.context, self.target, requested_options).await?;

@@ -44,13 +44,13 @@ impl Api {
             selector = selector.for_object(name)?;
         }
         let from = query.watch_start()?;
-        if let watch_stream::WatchStart::State { .. } = from {
+        if let watch_stream::WatchStart::CurrentState { .. } = from {
             self.wait_for_revision(query.resource_version()?).await?;
         }
         let options = watch_stream::WatchOptions {
             from,
             selector,
-            bookmarks: query.is_true("allowWatchBookmarks"),
+            sends_bookmarks: query.is_true("allowWatchBookmarks"),
             timeout: watch_timeout(query)?,
             reauthorization: api_request.reauthorization.clone(),
             kind,
