@@ -343,8 +343,8 @@ async fn write_cluster(
     Ok(TransferSummary { objects: Some(content.objects.len()), revision })
 }
 
-/// Completes a migration to a data directory that was interrupted after it had written the database. Fails if the
-/// database is older than the cluster in etcd, because this migration then did not write it.
+/// Completes a migration from etcd to a data directory, if it was interrupted after it had written the database. Fails
+/// if the database is older than the cluster in etcd, because this migration then did not write it.
 fn complete_interrupted_migration(
     dir: &Path,
     snapshot: &EtcdSnapshot,

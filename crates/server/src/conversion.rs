@@ -17,9 +17,9 @@ pub(crate) struct Conversion {
     /// Fields whose path differs between the versions, as pairs of the path in the served version and the path in the
     /// storage version.
     moved_fields: &'static [(&'static [&'static str], &'static [&'static str])],
-    /// Converts an object from the served version to the storage version.
+    /// Function that converts an object from the served version to the storage version.
     to_storage: fn(&mut Value),
-    /// Converts an object from the storage version to the served version.
+    /// Function that converts an object from the storage version to the served version.
     to_served: fn(&mut Value),
 }
 

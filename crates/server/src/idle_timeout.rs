@@ -36,7 +36,7 @@ impl<S> IdleTimeoutStream<S> {
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
-    /// Fires when the operation has been pending for `timeout`. `None` while no operation is pending.
+    /// Timer that fires when the operation has been pending for `timeout`. `None` while no operation is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

@@ -86,7 +86,7 @@ mod server_side_apply;
 mod signing_key_admin;
 /// The keys that sign service account tokens.
 mod signing_keys;
-/// Background tasks that one server at a time runs.
+/// Background tasks that only one of the servers of a cluster runs at a time.
 mod singleton_tasks;
 /// Reads and writes API objects in the store.
 mod storage;

@@ -161,7 +161,7 @@ struct CertificateAuthority {
 
 /// The certificate authorities and the token signing key of the data directory.
 pub(crate) struct Pki {
-    /// The data directory.
+    /// The data directory of the server, which contains the certificate and key files.
     dir: PathBuf,
     /// The cluster CA, which signs client certificates and the serving certificate of the server. All clients trust it.
     ca: CertificateAuthority,
@@ -171,7 +171,7 @@ pub(crate) struct Pki {
     signing_keys: Arc<SigningKeys>,
     /// Issued client certificates that are not yet stored as certificate records for `muster cert list`.
     issued: Mutex<Vec<IssuedCertificate>>,
-    /// Notified when a certificate is added to `issued`.
+    /// Notification that is sent when a certificate is added to `issued`.
     issued_notify: Notify,
 }
 
@@ -485,7 +485,7 @@ pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     Some(client_certificate::format_serial(certificate.raw_serial()))
 }
 
-/// Reads a private key from a PEM file. The inner error means that the file is not a key.
+/// Reads a private key from a PEM file. The inner error means that the file contains no valid private key.
 fn read_key(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     let text = fs::read_to_string(path).map_err(file_error(path))?;
     Ok(KeyPair::from_pem(&text))

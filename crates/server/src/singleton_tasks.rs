@@ -1,4 +1,4 @@
-//! Background tasks that one server at a time runs, if several servers share a store.
+//! Background tasks that only one server at a time runs if several servers share a store.
 
 use std::fmt;
 use std::sync::Arc;

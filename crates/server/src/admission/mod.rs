@@ -208,8 +208,8 @@ impl AdmissionChain {
     /// Runs the validating plugins on the object as it would be stored, as the last check before the commit. `object`
     /// is null for a delete.
     ///
-    /// Returns the usage that the write adds to the ResourceQuotas of the namespace. It must be committed together with
-    /// the write. Returns `None` if the write does not increase the usage of a ResourceQuota.
+    /// Returns the usage that the write adds to the ResourceQuotas of the namespace. The caller commits this charge
+    /// together with the write. Returns `None` if the write does not increase the usage of a ResourceQuota.
     pub(crate) async fn validate(
         &self,
         context: &RequestContext,

@@ -25,7 +25,7 @@ const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 /// API group of Lease.
 const COORDINATION_GROUP: &str = "coordination.k8s.io";
-/// Stands for the core API group in the arguments of [`resource_rule`]. The real name of the group is empty.
+/// Placeholder for the core API group in the arguments of [`resource_rule`]. The real name of the group is empty.
 const CORE_GROUP: &str = "core";
 /// The two API groups that serve events, separated by a space.
 const EVENT_GROUPS: &str = "core events.k8s.io";

@@ -67,8 +67,8 @@ impl Reauthorization {
     }
 
     /// Returns the time of the first reauthorization of a stream, which is between half an interval and one interval
-    /// after `began`. It differs between streams, so that streams that began at the same time are checked at different
-    /// times.
+    /// after `began`. The delay differs between streams, so that streams that began at the same time are checked at
+    /// different times.
     pub(crate) fn first_check_time(&self, began: Instant) -> Instant {
         /// Number of streams that were started so far. It spreads the first checks of streams over time.
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);

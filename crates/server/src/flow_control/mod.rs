@@ -78,9 +78,9 @@ impl FlowClass<'_> {
 pub(crate) enum FlowSeatLimit {
     /// No limit for the flow besides the limit of its priority level.
     Level,
-    /// A quarter of all seats of the pool, at least one.
+    /// At most a quarter of all seats of the pool, but at least one seat.
     Quarter,
-    /// [`HEARTBEAT_SEATS_MAX`], for heartbeats and the Leases of leaders.
+    /// At most [`HEARTBEAT_SEATS_MAX`] seats, for heartbeats of nodes and Leases of leaders.
     Heartbeat,
 }
 

@@ -54,7 +54,7 @@ const UPGRADE_HEADERS: [&str; 8] = [
 pub(super) struct ClientUpgrade {
     /// The headers of the client's request that are listed in `UPGRADE_HEADERS`.
     pub(super) headers: HeaderMap,
-    /// Resolves to the client's connection after the upgrade.
+    /// Future that resolves to the client's connection after the upgrade.
     pub(super) upgraded: OnUpgrade,
     /// Guard of the client's connection, to be held until the upgraded connection is closed.
     pub(super) connection_guard: Option<ConnectionGuard>,

@@ -63,10 +63,10 @@ pub(crate) struct Api {
     /// Client for requests to the node agents. If it is `None`, requests that an agent serves (log, exec, attach,
     /// port-forward, proxy) fail, and lists of resource metrics are empty.
     pub(crate) agents: Option<Arc<AgentClient>>,
-    /// Cancelled when the server stops, which ends watches and agent streams.
+    /// Token that is cancelled when the server stops. This ends watches and agent streams.
     pub(crate) stop: CancellationToken,
-    /// Cancelled when the server begins to shut down, which is `--shutdown-delay` before it stops. From then on `/readyz`
-    /// fails.
+    /// Token that is cancelled when the server begins to shut down, which is `--shutdown-delay` before it stops. From
+    /// then on `/readyz` fails.
     pub(crate) shutting_down: CancellationToken,
 }
 

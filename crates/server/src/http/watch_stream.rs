@@ -94,9 +94,9 @@ struct WatchStream {
     options: WatchOptions,
     /// Prefix of the store keys of the watched objects. For a watch of one object, the key of that object.
     prefix: String,
-    /// Wakes the watch when a watched object may have changed.
+    /// Subscription that wakes the watch when a watched object may have changed.
     subscription: Subscription,
-    /// Completes when the server stops.
+    /// Future that completes when the server stops.
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Time at which the watch ends.
     deadline: Instant,
@@ -111,7 +111,7 @@ struct WatchStream {
     timer: Pin<Box<Sleep>>,
     /// Whether the watch must send a bookmark as soon as no event is pending.
     is_bookmark_due: bool,
-    /// Set when the server stops. The watch ends after the events that are already committed.
+    /// Whether the server is stopping. The watch then ends after it has sent the changes that are already committed.
     is_stopping: bool,
     /// Whether the column definitions of a table have been sent.
     has_sent_columns: AtomicBool,
@@ -234,8 +234,8 @@ impl WatchStream {
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Performs what is due at `now`: sets `is_bookmark_due`, and reauthorizes the client. Returns `None` if the watch
-    /// continues. Returns `Some` if the watch ends, with the last frame to send if there is one.
+    /// Handles the timers that are due at `now`: sets `is_bookmark_due`, and reauthorizes the client. Returns `None` if
+    /// the watch continues. Returns `Some` if the watch ends, with the last frame to send if there is one.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);

@@ -65,8 +65,8 @@ pub(crate) struct Kind {
     pub(crate) allows_create_on_update: bool,
     /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
     pub(crate) requires_resource_version: bool,
-    /// Whether a deleted object stays until its grace period ends. This is so for pods: the node stops their containers
-    /// during the grace period.
+    /// Whether a deleted object stays until its grace period ends. This applies only to pods, whose containers the node
+    /// stops during the grace period.
     pub(crate) deletes_gracefully: bool,
     /// Whether the kind has `spec.finalizers`, which delay the deletion of a Namespace until it contains no objects.
     pub(crate) has_spec_finalizers: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Kind {
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
     /// Conversion between this version and the storage version. `None` if this is the storage version.
     pub(crate) conversion: Option<&'static Conversion>,
-    /// What a create does instead of storing the object. `None` if objects of the kind are stored.
+    /// The action that a create performs instead of storing the object. `None` if objects of the kind are stored.
     pub(crate) create_action: Option<CreateAction>,
     /// For a kind of `metrics.k8s.io`, the resource whose usage it reports. The server reads this usage from the
     /// agents. `None` for other kinds.
@@ -136,8 +136,8 @@ pub(crate) struct SubresourceDefinition {
     pub(crate) older_body_version: Option<&'static str>,
     /// Verbs that the subresource supports.
     pub(crate) verbs: &'static [&'static str],
-    /// What a create of the subresource does. `None` if the subresource does not support `create`, or if an agent
-    /// serves it.
+    /// The action that a create of the subresource performs. `None` if the subresource does not support `create`, or if
+    /// an agent serves it.
     pub(crate) create_action: Option<CreateAction>,
     /// The only fields of the object that an update through the subresource may change.
     pub(crate) mutable_fields: &'static [FieldPath],
@@ -148,8 +148,8 @@ pub(crate) struct SubresourceDefinition {
 /// The path of a field: the field names from the root of the object to the field, such as `["spec", "nodeName"]`.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// What a create does for a kind or subresource whose request body is not stored. `http::create_actions` performs these
-/// actions.
+/// The action that a create performs for a kind or subresource whose request body is not stored. `http::create_actions`
+/// implements these actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CreateAction {
     /// Binds a pod to a node.
@@ -290,8 +290,8 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the objects of a writable kind are stored in the version of this kind. This is so if the kind has no
-    /// conversion and no create action. The result has no meaning for read-only kinds.
+    /// Whether the objects of a writable kind are stored in the version of this kind. Returns `true` if the kind has
+    /// neither a conversion nor a create action. The result has no meaning for read-only kinds.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.create_action.is_none()
     }
@@ -324,7 +324,7 @@ impl Kind {
         self.status != StatusPolicy::NoSubresource
     }
 
-    /// Validates the metadata and the rest of an object before it is stored. Returns the validation errors.
+    /// Validates an object, including its metadata, before it is stored. Returns the validation errors.
     pub(crate) fn validate(&self, write: &WriteToValidate) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
         if self.validates_metadata_last {

@@ -9,14 +9,15 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
 
-/// Field with the directive `replace` or `delete` for the object that contains it. In a list item, `replace` replaces
-/// the whole list. As in upstream, any other directive is an error.
+/// Field of a patch with the directive `replace` or `delete` for the object that contains the field. In a list item,
+/// `replace` replaces the whole list. As in upstream, any other directive is an error.
 const PATCH_DIRECTIVE: &str = "$patch";
-/// Field that lists the fields that the object keeps. All other fields are removed from the object.
+/// Field of a patch that lists the fields that the patched object keeps. All other fields are removed from the object.
 const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
-/// Prefix of a field that lists the values to delete from a list of primitives: `$deleteFromPrimitiveList/finalizers`.
+/// Prefix of a field of a patch that lists the values to delete from a list of primitives:
+/// `$deleteFromPrimitiveList/finalizers`.
 const DELETE_FROM_LIST_DIRECTIVE: &str = "$deleteFromPrimitiveList";
-/// Prefix of a field that sets the order of the items of a list: `$setElementOrder/containers`.
+/// Prefix of a field of a patch that sets the order of the items of a list: `$setElementOrder/containers`.
 const ELEMENT_ORDER_DIRECTIVE: &str = "$setElementOrder";
 
 /// A JSON object: the patched object or the patch.
@@ -517,8 +518,8 @@ fn list_item_type_and_strategy(
     Ok((*of, strategy))
 }
 
-/// Returns upstream's error message if a part of the merged value does not fit the type `shape`, or `None` if there is
-/// no such part. Checks only objects, maps, lists, strings, booleans and integers.
+/// Returns upstream's error message if the merged value or a value in it does not fit its type, or `None` if all values
+/// fit. `shape` is the type of the merged value. Checks only objects, maps, lists, strings, booleans and integers.
 ///
 /// After a strategic merge patch upstream converts values instead of decoding JSON, so these messages differ from those
 /// of the decoder.

@@ -168,7 +168,7 @@ impl Registry {
     }
 }
 
-/// What a delete does with the stored object.
+/// The effect of a delete on the stored object.
 enum DeleteEffect {
     /// The object is already being deleted, and this delete changes nothing.
     Unchanged,
@@ -270,8 +270,8 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
 }
 
 /// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Without a
-/// policy, an existing one of the two stays. For a kind that cannot own objects, both are removed. Returns whether the
-/// object then has any finalizer.
+/// policy, the object keeps the one that it has. For a kind that cannot own objects, both are removed. Returns whether
+/// the object then has any finalizer.
 fn set_propagation_finalizers(
     kind: &Kind,
     object: &mut Value,

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 /// Subresources of a Namespace. Any other path segment after `namespaces/NAME` is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// What authorization decides on: the verb of a request, and the resource or path that the request accesses.
+/// The input of authorization: the verb of a request, and the resource or path that the request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestAttributes {
     /// The verb that is authorized. For a non-resource path, it is the HTTP method in lower case.

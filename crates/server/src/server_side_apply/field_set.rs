@@ -110,10 +110,9 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Combines two sets with the function `of`, which is called for each top-level path element. Its arguments are the
-    /// nodes of the element in both sets. It returns whether the field at the element is in the result, and the fields
-    /// below the element that are in the result. If it returns `None`, the result contains nothing at or below the
-    /// element.
+    /// Combines two sets. Calls the function `of` for each top-level path element, with the nodes of the element in the
+    /// two sets. `of` returns whether the field at the element is in the result, and which fields below the element
+    /// are. If `of` returns `None`, the result contains nothing at or below the element.
     fn zip_with(
         &self,
         other: &Self,
@@ -157,8 +156,9 @@ impl<'a> FieldSet<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// If the set contains fields below an atomic value, replaces these fields with the value itself, because a manager
-    /// owns an atomic value as a whole. `shape` is the type of the object. Upstream: `ReconcileFieldSetWithSchema`.
+    /// If the set contains fields below an atomic value, replaces them in the set with the path of the atomic value,
+    /// because a manager owns such a value as a whole. `shape` is the type of the object. Upstream:
+    /// `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
         let granularity = Granularity::from_shape(shape);
         let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {

@@ -31,8 +31,8 @@ pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identifies an entry of `managedFields` by manager, operation and subresource. For updates, the API version is part
-/// of the operation: a manager that updates an object in two API versions has two entries. A manager that uses
+/// The identifier of an entry of `managedFields`: its manager, operation and subresource. For updates, the API version
+/// is part of the operation: a manager that updates an object in two API versions has two entries. A manager that uses
 /// server-side apply has one entry for all versions. Upstream: the manager identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ManagerIdentifier<'a> {

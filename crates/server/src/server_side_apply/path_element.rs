@@ -1,5 +1,5 @@
-//! Elements of field paths. Each element leads from a value to a part of the value. Their text form and order are
-//! upstream's.
+//! Elements of field paths. Each element leads from a value to one of its fields, map entries or list items. The text
+//! form and the order of the elements are upstream's.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

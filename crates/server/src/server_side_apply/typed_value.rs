@@ -1,7 +1,8 @@
 //! Operations on values whose type is known: computes their field sets, compares and merges them. Upstream:
 //! `typed.TypedValue`.
 //!
-//! An absent value is not null. Where the parts of a value are owned separately, null counts as an empty value.
+//! An absent value is not null. For an object, map or list whose fields, entries or items are owned separately, null
+//! counts as empty.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,7 +16,7 @@ use super::path_element::{ElementValue, PathElement, compare_values};
 use crate::go_format;
 use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 
-/// Whether field managers own a value of some type as a whole, or its parts separately.
+/// Whether field managers own a value of some type as a whole, or its fields, entries or items separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
     /// A scalar such as a string, or JSON without a known structure. It is owned as one value.
@@ -53,8 +54,8 @@ impl Granularity {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// Returns the type of the part of the value to which this path element leads, or `None` if the type declares no
-    /// such part.
+    /// Returns the type of the field, entry or item to which this path element leads, or `None` if the type of the
+    /// value declares no such field.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
@@ -68,9 +69,9 @@ impl Granularity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// Returns the field set of a value: the paths of its leaf fields, map entries and list items. For a declared field
-/// whose parts are owned separately, the set contains its parts and not the field itself. `shape` is the type of the
-/// value.
+/// Returns the field set of a value: the paths of its leaf fields, map entries and list items. If the fields, entries
+/// or items of a declared field are owned separately, the set contains them and not the declared field itself. `shape`
+/// is the type of the value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -110,7 +111,8 @@ pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,
 }
 
-/// How a value itself has changed, without the changes of its parts. An unchanged value has no flag set.
+/// How a value itself has changed, apart from changes of its fields, entries or items. An unchanged value has no flag
+/// set.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ValueChange {
     removed: bool,
@@ -145,7 +147,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Adds the comparison of the part of the value at `element`, which must be greater than all earlier elements.
+    /// Adds the comparison of the field, entry or item at `element`, which must be greater than all earlier elements.
     fn push_element(&mut self, element: PathElement<'a>, (below, value_change): (Self, ValueChange)) {
         let put = |set: &mut FieldSet<'a>, is_member: bool, below: FieldSet<'a>| {
             if is_member || !below.is_empty() {
@@ -158,8 +160,8 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Compares two values of the type `shape`. Returns the differences of their parts, and how the value itself has
-/// changed.
+/// Compares two values of the type `shape`. Returns the differences of their fields, entries or items, and how the
+/// value itself has changed.
 fn compare<'a>(
     shape: Shape,
     old: Option<&'a Value>,
@@ -249,9 +251,9 @@ pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || compare_values(left, right).is_eq()
 }
 
-/// Merges the value `new` into the value `old`. Returns the merged value, or `None` if both are absent. Nothing of
-/// `old` is removed, except duplicate list items that are also in `new`. Where both have a value that is owned as a
-/// whole, the result has the value of `new`.
+/// Merges the value `new` into the value `old`. Returns the merged value, or `None` if both are absent. The merged
+/// value keeps all fields, entries and items of `old`, except duplicate list items that are also in `new`. If both
+/// contain a value that is owned as a whole, the merged value contains the one from `new`.
 pub(super) fn merge_values(
     shape: Shape,
     old: Option<&Value>,
@@ -340,8 +342,8 @@ fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Resul
     Ok(out)
 }
 
-/// Returns the value without `fields`. An object, map or list that has no part left becomes null. So does an atomic
-/// value if `fields` contains a part of it. List items without a valid key are removed.
+/// Returns the value without `fields`. An object, map or list that becomes empty is replaced by null. So is an atomic
+/// value if `fields` contains a field below it. List items without a valid key are removed.
 pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
     match (Granularity::from_shape(shape), value) {
         (Granularity::Scalar, value) => value,
@@ -475,7 +477,7 @@ impl SchemaCheck {
         }
     }
 
-    /// Checks a part of the value at `path`. `step` is the path element of the part as text.
+    /// Checks `value`, a field, entry or item of the value at `path`. `step` is its path element as text.
     fn check_child(&mut self, step: &str, shape: Shape, value: &Value) {
         let here = self.path.len();
         self.path.push_str(step);

@@ -21,7 +21,7 @@ use crate::subresource::Subresource;
 /// Maximum size of a stored object in bytes. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// Maximum length of a resourceVersion in bytes. It is a 64-bit number in decimal.
+/// Maximum length in bytes of a resourceVersion, which is a 64-bit number in decimal.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.

@@ -15,8 +15,8 @@ use super::etcd::EtcdOptions;
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files that are created after the database. If one of them exists, the data directory had a cluster, and an absent
-/// database is a lost one.
+/// Files that are created after the database. If one of them exists but the database does not, the database of the
+/// cluster was lost.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
 /// Returns the path of the database in a data directory.

@@ -1,6 +1,6 @@
 //! Fencing of leaders. Of the servers that share a store, only one at a time runs a given controller or singleton task.
-//! This server is its leader and holds its Lease. A leader whose process was suspended may still write before it
-//! notices that it has lost the Lease. The store refuses such a write.
+//! That server is called the leader and holds the Lease of the controller or task. A leader whose process was suspended
+//! may still write before it notices that it has lost the Lease. The store refuses such a write.
 
 use std::future::Future;
 use std::sync::Arc;

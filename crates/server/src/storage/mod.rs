@@ -50,7 +50,7 @@ pub(crate) struct ObjectStorage {
     /// Maximum total size of all objects in bytes.
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
-    /// Wakes watches after commits.
+    /// Notifier that wakes watches after commits.
     notifier: Arc<WatchNotifier>,
     metrics: Arc<ServerMetrics>,
     /// Whether the last write failed because the disk was full.

@@ -239,9 +239,9 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
     }
 }
 
-/// Checks that a terminated container stays terminated, unless it may be restarted. It may be if its restart policy or
-/// that of the pod allows a restart, or if it has restart rules. An ephemeral container is never restarted. `name` is
-/// the status field that lists the containers, such as `containerStatuses`. Upstream:
+/// Checks that a terminated container stays terminated, unless it may be restarted. The restart policy of the container
+/// or of the pod, or the restart rules of the container, may allow a restart. An ephemeral container is never
+/// restarted. `name` is the status field that lists the containers, such as `containerStatuses`. Upstream:
 /// `ValidateContainerStateTransition`.
 fn check_terminated_containers(
     name: &str,

@@ -125,8 +125,8 @@ pub(crate) fn runtime_class_warnings(write: &WriteToValidate) -> Vec<String> {
         .collect()
 }
 
-/// Returns the warning about a TLS Secret whose certificate or key contains no PEM data. Warns only about the first of
-/// the two.
+/// Returns the warning about a TLS Secret whose certificate or key contains no PEM data. If neither contains PEM data,
+/// warns only about the certificate.
 pub(crate) fn secret_warnings(write: &WriteToValidate) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {
         return Vec::new();
@@ -302,7 +302,7 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
 
 /// Adds warnings about annotations that no longer have an effect.
 fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<String>) {
-    /// Annotations without effect, and the warning about each.
+    /// Annotations that no longer have an effect, each with its warning.
     const NON_FUNCTIONAL_ANNOTATIONS: &[(&str, &str)] = &[
         (
             "scheduler.alpha.kubernetes.io/critical-pod",

@@ -1,7 +1,8 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// Limits on what a request occupies: a seat while it is handled, and memory until its response is sent.
+/// Limits on the resources of a request: its seat while it is handled, and the memory of its response until that is
+/// sent.
 mod limits;
 
 use std::panic::AssertUnwindSafe;

@@ -61,8 +61,8 @@ fn arbitrary_frames_do_not_leak() {
 
 /// Sends the bytes over a new connection, and returns what the server sends until it closes the connection. Fails if
 /// the connection hangs or its task panics.
-async fn send_over_connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
-    let (client, serving) = fairness::serve(&world.server.api, None, true);
+async fn send_over_connection(fuzz_server: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
+    let (client, serving) = fairness::serve(&fuzz_server.server.api, None, true);
     let talking = pin!(async move {
         let (mut reading, mut writing) = tokio::io::split(client);
         let mut answer = Vec::new();

@@ -789,9 +789,9 @@ fn mutated_objects() -> impl Strategy<Value = Value> {
 }
 
 /// Follows a path into the JSON value `object`, and changes the value there: an object gets the field `field` with
-/// `value`, and any other value is replaced by `value`. Each item of `way` selects a field or item.
-fn change_at_path(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
-    match (object, way.split_first()) {
+/// `value`, and any other value is replaced by `value`. Each item of `path` selects a field or item.
+fn change_at_path(object: &mut Value, path: &[prop::sample::Index], field: &str, value: Value) {
+    match (object, path.split_first()) {
         (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
             let at = at.index(fields.len());
             if let Some(inner) = fields.values_mut().nth(at) {
