@@ -56,7 +56,7 @@ struct Topic {
 /// The revisions of the last commits to a topic.
 #[derive(Debug)]
 struct TopicCommits {
-    /// `revisions` contains the revisions of all commits to the topic after this revision.
+    /// Revision after which `revisions` is complete: it contains every later commit to the topic.
     since: Revision,
     /// Revisions of the last commits to the topic, in order.
     revisions: VecDeque<Revision>,
