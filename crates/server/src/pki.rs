@@ -195,8 +195,8 @@ impl fmt::Debug for Pki {
     }
 }
 
-/// Returns a kubeconfig for the server at `url` with a new client certificate for `user`, issued with the keys in the data
-/// directory of a server. The certificate gets no certificate record.
+/// Returns a kubeconfig for the server at `url` with a new client certificate for `user`. The CA in the data directory
+/// of a server issues the certificate. `muster cert list` does not show the certificate, because it is not recorded.
 pub fn issue_kubeconfig(data_dir: &Path, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
     Pki::open(data_dir)?.kubeconfig(url, user)
 }

@@ -1,4 +1,4 @@
-//! Lists and changes the keys that sign service account tokens, for commands.
+//! Lists and changes the keys that sign service account tokens, for the command `muster signing-key`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ pub enum SigningKeyAdminError {
 /// The signing keys of a cluster, for the commands that list and change them.
 #[derive(Debug)]
 pub struct SigningKeyAdmin {
-    location: Location,
+    location: SigningKeyLocation,
 }
 
 /// Where the signing keys of a cluster are stored.
 #[derive(Debug)]
-enum Location {
+enum SigningKeyLocation {
     /// In the data directory of the only server, which must be stopped.
     DataDir(PathBuf),
     /// In etcd, encrypted with the server token.
@@ -45,8 +45,8 @@ impl SigningKeyAdmin {
     /// must be stopped. The servers on etcd may run.
     pub fn open(data_dir: &Path, etcd: Option<&EtcdOptions>) -> Result<Self, SigningKeyAdminError> {
         let location = match etcd {
-            None => Location::DataDir(data_dir.to_owned()),
-            Some(options) => Location::Etcd {
+            None => SigningKeyLocation::DataDir(data_dir.to_owned()),
+            Some(options) => SigningKeyLocation::Etcd {
                 client: options.client().map_err(ClusterKeysError::from)?,
                 keys: options.keyspace(),
                 token_file: options.token_file.clone(),
@@ -56,33 +56,35 @@ impl SigningKeyAdmin {
         Ok(Self { location })
     }
 
-    /// Returns all keys.
+    /// Returns all signing keys of the cluster.
     pub async fn list(&self) -> Result<Vec<SigningKeyInfo>, SigningKeyAdminError> {
         self.update(|it| Ok(it.list())).await
     }
 
-    /// Adds a new key that all servers accept and that does not sign, unless there is one. Returns its ID.
+    /// Adds a staged key, which servers accept and which does not sign yet. Adds none if there already is a staged key.
+    /// Returns the ID of the staged key.
     pub async fn stage_key(&self) -> Result<String, SigningKeyAdminError> {
         self.update(KeyFile::stage).await
     }
 
-    /// Lets a staged key sign new tokens. All servers must accept it.
+    /// Makes the staged key `id` sign new tokens. The caller first waits until all servers accept the key.
     pub async fn activate_key(&self, id: &str) -> Result<(), SigningKeyAdminError> {
         self.update(|it| it.activate(id)).await
     }
 
-    /// Removes a key that does not sign. The tokens that it has signed become invalid.
+    /// Removes the key `id`, which must not be the one that signs new tokens. Tokens that the removed key has signed
+    /// become invalid.
     pub async fn remove_key(&self, id: &str) -> Result<(), SigningKeyAdminError> {
         self.update(|it| it.remove(id)).await
     }
 
-    /// Reads the key file, calls `change`, and writes the file if it has changed.
+    /// Reads the key file, calls `change` with its content, and writes the content back if `change` has changed it.
     async fn update<T>(
         &self,
         change: impl FnOnce(&mut KeyFile) -> Result<T, SigningKeyError>,
     ) -> Result<T, SigningKeyAdminError> {
         match &self.location {
-            Location::DataDir(dir) => {
+            SigningKeyLocation::DataDir(dir) => {
                 let path = dir.join(SIGNING_KEY_FILE);
                 let failed = |source| SigningKeyAdminError::File { path: path.clone(), source };
                 let text = std::fs::read_to_string(&path).map_err(failed)?;
@@ -92,7 +94,7 @@ impl SigningKeyAdmin {
                 }
                 Ok(result)
             }
-            Location::Etcd { client, keys, token_file, data_dir } => {
+            SigningKeyLocation::Etcd { client, keys, token_file, data_dir } => {
                 let stored = muster_etcd::read_cluster_keys(client, keys).await;
                 let stored = stored.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)?;
                 let stored = stored.ok_or(SigningKeyAdminError::NoCluster)?;

@@ -19,17 +19,17 @@ pub(crate) const SIGNING_KEY_FILE: &str = "sa.key";
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 /// Last line of a private key in PEM.
 const PEM_END: &str = "-----END PRIVATE KEY-----";
-/// The line before a staged key. PEM readers skip text between keys.
+/// The line before a staged key in the key file. PEM parsers skip text between keys.
 const STAGED_LINE: &str = "# staged: this key is accepted, and does not sign yet";
 
-/// Maximum number of keys. Each of them is tried only for tokens that name it, so the limit is for operators who never
-/// remove a key.
+/// Maximum number of keys in a key file, so that operators remove old keys. The number does not affect the cost of
+/// verification, which tries only the key that a token names.
 const KEYS_MAX: usize = 16;
 
 /// The keys with which a server signs and verifies tokens.
 #[derive(Debug)]
 pub(crate) struct SigningKeys {
-    /// The first one signs.
+    /// All keys of the key file, at least one. The first key signs new tokens.
     keys: Vec<SigningKey>,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct SigningKey {
     pub(crate) id: String,
 }
 
-/// What a signing key is used for.
+/// The use of a key that signs service account tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SigningKeyState {
-    /// It signs new tokens.
+    /// The key signs new tokens.
     Signing,
-    /// Its tokens are accepted. It has signed before, and signs no new tokens.
+    /// Tokens that the key has signed are accepted. The key signs no new tokens any longer.
     Accepted,
-    /// Its tokens are accepted. It signs after the rotation is complete.
+    /// Tokens that the key signs are accepted. The key signs no tokens until it is activated.
     Staged,
 }
 
@@ -83,7 +83,7 @@ impl SigningKeys {
         Ok(Self { keys })
     }
 
-    /// Returns one new key.
+    /// Returns a set of keys with one new key.
     #[cfg(test)]
     pub(crate) fn generate() -> Result<Self, SigningKeyError> {
         Self::parse(&new_key_file()?)
@@ -95,7 +95,7 @@ impl SigningKeys {
         &self.keys[0]
     }
 
-    /// Returns the key with this ID.
+    /// Returns the key with this ID, or `None` if there is none.
     pub(crate) fn by_id(&self, id: &str) -> Option<&SigningKey> {
         self.keys.iter().find(|it| it.id == id)
     }
@@ -131,7 +131,7 @@ pub(crate) fn new_key_file() -> Result<String, SigningKeyError> {
     Ok(rcgen::KeyPair::generate()?.serialize_pem())
 }
 
-/// The content of a key file, as a rotation changes it.
+/// The parsed content of a key file, for commands that change it.
 pub(crate) struct KeyFile {
     entries: Vec<KeyFileEntry>,
 }
@@ -166,7 +166,8 @@ impl KeyFile {
         self.entries.iter().map(|it| staged(it) + &it.pem).collect()
     }
 
-    /// Adds a new key that is accepted and does not sign. Does nothing if there is a staged key. Returns its ID.
+    /// Adds a staged key, which is accepted and does not sign yet. Adds none if there already is a staged key. Returns
+    /// the ID of the staged key.
     pub(crate) fn stage(&mut self) -> Result<String, SigningKeyError> {
         if let Some(staged) = self.entries.iter().find(|it| it.is_staged) {
             return Ok(staged.id.clone());
@@ -181,7 +182,7 @@ impl KeyFile {
         Ok(id)
     }
 
-    /// Lets the staged key sign. Fails if it has been removed since.
+    /// Makes the key with this ID, normally the staged one, sign new tokens. Fails if the file has no such key.
     pub(crate) fn activate(&mut self, id: &str) -> Result<(), SigningKeyError> {
         let at = self.position(id)?;
         let mut activated = self.entries.remove(at);
@@ -190,7 +191,7 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Removes a key that does not sign.
+    /// Removes the key with this ID. Fails if the key signs new tokens.
     pub(crate) fn remove(&mut self, id: &str) -> Result<(), SigningKeyError> {
         match self.position(id)? {
             0 => Err(SigningKeyError::InUse(id.to_owned())),

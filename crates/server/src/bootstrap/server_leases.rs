@@ -47,12 +47,12 @@ pub(crate) struct ServerRegistration {
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// What this server knows of the live servers, itself included.
+/// Channels with the live servers that share a store, including this server.
 #[derive(Debug, Default)]
 pub(crate) struct LiveServers {
-    /// The addresses at which other machines reach them. `None` until they are known.
+    /// The addresses at which other machines reach the live servers. `None` until they are known.
     pub(crate) endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
-    /// The names of their Leases.
+    /// The names of the Leases of the live servers.
     pub(crate) names: watch::Sender<BTreeSet<String>>,
     /// The lowest feature level of all servers that have a Lease. `None` until it is known.
     pub(crate) feature_level: watch::Sender<Option<u32>>,
@@ -68,20 +68,21 @@ pub struct LeasePreference {
 }
 
 impl LeasePreference {
-    /// Returns the preference of a server that shares the store with `live`.
+    /// Returns the preference of the server `own`, which shares the store with the servers `live`.
     pub(crate) fn new(own: &ServerRegistration, live: &LiveServers) -> Self {
         Self { own: lease_name(&own.id), live: live.names.subscribe() }
     }
 
-    /// Returns the preference of a server that does not share its store: it should hold every Lease.
+    /// Returns the preference of a server that does not share its store. Such a server should hold every Lease.
     pub(crate) fn always() -> Self {
         Self { own: String::new(), live: watch::channel(BTreeSet::new()).1 }
     }
 
     /// Whether this server should hold the Lease of a controller.
     ///
-    /// Rule: of all live servers, the one with the highest hash of its own name and the name of the Lease (rendezvous
-    /// hashing). So only the Leases of a server that starts or ends move.
+    /// Rule: the preferred holder of a Lease is the live server with the highest hash of its own name and the name of
+    /// the Lease (rendezvous hashing). When a server starts or stops, only the Leases that prefer this server change
+    /// their preferred holder.
     pub fn is_preferred(&self, lease: &str) -> bool {
         let weight = |server: &str| {
             // FNV-1a: all servers must calculate the same value, also servers of different versions.
@@ -95,7 +96,8 @@ impl LeasePreference {
     }
 }
 
-/// Renews the Lease of this server and publishes the live servers, until `shutting_down` is cancelled. Then deletes the Lease, and waits until `stop` is cancelled, because a background task must not end earlier.
+/// Renews the Lease of this server and publishes the live servers until `shutting_down` is cancelled. Then deletes the
+/// Lease, and waits until `stop` is cancelled, because a background task must not end earlier.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     own: ServerRegistration,
