@@ -200,7 +200,7 @@ struct ServerLease {
     name: String,
     resource_version: String,
     endpoint: Option<SocketAddr>,
-    /// The highest feature level of the server.
+    /// The highest feature level that the server supports.
     feature_level: u32,
 }
 
