@@ -52,7 +52,7 @@ pub struct DbOptions {
 }
 
 /// Callback that is called with every batch of commits after it is published and before the callers of the commits get
-/// their results.
+/// their results. It is also called with the differences after [`PublishedStore::replace`].
 pub type OnBatchPublished = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
 
 /// Callback that is called once with the error that stopped the backend.
@@ -190,6 +190,26 @@ impl PublishedStore {
             store.trim_history(trimmed);
         });
         (self.on_commit)(events);
+    }
+
+    /// Replaces the objects and the history with `next`, which was loaded again at a later revision because the commits
+    /// in between are not known. Then calls `on_commit` with an event for each object that is different, all with the
+    /// revision of `next`, and returns the number of events.
+    ///
+    /// The history has none of these events: it begins after the revision of `next`. Every watch and every paged list
+    /// from before that revision gets a [`CompactedError`](crate::CompactedError).
+    pub fn replace(&self, next: Store) -> usize {
+        // Only the backend changes the store, so the differences are still right under the write lock.
+        let events = self.read().differences(&next);
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(store.revision() <= next.revision(), "revisions do not decrease");
+        let before = std::mem::replace(&mut *store, next);
+        drop(store);
+        drop(before);
+        if !events.is_empty() {
+            (self.on_commit)(&events);
+        }
+        events.len()
     }
 
     /// Drops the commits up to `revision` from the history. Calls `trimmed` with the dropped commits, in order.

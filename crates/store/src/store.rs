@@ -28,8 +28,8 @@ pub struct Store {
     history_bytes: usize,
     /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
     compacted_revision: Revision,
-    /// The value of `compacted_revision` when this store was opened. The commits up to this revision were never in
-    /// `history`, so no watch can start before it.
+    /// The value of `compacted_revision` when the objects were loaded. The commits up to this revision were never in
+    /// `history`.
     initial_compacted_revision: Revision,
     /// Revision of the last commit.
     revision: Revision,
@@ -94,6 +94,11 @@ impl Store {
     /// [`Store::commits_since`].
     pub fn compacted_revision(&self) -> Revision {
         self.compacted_revision
+    }
+
+    /// Returns the revision at which the objects were loaded. No watch of any kind can start before it.
+    pub fn initial_compacted_revision(&self) -> Revision {
+        self.initial_compacted_revision
     }
 
     pub fn usage(&self) -> &StoreUsage {
@@ -239,6 +244,24 @@ impl Store {
         }
         self.kind_histories.get_mut(kind).expect("inserted above").history.push_back(event.clone());
         self.history.push_back(event);
+    }
+
+    /// Returns an event for each object that is different in `next`, ordered by key. All events have the revision of
+    /// `next`, because it is not known which commits have led from this state to the next one.
+    pub(crate) fn differences(&self, next: &Self) -> Vec<Arc<CommitEvent>> {
+        let revision = next.revision;
+        let deleted = self.state.values().filter(|it| !next.state.contains_key(&it.key));
+        let deleted = deleted.map(|it| CommitEvent::delete(revision, it.clone()));
+        let changed = next.state.values().filter_map(|now| {
+            let before = self.state.get(&now.key);
+            (before != Some(now)).then(|| {
+                let change = KeyChange::Put { now: now.clone(), before: before.cloned() };
+                CommitEvent::new(revision, now.key.clone(), change)
+            })
+        });
+        let mut events: Vec<_> = deleted.chain(changed).collect();
+        events.sort_by(|one, other| one.key.cmp(&other.key));
+        events
     }
 
     /// Drops the oldest commits until the history is within its window. Calls `trimmed` with each dropped commit.

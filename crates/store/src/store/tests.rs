@@ -4,8 +4,10 @@ use expect_test::{Expect as Golden, expect};
 use proptest::prelude::*;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use super::*;
+use crate::PublishedStore;
 
 /// An object named `name`.
 fn object(name: &str) -> ObjectDraft {
@@ -209,6 +211,82 @@ fn revisions_may_have_gaps() {
               128 put c = c@128
         "#]],
     );
+}
+
+/// The commits between two states are not known, so the differences are one change at the later revision.
+#[test]
+fn a_replaced_store_has_no_history_of_what_led_to_it() {
+    let window = HistoryWindow { events_max: 100, bytes_max: usize::MAX };
+    let batches: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = batches.clone();
+    let on_commit = move |events: &[Arc<CommitEvent>]| {
+        seen.lock().unwrap().push(events.iter().map(|it| show_event(it)).collect());
+    };
+    let published = PublishedStore::new(Store::empty_after(100, window), Box::new(on_commit));
+    let restored = |key: &str, created: Revision, modified: Revision| StoredObject {
+        key: format!("{key}//x").into(),
+        value: object(key).with_revision(modified),
+        index: SelectorIndex::default(),
+        created,
+        modified,
+        expires_s: Some(modified),
+    };
+    let loaded = |revision, objects: Vec<StoredObject>| {
+        let mut store = Store::empty_after(revision, window);
+        objects.into_iter().for_each(|it| store.restore_object(it));
+        store
+    };
+    let first = vec![restored("a", 110, 110), restored("b", 111, 111), restored("c", 112, 112)];
+    assert_eq!(published.replace(loaded(127, first)), 3);
+    let event =
+        CommitEvent::put(130, "d//x", None, object("d").with_revision(130), SelectorIndex::default(), None);
+    published.publish(&[event], |_| ());
+    batches.lock().unwrap().clear();
+
+    let second = vec![restored("a", 110, 110), restored("c", 112, 140), restored("e", 135, 135)];
+    assert_eq!(published.replace(loaded(255, second)), 4);
+    expect![[r#"
+        255 delete b//x = b@255, was b@111
+        255 put c//x = c@140, was c@112
+        255 delete d//x = d@255, was d@130
+        255 put e//x = e@135
+    "#]]
+    .assert_eq(&batches.lock().unwrap().join("--\n").replace("  ", ""));
+    check(
+        &published.read(),
+        &expect![[r#"
+            at 255, history after 255
+              a//x = a@110 (110..110)
+              c//x = c@140 (112..140)
+              e//x = e@135 (135..135)
+        "#]],
+    );
+    let store = published.read();
+    assert_eq!(store.initial_compacted_revision(), 255);
+    let expiring: Vec<_> = store.expired_objects(1000).map(|it| &*it.key).collect();
+    assert_eq!(expiring, ["a//x", "e//x", "c//x"]);
+    assert_eq!(store.usage().total_bytes(), store.list("").map(|it| it.key.len() + it.value.len()).sum());
+    // Also for a kind that has no event in between.
+    for prefix in ["", "a/", "d/", "other/"] {
+        let expired = Some(CompactedError { compacted_revision: 255 });
+        assert_eq!(store.commits_since(prefix, 254).err(), expired, "{prefix}");
+        assert_eq!(store.commits_since(prefix, 255).unwrap().count(), 0, "{prefix}");
+    }
+    drop(store);
+    // Nothing has changed: nobody is notified.
+    batches.lock().unwrap().clear();
+    let same = vec![restored("a", 110, 110), restored("c", 112, 140), restored("e", 135, 135)];
+    assert_eq!(published.replace(loaded(383, same)), 0);
+    assert_eq!(*batches.lock().unwrap(), [""; 0]);
+    assert_eq!(published.read().revision(), 383);
+}
+
+#[test]
+#[should_panic(expected = "revisions do not decrease")]
+fn a_store_is_not_replaced_by_an_older_one() {
+    let window = HistoryWindow { events_max: 100, bytes_max: usize::MAX };
+    let published = PublishedStore::new(Store::empty_after(100, window), Box::new(|_| ()));
+    published.replace(Store::empty_after(99, window));
 }
 
 proptest! {
