@@ -186,8 +186,9 @@ impl WatchStream {
             };
             // The subscription is marked before the store is read, so that no commit in between is missed.
             self.subscription.mark_unchanged();
-            let seen = self.subscription.skippable_revision(seen);
-            match self.registry.storage.bounded_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
+            let skippable = self.subscription.skippable_revision(seen);
+            let storage = &self.registry.storage;
+            match storage.bounded_events_since(&self.prefix, (seen, skippable), BATCH_EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = WatchProgress::Ended;
                     return Some(expired_frame(seen, &compacted));
@@ -195,7 +196,7 @@ impl WatchStream {
                 Ok((events, revision)) => {
                     let (mut frames, last_sent) = self.event_frames(&events);
                     // A watch may start at a future revision, and must not fall back behind it.
-                    let seen = last_sent.unwrap_or(revision).max(seen);
+                    let seen = last_sent.unwrap_or(revision).max(skippable);
                     self.progress = WatchProgress::SentUpTo(seen);
                     match frames.len() {
                         0 if self.is_bookmark_due => {

@@ -170,18 +170,21 @@ impl ObjectStorage {
         prefix: &str,
         after: Revision,
     ) -> Result<(Vec<Arc<CommitEvent>>, Revision), CompactedError> {
-        self.bounded_events_since(prefix, after, usize::MAX)
+        self.bounded_events_since(prefix, (after, after), usize::MAX)
     }
 
     /// Returns at most `events_max` of the commits that [`ObjectStorage::events_since`] returns, oldest first, and the
-    /// revision up to which they are complete.
+    /// revision up to which they are complete. The caller knows of no commit between `after` and `skippable` that
+    /// concerns it, so these need not be in the history.
     pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,
-        after: Revision,
+        (after, skippable): (Revision, Revision),
         events_max: usize,
     ) -> Result<(Vec<Arc<CommitEvent>>, Revision), CompactedError> {
         let store = self.read_store();
+        // The commits before a reload are not known, so the caller may have missed one that concerns it.
+        let after = if after < store.initial_compacted_revision() { after } else { skippable };
         let events: Vec<_> = store.commits_since(prefix, after)?.take(events_max).cloned().collect();
         let revision = match events.last() {
             Some(last) if events.len() == events_max => last.revision,
