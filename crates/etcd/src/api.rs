@@ -84,7 +84,9 @@ impl EtcdError {
 
 /// Repeats a call until etcd responds, or until [`RETRY_TIMEOUT`]. The call must have the same result if
 /// it is executed twice.
-pub(crate) async fn retry<T>(mut call: impl AsyncFnMut() -> Result<T, EtcdError>) -> Result<T, EtcdError> {
+pub(crate) async fn retry<T, F: Future<Output = Result<T, EtcdError>>>(
+    mut call: impl FnMut() -> F,
+) -> Result<T, EtcdError> {
     let deadline = Instant::now() + RETRY_TIMEOUT;
     loop {
         match call().await {

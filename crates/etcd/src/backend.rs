@@ -77,6 +77,7 @@ pub fn open(
                 codec,
                 server_id: uuid::Uuid::new_v4().to_string(),
                 published: published.clone(),
+                window,
                 limits,
                 queued: in_driver,
                 on_failure,

@@ -74,6 +74,59 @@ pub enum UnusableError {
     TooNew { level: u32 },
 }
 
+/// The cluster that a server follows, as far as the server has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FollowedCluster {
+    /// The ID of the etcd cluster. 0 if it is not known.
+    pub(crate) cluster_id: u64,
+    /// The etcd revision of `m/source` when the objects were loaded, or 0.
+    pub(crate) source_revision: i64,
+    /// The etcd revision up to which the server has seen the cluster.
+    pub(crate) revision: i64,
+}
+
+/// Why a server cannot follow its cluster any longer: etcd does not have the state that the server has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReplacedError {
+    #[error("etcd has another cluster ID than before: it was replaced or restored")]
+    ClusterId,
+    #[error(
+        "etcd is at revision {current}, and this server has seen revision {seen}: etcd was restored from a snapshot"
+    )]
+    WentBack { current: i64, seen: i64 },
+    #[error("the cluster was restored while this server was cut off")]
+    Restored,
+}
+
+impl FollowedCluster {
+    /// Fails if the cluster has another ID.
+    pub(crate) fn check_id(&self, cluster_id: u64) -> Result<(), ReplacedError> {
+        match cluster_id != 0 && self.cluster_id != 0 && cluster_id != self.cluster_id {
+            true => Err(ReplacedError::ClusterId),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if the cluster is at an earlier revision than the one that the server has seen.
+    pub(crate) fn check_revision(&self, current: i64) -> Result<(), ReplacedError> {
+        match current < self.revision {
+            true => Err(ReplacedError::WentBack { current, seen: self.revision }),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if the cluster was restored since the server loaded its objects.
+    pub(crate) fn check_source(&self, source_revision: i64) -> Result<(), ReplacedError> {
+        if source_revision == self.source_revision { Ok(()) } else { Err(ReplacedError::Restored) }
+    }
+}
+
+impl From<ReplacedError> for LogError {
+    fn from(error: ReplacedError) -> Self {
+        Self::Remote { why: error.to_string() }
+    }
+}
+
 impl ClusterState {
     /// Fails if servers may not use the cluster.
     pub fn check_usable(&self) -> Result<(), UnusableError> {
@@ -134,7 +187,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
         ],
         ..TxnRequest::default()
     };
-    let response = retry(async || api.txn(request.clone()).await).await?;
+    let response = retry(|| api.txn(request.clone())).await?;
     let revision = header_revision(&response);
     let found = |operation| found_keys(&response, operation).first();
     let text = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
@@ -181,7 +234,7 @@ pub async fn mark_moved(
         failure: Vec::new(),
     };
     // A repetition writes the same value.
-    let response = retry(async || api.txn(request.clone()).await).await?;
+    let response = retry(|| api.txn(request.clone())).await?;
     Ok(response.succeeded)
 }
 

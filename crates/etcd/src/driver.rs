@@ -13,8 +13,9 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, KeyChange, LogError, OnCommitted, OnFailure,
-    OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits, StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, HistoryWindow, KeyChange, LogError, OnCommitted,
+    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
+    StoredObject,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -25,11 +26,11 @@ use crate::batch::{
     Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, fence_bound,
     written_keys,
 };
-use crate::cluster_state;
-use crate::keyspace::Keyspace;
+use crate::cluster_state::{self, FollowedCluster};
+use crate::keyspace::{Keyspace, POSITION_MAX};
 use crate::lane::{self, Lane, LaneOutcome};
-use crate::load;
-use crate::object_value::{self, ObjectCodec};
+use crate::load::{self, LoadError, LoadedObjects};
+use crate::object_value::ObjectCodec;
 use crate::proto::event::EventType;
 use crate::proto::{
     CompactionRequest, Event, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
@@ -46,6 +47,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Delay after a failed attempt to open the watch. A watch that has ended is opened again at once.
 const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Delay before all objects are loaded again after an attempt has failed, and minimum time between two reloads. A reload
+/// reads the whole cluster, so a fault that comes back must not load etcd without a pause.
+const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
+const RELOAD_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 /// Interval at which overdue commits and barriers are looked for.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -67,6 +73,7 @@ pub(crate) struct DriverConfig<A> {
     /// The name of this process, which no other server has. It is a part of the keys of its lanes.
     pub(crate) server_id: String,
     pub(crate) published: Arc<PublishedStore>,
+    pub(crate) window: HistoryWindow,
     pub(crate) limits: StoreLimits,
     /// Number of commits that were submitted and not answered.
     pub(crate) queued: Arc<AtomicUsize>,
@@ -84,22 +91,30 @@ struct Driver<A> {
     keys: Keyspace,
     codec: ObjectCodec,
     published: Arc<PublishedStore>,
+    window: HistoryWindow,
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
     cluster_id: u64,
     source_revision: i64,
     /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
-    /// The lanes. `None` while a transaction is in progress, or may still be applied after its response was lost.
-    lanes: Vec<Option<Lane>>,
+    lanes: Vec<LaneState>,
     lane_keys: Vec<Bytes>,
     /// The key that this server writes when it deletes the lanes of others.
     lane_marker: Bytes,
     /// Keys that transactions in progress write.
     keys_in_progress: HashSet<String>,
     pools: AllocationPools,
+    /// Where the next events come from.
+    source: EventSource,
+    /// Whether the last attempt to open the watch has failed.
+    is_watch_failing: bool,
     /// The etcd revision up to which all events are published.
     applied: i64,
+    /// The etcd revision of the last reload. The events up to it that are not in `own_events` are not known.
+    reloaded: i64,
+    /// The time of the last reload.
+    reloaded_at: Option<Instant>,
     /// The published commits of transactions of this server whose responses are not handled yet, by etcd revision.
     own_events: BTreeMap<i64, Vec<Arc<CommitEvent>>>,
     /// Answers to callers that wait until the events of an etcd revision are published.
@@ -113,6 +128,43 @@ struct Driver<A> {
     /// Events of a watch response that etcd sends in fragments.
     fragments: Vec<Event>,
     is_closing: bool,
+}
+
+/// What happens in a lane.
+enum LaneState {
+    Free(Lane),
+    /// A transaction with these commits is in progress. It is applied after the etcd revision `after`, if at all.
+    Busy {
+        commits: Vec<QueuedCommit>,
+        after: i64,
+    },
+    /// A transaction had no response. Until the lane has moved on, the transaction may still be applied.
+    Blocked,
+}
+
+/// Where the driver gets events from.
+enum EventSource {
+    /// The watch is being opened.
+    Opening(BoxFuture<'static, Result<WatchStream, EtcdError>>),
+    Watch(WatchStream),
+    /// All objects are being loaded again, because the watch cannot go on from the published revision.
+    Reload(BoxFuture<'static, Result<LoadedObjects, LoadError>>),
+}
+
+/// What comes from an [`EventSource`].
+enum SourceOutput {
+    Opened(Result<WatchStream, EtcdError>),
+    /// The next response of the watch, or `None` if the watch has ended.
+    Response(Option<Result<WatchResponse, EtcdError>>),
+    Reloaded(Result<LoadedObjects, LoadError>),
+}
+
+/// Why events cannot be published.
+enum EventError {
+    /// The published objects are not those of etcd, because events were lost. They must be loaded again.
+    Lost { why: String },
+    /// This server cannot go on.
+    Fatal(LogError),
 }
 
 /// Callers that are answered when the events up to an etcd revision are published.
@@ -136,9 +188,8 @@ enum Waiting {
 /// The result of an operation of this task that has ended.
 enum Completion {
     Transaction {
-        lane: usize,
+        number: usize,
         used: Lane,
-        commits: Vec<QueuedCommit>,
         pools: BTreeMap<&'static str, i64>,
         outcome: LaneOutcome,
     },
@@ -171,6 +222,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         codec,
         server_id,
         published,
+        window,
         limits,
         queued,
         on_failure,
@@ -181,10 +233,12 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
     let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
     let lane_marker = keys.lane(&server_id, LANES);
     let mut driver = Driver {
+        source: open_watch(&api, &keys, revision),
         api,
         keys,
         codec,
         published,
+        window,
         limits,
         queued,
         cluster_id,
@@ -192,13 +246,16 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         queue: VecDeque::new(),
         lanes: lane_keys
             .iter()
-            .map(|key| Some(Lane { key: key.clone(), revision: 0, transactions: 0 }))
+            .map(|key| LaneState::Free(Lane { key: key.clone(), revision: 0, transactions: 0 }))
             .collect(),
         lane_keys,
         lane_marker,
         keys_in_progress: HashSet::new(),
         pools: AllocationPools::default(),
+        is_watch_failing: false,
         applied: revision,
+        reloaded: revision,
+        reloaded_at: None,
         own_events: BTreeMap::new(),
         waiting: BTreeMap::new(),
         barriers: Vec::new(),
@@ -218,8 +275,6 @@ impl<A: EtcdApi> Driver<A> {
     /// Handles commands, responses and events. Returns `None` after the backend was closed, or the error that makes it
     /// impossible to go on.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
-        let mut watch: Option<WatchStream> = None;
-        let mut opening: Option<BoxFuture<'static, Result<WatchStream, EtcdError>>> = Some(self.open_watch());
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
         loop {
             if self.is_closing && self.queued.load(Ordering::Acquire) == 0 {
@@ -241,41 +296,15 @@ impl<A: EtcdApi> Driver<A> {
                         return Some(error);
                     }
                 }
-                opened = async { opening.as_mut().expect("the branch is enabled").await }, if opening.is_some() => {
-                    opening = None;
-                    match opened {
-                        Ok(stream) => watch = Some(stream),
-                        Err(EtcdError::Compacted) => return Some(self.compacted_error()),
-                        Err(error) => {
-                            tracing::warn!(%error, "cannot watch etcd: retrying");
-                            opening = Some(self.open_watch());
-                        }
-                    }
-                }
-                event = async { watch.as_mut().expect("the branch is enabled").next().await }, if watch.is_some() => {
-                    match event {
-                        Some(Ok(response)) => match self.handle_watch_response(response) {
-                            Ok(WatchState::Open) => {}
-                            Ok(WatchState::Ended) => {
-                                watch = None;
-                                opening = Some(self.open_watch());
-                            }
-                            Err(error) => return Some(error),
-                        },
-                        ended => {
-                            if let Some(Err(error)) = ended {
-                                tracing::warn!(%error, "the watch of etcd ended: opening it again");
-                            }
-                            watch = None;
-                            opening = Some(self.open_watch());
-                        }
+                output = self.source.next() => {
+                    if let Err(error) = self.handle_source(output) {
+                        return Some(error);
                     }
                 }
                 _ = timeouts.tick() => {
-                    if self.fail_overdue() {
-                        // Events that should have come did not: another member may have them.
-                        watch = None;
-                        opening = Some(self.open_watch());
+                    // Events that should have come did not: another member may have them.
+                    if self.fail_overdue() && !matches!(self.source, EventSource::Reload(_)) {
+                        self.open_watch();
                     }
                 }
             }
@@ -311,15 +340,15 @@ impl<A: EtcdApi> Driver<A> {
 
     fn handle_completion(&mut self, completion: Completion) -> Result<(), LogError> {
         match completion {
-            Completion::Transaction { lane, used, commits, pools, outcome } => {
+            Completion::Transaction { number, used, pools, outcome } => {
                 let applied = match outcome {
                     LaneOutcome::Applied { revision } => Some(revision),
                     _ => None,
                 };
                 self.pools.end(&pools, applied);
-                self.handle_outcome(lane, used, commits, outcome);
+                self.handle_outcome(number, used, outcome);
             }
-            Completion::LaneFree { lane, number } => self.free_lane(number, lane),
+            Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),
             Completion::Barrier(result) => self.handle_barrier(result)?,
             Completion::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
             Completion::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
@@ -332,18 +361,20 @@ impl<A: EtcdApi> Driver<A> {
     /// Starts a transaction in every free lane, as long as there are commits that can be written now.
     fn start_transactions(&mut self) {
         while !self.queue.is_empty()
-            && let Some(number) = self.lanes.iter().position(Option::is_some)
+            && let Some(number) = self.lanes.iter().position(|it| matches!(it, LaneState::Free(_)))
         {
-            let Some(batch) = self.next_batch() else { return };
-            let lane = self.lanes[number].take().expect("the lane is free");
-            let Batch { commits, pools, request } = batch;
+            let Some(Batch { commits, pools, request }) = self.next_batch() else { return };
             self.pools.begin(&pools);
             self.keys_in_progress.extend(commits.iter().flat_map(|it| written_keys(&it.commit)).cloned());
+            let busy = LaneState::Busy { commits, after: self.applied };
+            let LaneState::Free(lane) = std::mem::replace(&mut self.lanes[number], busy) else {
+                unreachable!("the lane is free");
+            };
             let (api, lanes) = (self.api.clone(), self.keys.lanes());
             let deadline = Instant::now() + RESPONSE_TIMEOUT;
             self.operations.push(Box::pin(async move {
                 let outcome = lane.execute(&*api, &lanes, request, deadline).await;
-                Completion::Transaction { lane: number, used: lane, commits, pools, outcome }
+                Completion::Transaction { number, used: lane, pools, outcome }
             }));
         }
     }
@@ -416,47 +447,44 @@ impl<A: EtcdApi> Driver<A> {
         batch.build(&self.keys, self.source_revision)
     }
 
-    fn handle_outcome(
-        &mut self,
-        number: usize,
-        used: Lane,
-        commits: Vec<QueuedCommit>,
-        outcome: LaneOutcome,
-    ) {
-        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
-            self.keys_in_progress.remove(key);
-        }
-        match outcome {
-            LaneOutcome::Applied { revision } => {
-                self.free_lane(number, used.moved_to(revision));
-                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
-            }
-            LaneOutcome::Refused { response, lane_revision } => {
-                self.free_lane(number, used.moved_to(lane_revision));
-                self.handle_refusal(commits, &response);
-            }
-            LaneOutcome::Rejected { error } => {
-                let revision = used.revision;
-                self.free_lane(number, used.moved_to(revision));
-                let refusal = match error {
-                    EtcdError::NoSpace => CommitError::DiskFull,
-                    error => CommitError::Unavailable { why: error.to_string() },
-                };
-                for it in commits {
-                    self.answer(it, Err(refusal.clone()));
-                }
-            }
-            LaneOutcome::Unknown { error } => {
-                let why = error.to_string();
-                for it in commits {
-                    self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
-                }
-                // Until the lane has moved on, the transaction may still be applied.
+    fn handle_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
+        let next = match &outcome {
+            LaneOutcome::Applied { revision } => Some(*revision),
+            LaneOutcome::Refused { lane_revision, .. } => Some(*lane_revision),
+            LaneOutcome::Rejected { .. } => Some(used.revision),
+            LaneOutcome::Unknown { .. } => None,
+        };
+        let state = match next {
+            Some(revision) => LaneState::Free(used.moved_to(revision)),
+            None => {
                 let api = self.api.clone();
                 self.operations.push(Box::pin(async move {
                     let revision = used.advance(&*api).await;
                     Completion::LaneFree { lane: used.moved_to(revision), number }
                 }));
+                LaneState::Blocked
+            }
+        };
+        let LaneState::Busy { commits, .. } = std::mem::replace(&mut self.lanes[number], state) else {
+            unreachable!("a transaction was in progress");
+        };
+        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
+            self.keys_in_progress.remove(key);
+        }
+        match outcome {
+            LaneOutcome::Applied { revision } => {
+                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
+            }
+            LaneOutcome::Refused { response, .. } => self.handle_refusal(commits, &response),
+            LaneOutcome::Rejected { error } => {
+                let refusal = match error {
+                    EtcdError::NoSpace => CommitError::DiskFull,
+                    error => CommitError::Unavailable { why: error.to_string() },
+                };
+                self.answer_all(commits, &refusal);
+            }
+            LaneOutcome::Unknown { error } => {
+                self.answer_all(commits, &CommitError::OutcomeUnknown { why: error.to_string() });
             }
         }
     }
@@ -520,13 +548,13 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    fn free_lane(&mut self, number: usize, lane: Lane) {
-        self.lanes[number] = Some(lane);
-    }
-
     fn answer(&self, queued: QueuedCommit, result: Result<Arc<CommitEvent>, CommitError>) {
         (queued.done)(result);
         self.queued.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn answer_all(&self, commits: impl IntoIterator<Item = QueuedCommit>, error: &CommitError) {
+        commits.into_iter().for_each(|it| self.answer(it, Err(error.clone())));
     }
 
     // Read barrier
@@ -561,15 +589,9 @@ impl<A: EtcdApi> Driver<A> {
     /// Lets the callers of a barrier wait for the last write, or answers them with the error of the read. Fails if etcd
     /// has lost revisions that this server has seen.
     fn handle_barrier(&mut self, result: Result<BarrierRead, EtcdError>) -> Result<(), LogError> {
-        if let Ok(read) = &result
-            && read.current < read.applied_before
-        {
-            return Err(LogError::Remote {
-                why: format!(
-                    "etcd is at revision {}, and this server has seen revision {}: etcd was restored from a snapshot",
-                    read.current, read.applied_before
-                ),
-            });
+        if let Ok(read) = &result {
+            FollowedCluster { revision: read.applied_before, ..self.followed_cluster() }
+                .check_revision(read.current)?;
         }
         let callers = self.barriers_in_progress.take().unwrap_or_default();
         match result {
@@ -588,57 +610,88 @@ impl<A: EtcdApi> Driver<A> {
 
     // Watch
 
-    /// Opens the watch after the last published revision. Returns an error only after a delay.
-    fn open_watch(&mut self) -> BoxFuture<'static, Result<WatchStream, EtcdError>> {
+    /// Opens the watch after the last published revision.
+    fn open_watch(&mut self) {
         self.fragments.clear();
-        let api = self.api.clone();
-        let range = self.keys.all();
-        let request = WatchCreateRequest {
-            key: range.start,
-            range_end: range.end,
-            start_revision: self.applied + 1,
-            // Values may be larger in total than a message.
-            fragment: true,
-            ..WatchCreateRequest::default()
-        };
-        Box::pin(async move {
-            let opened = api.watch(request).await;
-            if opened.is_err() {
-                tokio::time::sleep(WATCH_RETRY_DELAY).await;
-            }
-            opened
-        })
+        self.source = open_watch(&self.api, &self.keys, self.applied);
     }
 
-    fn handle_watch_response(&mut self, response: WatchResponse) -> Result<WatchState, LogError> {
-        let cluster_id = response.header.as_ref().map_or(0, |it| it.cluster_id);
-        if cluster_id != 0 && self.cluster_id != 0 && cluster_id != self.cluster_id {
-            return Err(LogError::Remote {
-                why: "etcd has another cluster ID than before: it was replaced or restored".to_owned(),
-            });
+    fn handle_source(&mut self, output: SourceOutput) -> Result<(), LogError> {
+        match output {
+            SourceOutput::Opened(Ok(stream)) => {
+                if std::mem::take(&mut self.is_watch_failing) {
+                    tracing::info!("watching etcd again");
+                }
+                self.source = EventSource::Watch(stream);
+            }
+            SourceOutput::Opened(Err(EtcdError::Compacted))
+            | SourceOutput::Response(Some(Err(EtcdError::Compacted))) => self.reload_after_compaction(),
+            SourceOutput::Opened(Err(error)) => {
+                // An outage has one line in the log.
+                if !std::mem::replace(&mut self.is_watch_failing, true) {
+                    tracing::warn!(%error, "cannot watch etcd: retrying until a member responds");
+                }
+                self.open_watch();
+            }
+            SourceOutput::Response(Some(Ok(response))) => self.handle_watch_response(response)?,
+            SourceOutput::Response(ended) => {
+                if let Some(Err(error)) = ended {
+                    tracing::warn!(%error, "the watch of etcd ended: opening it again");
+                }
+                self.open_watch();
+            }
+            SourceOutput::Reloaded(result) => self.handle_reload(result)?,
         }
+        Ok(())
+    }
+
+    fn handle_watch_response(&mut self, response: WatchResponse) -> Result<(), LogError> {
+        let cluster_id = response.header.as_ref().map_or(0, |it| it.cluster_id);
+        self.followed_cluster().check_id(cluster_id)?;
         if response.compact_revision != 0 {
-            return Err(self.compacted_error());
+            self.reload_after_compaction();
+            return Ok(());
         }
         if response.canceled {
             tracing::warn!(reason = response.cancel_reason, "etcd ended the watch: opening it again");
-            return Ok(WatchState::Ended);
+            self.open_watch();
+            return Ok(());
         }
         self.fragments.extend(response.events);
-        if !response.fragment && !self.fragments.is_empty() {
-            let events = std::mem::take(&mut self.fragments);
-            self.apply(&events)?;
+        // The other events of the last revision may be in the next fragment.
+        let complete = match self.fragments.last().filter(|_| response.fragment) {
+            Some(last) => {
+                let last = revision_of(last);
+                self.fragments.partition_point(|it| revision_of(it) < last)
+            }
+            None => self.fragments.len(),
+        };
+        let events: Vec<Event> = self.fragments.drain(..complete).collect();
+        match self.apply(&events) {
+            Ok(()) => Ok(()),
+            Err(EventError::Fatal(error)) => Err(error),
+            Err(EventError::Lost { why }) => {
+                self.reload_after_loss(&why);
+                Ok(())
+            }
         }
-        Ok(WatchState::Open)
+    }
+
+    /// Returns the cluster as this server has seen it.
+    fn followed_cluster(&self) -> FollowedCluster {
+        let Self { cluster_id, source_revision, applied: revision, .. } = *self;
+        FollowedCluster { cluster_id, source_revision, revision }
     }
 
     /// Publishes the events of a watch response, and answers the callers that waited for them.
-    fn apply(&mut self, events: &[Event]) -> Result<(), LogError> {
+    fn apply(&mut self, events: &[Event]) -> Result<(), EventError> {
         let mut published: Vec<Arc<CommitEvent>> = Vec::with_capacity(events.len());
         // The objects after the events of this response, which are not published yet.
         let mut changed: HashMap<Arc<str>, Option<Arc<StoredObject>>> = HashMap::new();
+        // The position of the next event of this revision among the objects.
         let mut position = 0;
         let mut revision = self.applied;
+        let mut last = self.published.read().revision();
         let mut own = Vec::new();
         for event in events {
             let Some(kv) = &event.kv else { continue };
@@ -652,7 +705,7 @@ impl<A: EtcdApi> Driver<A> {
             if self.lane_keys.contains(&kv.key) {
                 own.push(revision);
             }
-            cluster_state::check_event(&self.keys, event)?;
+            cluster_state::check_event(&self.keys, event).map_err(EventError::Fatal)?;
             let Some(key) = self.keys.store_key(&kv.key) else { continue };
             let before = match changed.get(key) {
                 Some(changed) => changed.clone(),
@@ -661,23 +714,30 @@ impl<A: EtcdApi> Driver<A> {
             let committed = match event.r#type() {
                 EventType::Put => {
                     let (_, object) = load::decode_stored_object(&self.keys, &self.codec, kv)
-                        .map_err(|it| LogError::Remote { why: it.to_string() })?;
-                    position = object_value::position_of(&kv.value);
+                        .map_err(|it| EventError::Fatal(LogError::Remote { why: it.to_string() }))?;
                     let StoredObject { value, index, expires_s, modified, .. } = object;
                     CommitEvent::put(modified, key, before, value, index, expires_s)
                 }
                 EventType::Delete => {
                     let Some(before) = before else {
-                        return Err(LogError::Remote {
-                            why: format!(
-                                "etcd deleted {key}, which this server does not have: an event was lost"
-                            ),
-                        });
+                        let why = format!("etcd deleted {key}, which this server does not have");
+                        return Err(EventError::Lost { why });
+                    };
+                    let Some(position) = u8::try_from(position).ok().filter(|it| *it <= POSITION_MAX) else {
+                        let why =
+                            format!("etcd deleted {key} together with more objects than a server deletes");
+                        return Err(EventError::Lost { why });
                     };
                     CommitEvent::delete(self.keys.resource_version(revision, position), before)
                 }
             };
-            position += 1;
+            if committed.revision <= last {
+                let why =
+                    format!("the event of {key} has resourceVersion {}, after {last}", committed.revision);
+                return Err(EventError::Lost { why });
+            }
+            last = committed.revision;
+            position = u64::from(self.keys.position(last)) + 1;
             let now = match &committed.change {
                 KeyChange::Put { now, .. } => Some(now.clone()),
                 KeyChange::Delete { .. } => None,
@@ -697,14 +757,66 @@ impl<A: EtcdApi> Driver<A> {
         Ok(())
     }
 
-    fn compacted_error(&self) -> LogError {
-        LogError::Remote {
-            why: format!(
-                "etcd has compacted revision {}, which this server has not seen: it was stopped or cut off for too \
-                 long and must list all objects again",
-                self.applied + 1
-            ),
+    // Reload
+
+    fn reload_after_compaction(&mut self) {
+        tracing::warn!(
+            revision = self.applied,
+            "etcd has compacted changes that this server has not seen, because it was stopped or cut off for too long: \
+             loading all objects again"
+        );
+        self.reload();
+    }
+
+    fn reload_after_loss(&mut self, why: &str) {
+        tracing::error!(why, "the watch of etcd has lost events: loading all objects again");
+        self.reload();
+    }
+
+    /// Loads all objects again, beside the published ones. Until then no events are published.
+    fn reload(&mut self) {
+        if !matches!(self.source, EventSource::Reload(_)) {
+            self.reload_at(self.reloaded_at.map(|it| it + RELOAD_INTERVAL_MIN));
         }
+    }
+
+    fn reload_at(&mut self, begin: Option<Instant>) {
+        self.fragments.clear();
+        let (api, keys, codec) = (self.api.clone(), self.keys.clone(), self.codec.clone());
+        let (window, followed) = (self.window, self.followed_cluster());
+        self.source = EventSource::Reload(Box::pin(async move {
+            if let Some(begin) = begin {
+                tokio::time::sleep_until(begin).await;
+            }
+            load::load_again(&*api, keys, &codec, window, followed).await
+        }));
+    }
+
+    /// Publishes the objects that were loaded again, and opens the watch after their revision.
+    ///
+    /// Rule: the history begins with the reload, because the changes before it are not known one by one. Watches and
+    /// paged lists that began before it get 410 Gone, and their clients list again.
+    fn handle_reload(&mut self, result: Result<LoadedObjects, LoadError>) -> Result<(), LogError> {
+        let loaded = match result {
+            Ok(loaded) => loaded,
+            Err(LoadError::Etcd { source: error }) => {
+                tracing::warn!(%error, "cannot load all objects from etcd: retrying");
+                self.reload_at(Some(Instant::now() + RELOAD_RETRY_DELAY));
+                return Ok(());
+            }
+            Err(error) => return Err(LogError::Remote { why: error.to_string() }),
+        };
+        let changed = self.published.replace(loaded.store);
+        (self.applied, self.reloaded) = (loaded.revision, loaded.revision);
+        self.reloaded_at = Some(Instant::now());
+        tracing::warn!(
+            revision = loaded.revision,
+            changed,
+            "loaded all objects again: clients must list again"
+        );
+        self.open_watch();
+        self.answer_applied();
+        Ok(())
     }
 
     // Callers that wait for events
@@ -725,25 +837,38 @@ impl<A: EtcdApi> Driver<A> {
                 }
             }
         }
-        // Transactions without a response leave their events behind.
-        let oldest = self.waiting.first_key_value().map_or(self.applied, |it| *it.0);
-        if self.lanes.iter().all(Option::is_some) {
-            self.own_events = self.own_events.split_off(&oldest);
-        }
+        // Transactions without a response, and those whose callers did not wait so long, leave their events behind.
+        let waiting = self.waiting.first_key_value().map(|it| *it.0);
+        let begun = self.lanes.iter().filter_map(|it| match it {
+            LaneState::Busy { after, .. } => Some(after + 1),
+            LaneState::Free(_) | LaneState::Blocked => None,
+        });
+        let oldest = begun.chain(waiting).min().unwrap_or(self.applied + 1);
+        self.own_events = self.own_events.split_off(&oldest);
     }
 
     /// Answers the commits of a transaction that was applied at `revision`.
     fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
-        let mut events = self.own_events.remove(&revision).unwrap_or_default().into_iter();
-        for queued in commits {
-            let event = events.next().expect("a transaction has an event for each commit");
-            assert_eq!(*queued.commit.key, *event.key, "events have the order of the operations");
-            for (linked, event) in queued.commit.linked.iter().zip(&mut events) {
-                assert_eq!(*linked.key, *event.key, "linked updates follow their commit");
+        let events = self.own_events.remove(&revision).unwrap_or_default();
+        let written = commits.iter().flat_map(|it| written_keys(&it.commit));
+        if !written.eq(events.iter().map(|it| &*it.key)) {
+            let why = "it was made, but all objects are loaded again".to_owned();
+            self.answer_all(commits, &CommitError::OutcomeUnknown { why });
+            // The events up to a reload are not known.
+            if self.reloaded < revision {
+                self.reload_after_loss(&format!(
+                    "an own transaction at revision {revision} has other events"
+                ));
             }
+            return;
+        }
+        let mut events = events.into_iter();
+        for queued in commits {
+            let event = events.next().expect("a commit has an event");
+            // The events of linked updates follow that of their commit.
+            events.by_ref().take(queued.commit.linked.len()).for_each(drop);
             self.answer(queued, Ok(event));
         }
-        assert_eq!(events.next().map(|it| it.key.clone()), None, "a transaction has no other events");
     }
 
     /// Answers callers that have waited for too long. Returns whether one of them waited for events that the watch has
@@ -755,9 +880,7 @@ impl<A: EtcdApi> Driver<A> {
         let (overdue, queue): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|it| is_overdue(&it.submitted));
         self.queue = queue.into();
-        for it in overdue {
-            self.answer(it, Err(CommitError::Unavailable { why: why() }));
-        }
+        self.answer_all(overdue, &CommitError::Unavailable { why: why() });
         let (overdue, barriers): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.barriers).into_iter().partition(|(since, _)| is_overdue(since));
         self.barriers = barriers;
@@ -776,9 +899,7 @@ impl<A: EtcdApi> Driver<A> {
                     Waiting::Applied { commits, since } if is_overdue(&since) => {
                         lags = true;
                         let why = "it was made, but the watch of etcd is behind".to_owned();
-                        for it in commits {
-                            self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
-                        }
+                        self.answer_all(commits, &CommitError::OutcomeUnknown { why });
                     }
                     Waiting::Refused { commit, error } if is_overdue(&commit.submitted) => {
                         lags = true;
@@ -791,13 +912,17 @@ impl<A: EtcdApi> Driver<A> {
         lags
     }
 
-    /// Answers the queued and waiting callers after the driver has ended. The callers of transactions in progress get
-    /// no answer.
+    /// Answers all callers after the driver has ended.
     fn fail_all(&mut self, failure: Option<&LogError>) {
         let why = failure.map_or_else(|| "it was closed".to_owned(), ToString::to_string);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
         let mut commits: Vec<QueuedCommit> = std::mem::take(&mut self.queue).into();
         let mut barriers: Vec<OnReadBarrier> = Vec::new();
+        for it in std::mem::take(&mut self.lanes) {
+            if let LaneState::Busy { commits: in_progress, .. } = it {
+                commits.extend(in_progress);
+            }
+        }
         for it in waiting {
             match it {
                 Waiting::Applied { commits: applied, .. } => commits.extend(applied),
@@ -807,15 +932,45 @@ impl<A: EtcdApi> Driver<A> {
         }
         barriers.extend(std::mem::take(&mut self.barriers).into_iter().map(|(_, done)| done));
         barriers.extend(self.barriers_in_progress.take().into_iter().flatten().map(|(_, done)| done));
-        for it in commits {
-            self.answer(it, Err(CommitError::Failed { why: why.clone() }));
-        }
+        self.answer_all(commits, &CommitError::Failed { why: why.clone() });
         barriers.into_iter().for_each(|done| done(Err(ReadBarrierError { why: why.clone() })));
     }
 }
 
-/// Whether a watch goes on after a response.
-enum WatchState {
-    Open,
-    Ended,
+impl EventSource {
+    /// Returns the next output. It must not be called again after [`SourceOutput::Opened`] and
+    /// [`SourceOutput::Reloaded`], and after the end of the watch.
+    async fn next(&mut self) -> SourceOutput {
+        match self {
+            Self::Opening(opening) => SourceOutput::Opened(opening.await),
+            Self::Watch(stream) => SourceOutput::Response(stream.next().await),
+            Self::Reload(reload) => SourceOutput::Reloaded(reload.await),
+        }
+    }
+}
+
+/// Opens a watch of all keys after an etcd revision. An error comes only after a delay.
+fn open_watch<A: EtcdApi>(api: &Arc<A>, keys: &Keyspace, after: i64) -> EventSource {
+    let api = api.clone();
+    let range = keys.all();
+    let request = WatchCreateRequest {
+        key: range.start,
+        range_end: range.end,
+        start_revision: after + 1,
+        // Values may be larger in total than a message.
+        fragment: true,
+        ..WatchCreateRequest::default()
+    };
+    EventSource::Opening(Box::pin(async move {
+        let opened = api.watch(request).await;
+        if opened.is_err() {
+            tokio::time::sleep(WATCH_RETRY_DELAY).await;
+        }
+        opened
+    }))
+}
+
+/// Returns the etcd revision of an event.
+fn revision_of(event: &Event) -> i64 {
+    event.kv.as_ref().map_or(0, |it| it.mod_revision)
 }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
 use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::keyspace::KeyRange;
+use crate::lane;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::event::EventType;
 use crate::proto::{
@@ -29,6 +30,8 @@ pub(crate) struct Faults {
     pub(crate) broken_watch: u64,
     /// The events of a revision come in fragments.
     pub(crate) fragment: u64,
+    /// A watch is silent for a while and ends, and etcd compacts its history in the meantime.
+    pub(crate) outage: u64,
 }
 
 /// The state of the cluster, which all clients share.
@@ -42,11 +45,24 @@ struct State {
     /// The events of each revision, in the order of the operations.
     history: BTreeMap<i64, Vec<Event>>,
     compacted: i64,
-    watches: Vec<(i64, mpsc::UnboundedSender<WatchResponse>)>,
+    /// The watches in the order in which they were opened.
+    watches: Vec<Watch>,
     faults: Faults,
     /// The next transaction is applied after this time, and its response is lost.
     next_delay: Option<Duration>,
+    /// The response to the next transaction comes after this time.
+    next_response_delay: Option<Duration>,
     random: u64,
+}
+
+struct Watch {
+    /// The revision of the next event to send.
+    next: i64,
+    sender: mpsc::UnboundedSender<WatchResponse>,
+    /// Whether events wait until [`FakeEtcd::resume_watches`].
+    is_stopped: bool,
+    /// Whether the events of the next revision are lost.
+    loses_next: bool,
 }
 
 impl FakeEtcd {
@@ -71,12 +87,40 @@ impl FakeEtcd {
         let mut state = self.0.lock().unwrap();
         state.keys = state.keys_at(revision);
         state.history.retain(|at, _| *at <= revision);
+        state.compacted = state.compacted.min(revision);
         state.revision = revision;
     }
 
     /// Applies the next transaction after this time, and loses its response.
     pub(crate) fn delay_next_transaction(&self, delay: Duration) {
         self.0.lock().unwrap().next_delay = Some(delay);
+    }
+
+    /// Delays the response to the next transaction by this time. The caller waits for it.
+    pub(crate) fn delay_next_response(&self, delay: Duration) {
+        self.0.lock().unwrap().next_response_delay = Some(delay);
+    }
+
+    /// Stops sending events to the watch that was opened as number `index`, as if its server was cut off.
+    pub(crate) fn stop_watch(&self, index: usize) {
+        self.0.lock().unwrap().watches[index].is_stopped = true;
+    }
+
+    pub(crate) fn resume_watches(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.watches.iter_mut().for_each(|it| it.is_stopped = false);
+        state.notify();
+    }
+
+    /// Loses the events of the next revision in the watch that was opened as number `index`.
+    pub(crate) fn lose_next_event(&self, index: usize) {
+        self.0.lock().unwrap().watches[index].loses_next = true;
+    }
+
+    /// Deletes all objects of a kind in one transaction, as an administrator may do with etcdctl.
+    pub(crate) fn delete_prefix(&self, prefix: &str) {
+        let success = vec![lane::delete_range(KeyRange::with_prefix(prefix))];
+        self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -218,21 +262,29 @@ impl State {
     /// Sends to each watch the events that it has not got.
     fn notify(&mut self) {
         let mut watches = std::mem::take(&mut self.watches);
-        watches.retain_mut(|(next, sender)| {
-            if *next < self.compacted {
-                let _ = sender.send(WatchResponse {
+        watches.retain_mut(|watch| {
+            if watch.is_stopped {
+                return true;
+            }
+            if watch.next < self.compacted {
+                let _ = watch.sender.send(WatchResponse {
                     compact_revision: self.compacted,
                     canceled: true,
                     ..WatchResponse::default()
                 });
                 return false;
             }
-            let events: Vec<Event> = self.history.range(*next..).flat_map(|(_, it)| it.clone()).collect();
-            *next = self.revision + 1;
+            if watch.loses_next && watch.next <= self.revision {
+                (watch.loses_next, watch.next) = (false, watch.next + 1);
+            }
+            let events: Vec<Event> =
+                self.history.range(watch.next..).flat_map(|(_, it)| it.clone()).collect();
+            watch.next = self.revision + 1;
             let faults = self.faults;
             let header = self.header();
             let send = |events, fragment| {
-                sender.send(WatchResponse { header, events, fragment, ..WatchResponse::default() }).is_ok()
+                let response = WatchResponse { header, events, fragment, ..WatchResponse::default() };
+                watch.sender.send(response).is_ok()
             };
             if 1 < events.len() && self.happens(faults.fragment) {
                 let (first, rest) = events.split_at(events.len() / 2);
@@ -267,7 +319,7 @@ impl EtcdApi for FakeEtcd {
 
     async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
         self.delay().await;
-        let response = {
+        let (response, delay) = {
             let mut state = self.0.lock().unwrap();
             let faults = state.faults;
             if state.happens(faults.lost_request) {
@@ -287,8 +339,9 @@ impl EtcdApi for FakeEtcd {
             if state.happens(faults.lost_response) {
                 return Err(no_response());
             }
-            response
+            (response, state.next_response_delay.take())
         };
+        tokio::time::sleep(delay.unwrap_or_default()).await;
         self.delay().await;
         Ok(response)
     }
@@ -306,19 +359,22 @@ impl EtcdApi for FakeEtcd {
         let (sender, receiver) = mpsc::unbounded_channel();
         let header = state.header();
         let _ = sender.send(WatchResponse { header, created: true, ..WatchResponse::default() });
-        state.watches.push((request.start_revision, sender));
+        let next = request.start_revision;
+        state.watches.push(Watch { next, sender, is_stopped: false, loses_next: false });
         state.notify();
-        let responses =
-            futures::stream::unfold(receiver, async |mut it| it.recv().await.map(|response| (response, it)));
-        let etcd = self.clone();
-        // A response takes a while, so that responses to transactions and events come in any order.
-        Ok(Box::pin(responses.then(move |it| {
-            let etcd = etcd.clone();
-            async move {
-                etcd.delay().await;
-                Ok(it)
+        let responses = futures::stream::unfold((receiver, self.clone()), async |(mut receiver, etcd)| {
+            let response = receiver.recv().await?;
+            // A response takes a while, so that responses to transactions and events come in any order.
+            etcd.delay().await;
+            let rate = etcd.0.lock().unwrap().faults.outage;
+            if etcd.0.lock().unwrap().happens(rate) {
+                tokio::time::sleep(Duration::from_millis(etcd.random_below(6_000))).await;
+                etcd.compact_to_current();
+                return None;
             }
-        })))
+            Some((Ok(response), (receiver, etcd)))
+        });
+        Ok(Box::pin(responses))
     }
 }
 

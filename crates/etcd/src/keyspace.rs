@@ -25,6 +25,9 @@ use muster_store::Revision;
 /// Number of resourceVersions of one etcd revision: one for each position.
 pub(crate) const POSITIONS_PER_REVISION: u64 = 128;
 
+/// The highest position of an object in its transaction.
+pub(crate) const POSITION_MAX: u8 = (POSITIONS_PER_REVISION - 1) as u8;
+
 /// The keys of one cluster, and the mapping between etcd revisions and resourceVersions.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
@@ -130,7 +133,7 @@ impl Keyspace {
 
     /// Returns the highest resourceVersion that an object written at an etcd revision can have.
     pub(crate) fn last_resource_version(&self, etcd_revision: i64) -> Revision {
-        self.resource_version(etcd_revision, (POSITIONS_PER_REVISION - 1) as u8)
+        self.resource_version(etcd_revision, POSITION_MAX)
     }
 
     /// Returns the etcd revision part of a resourceVersion, or 0 if the resourceVersion is below the offset.

@@ -1,11 +1,12 @@
-//! Lists all objects at one revision when the backend is opened.
+//! Lists all objects at one revision: when the backend is opened, and when the watch cannot go on from the published
+//! revision.
 
 use std::str::FromStr;
 
 use muster_store::{HistoryWindow, Store, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError, retry};
-use crate::cluster_state::{self, UnusableError};
+use crate::cluster_state::{self, ClusterState, FollowedCluster, ReplacedError, UnusableError};
 use crate::keyspace::Keyspace;
 use crate::object_value::{ObjectCodec, ValueError};
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
@@ -40,6 +41,8 @@ pub enum LoadError {
     Value { key: String, why: String },
     #[error(transparent)]
     Unusable(#[from] UnusableError),
+    #[error(transparent)]
+    Replaced(#[from] ReplacedError),
 }
 
 /// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers all
@@ -51,31 +54,86 @@ pub(crate) async fn load(
     codec: &ObjectCodec,
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
-    let failed = |source| LoadError::Etcd { source };
-    let state = cluster_state::read(api, &keys).await.map_err(failed)?;
-    state.check_usable()?;
-    let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
-    let found = api.range(base_request).await.map_err(failed)?;
-    let (current, cluster_id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
-    let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
-    let compacted_request = RangeRequest { key: keys.compacted_key(), ..RangeRequest::default() };
+    let cluster = Cluster::read(api, keys).await?;
+    let compacted_request = RangeRequest { key: cluster.keys.compacted_key(), ..RangeRequest::default() };
     let compacted = api.range(compacted_request).await.map_err(failed)?;
     // An etcd without data has revision 1. The history of a restored cluster begins after the restore.
-    let compacted = parse_number(&compacted)?.unwrap_or(1).max(state.source_revision).min(current).max(1);
-    let (store, revision) = match list(api, &keys, codec, window, compacted).await {
-        Ok(store) => (store, compacted),
-        Err(LoadError::Etcd { source: EtcdError::Compacted }) => {
-            (list(api, &keys, codec, window, current).await?, current)
-        }
-        Err(error) => return Err(error),
-    };
-    // A restore that began in the meantime may have been seen in part.
-    let state_after = cluster_state::read(api, &keys).await.map_err(failed)?;
-    state_after.check_usable()?;
-    if state_after.source_revision != state.source_revision {
-        return Err(UnusableError::Restoring.into());
+    let compacted = parse_number(&compacted)?.unwrap_or(1).max(cluster.state.source_revision);
+    let compacted = compacted.min(cluster.revision).max(1);
+    match list(api, &cluster.keys, codec, window, compacted).await {
+        Ok(store) => cluster.loaded(api, store, compacted).await,
+        Err(LoadError::Etcd { source: EtcdError::Compacted }) => cluster.load(api, codec, window).await,
+        Err(error) => Err(error),
     }
-    Ok(LoadedObjects { store, keys, revision, cluster_id, source_revision: state.source_revision })
+}
+
+/// Lists all objects, page by page, at the current revision. Fails if this is no longer the cluster that the server
+/// follows.
+pub(crate) async fn load_again(
+    api: &impl EtcdApi,
+    keys: Keyspace,
+    codec: &ObjectCodec,
+    window: HistoryWindow,
+    followed: FollowedCluster,
+) -> Result<LoadedObjects, LoadError> {
+    let cluster = Cluster::read(api, keys).await?;
+    followed.check_id(cluster.id)?;
+    followed.check_revision(cluster.revision)?;
+    followed.check_source(cluster.state.source_revision)?;
+    cluster.load(api, codec, window).await
+}
+
+/// A cluster that servers may use.
+struct Cluster {
+    state: ClusterState,
+    keys: Keyspace,
+    id: u64,
+    /// The current etcd revision.
+    revision: i64,
+}
+
+impl Cluster {
+    async fn read(api: &impl EtcdApi, keys: Keyspace) -> Result<Self, LoadError> {
+        let state = cluster_state::read(api, &keys).await.map_err(failed)?;
+        state.check_usable()?;
+        let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
+        let found = api.range(base_request).await.map_err(failed)?;
+        let (revision, id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
+        let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
+        Ok(Self { state, keys, id, revision })
+    }
+
+    /// Lists all objects at the revision at which the cluster was read.
+    async fn load(
+        self,
+        api: &impl EtcdApi,
+        codec: &ObjectCodec,
+        window: HistoryWindow,
+    ) -> Result<LoadedObjects, LoadError> {
+        let (store, revision) = (list(api, &self.keys, codec, window, self.revision).await?, self.revision);
+        self.loaded(api, store, revision).await
+    }
+
+    /// Returns the objects that were listed. Fails if a restore began in the meantime, because it may have been seen in
+    /// part.
+    async fn loaded(
+        self,
+        api: &impl EtcdApi,
+        store: Store,
+        revision: i64,
+    ) -> Result<LoadedObjects, LoadError> {
+        let now = cluster_state::read(api, &self.keys).await.map_err(failed)?;
+        now.check_usable()?;
+        let Self { state, keys, id: cluster_id, .. } = self;
+        if now.source_revision != state.source_revision {
+            return Err(UnusableError::Restoring.into());
+        }
+        Ok(LoadedObjects { store, keys, revision, cluster_id, source_revision: state.source_revision })
+    }
+}
+
+fn failed(source: EtcdError) -> LoadError {
+    LoadError::Etcd { source }
 }
 
 /// Lists all objects at an etcd revision.
@@ -113,8 +171,8 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
             revision,
             ..RangeRequest::default()
         };
-        let page = retry(async || api.range(request.clone()).await).await;
-        let page = page.map_err(|source| LoadError::Etcd { source })?;
+        let page = retry(|| api.range(request.clone())).await;
+        let page = page.map_err(failed)?;
         for kv in &page.kvs {
             on_object(decode_stored_object(keys, codec, kv)?.1)?;
         }

@@ -17,6 +17,8 @@
 use bytes::Bytes;
 use muster_store::{DecryptError, EncryptionKeys, ObjectDraft, SelectorIndex};
 
+use crate::keyspace::POSITION_MAX;
+
 const FORMAT: u8 = 1;
 const FORMAT_ENCRYPTED: u8 = 2;
 const HEADER_BYTES: usize = 19;
@@ -40,6 +42,8 @@ pub(crate) enum ValueError {
     Format(u8),
     #[error("the value is truncated")]
     Truncated,
+    #[error("the value has position {0}, and a transaction has at most 128 operations")]
+    Position(u8),
     #[error("the value cannot be decrypted: {0}")]
     Decrypt(#[from] DecryptError),
     #[error("the value is encrypted, and the server has no encryption keys")]
@@ -107,6 +111,9 @@ impl ObjectCodec {
             usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| ValueError::Truncated)
         };
         let expires_s = u64::from_le_bytes(header[3..11].try_into().expect("a slice of eight bytes"));
+        if let Some(position) = header[1..3].iter().find(|it| POSITION_MAX < **it) {
+            return Err(ValueError::Position(*position));
+        }
         let (index, body) = rest.split_at_checked(number(11)?).ok_or(ValueError::Truncated)?;
         let decrypted = match &self.encryption {
             _ if !is_encrypted => None,
@@ -123,11 +130,6 @@ impl ObjectCodec {
             draft: ObjectDraft { head: head.to_vec(), tail: tail.to_vec() },
         })
     }
-}
-
-/// Returns the position of the object in the transaction that wrote it. The value must have been decoded before.
-pub(crate) fn position_of(value: &[u8]) -> u8 {
-    value.get(1).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -160,7 +162,6 @@ mod tests {
                 for key in ["pods/default/a", "secrets/default/a"] {
                     let value = codec.encode(key, position, Some(created), expires_s, &index, &draft).unwrap();
                     prop_assert_eq!(codec.decode(key, &value), Ok(expected.clone()));
-                    prop_assert_eq!(position_of(&value), position);
                 }
             }
         }
@@ -191,9 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_a_newer_format_is_refused() {
+    fn a_value_that_no_server_of_this_version_writes_is_refused() {
         let codec = ObjectCodec::default();
         assert_eq!(codec.decode("pods/a/b", &[3, 0, 0]), Err(ValueError::Format(3)));
         assert_eq!(codec.decode("pods/a/b", &[]), Err(ValueError::Truncated));
+        let of_no_transaction = [&[FORMAT, 128][..], &[0; HEADER_BYTES - 2]].concat();
+        assert_eq!(codec.decode("pods/a/b", &of_no_transaction), Err(ValueError::Position(128)));
     }
 }

@@ -136,7 +136,7 @@ impl<A: EtcdApi> Restore<'_, A> {
             success: operations,
             failure: Vec::new(),
         };
-        let response = retry(async || self.api.txn(request.clone()).await).await?;
+        let response = retry(|| self.api.txn(request.clone())).await?;
         Ok(response.succeeded.then_some(response))
     }
 
@@ -154,7 +154,7 @@ impl<A: EtcdApi> Restore<'_, A> {
                     keys_only: true,
                     ..RangeRequest::default()
                 };
-                let page = retry(async || self.api.range(request.clone()).await).await?;
+                let page = retry(|| self.api.range(request.clone())).await?;
                 let Some(last) = page.kvs.last() else { break };
                 let end = [&last.key[..], &[0]].concat().into();
                 let operation = delete_range(KeyRange { start: range.start.clone(), end });

@@ -1,11 +1,13 @@
 //! Model tests: several servers write to one etcd that loses requests and responses, applies requests late, and breaks
 //! watches. Every server must end with the state of etcd, and every answer must be true.
 
+/// Loading all objects again while servers run.
+mod reload;
 /// Restore of a cluster, and snapshots.
 mod restore;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use crate::proto::event::EventType;
 
 const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
 const FAULTS: Faults =
-    Faults { lost_request: 60, lost_response: 60, late: 40, broken_watch: 50, fragment: 300 };
+    Faults { lost_request: 60, lost_response: 60, late: 40, broken_watch: 50, fragment: 300, outage: 0 };
 
 /// A server: its driver, and the events that it has published.
 #[derive(Clone)]
@@ -64,6 +66,7 @@ impl Server {
             keys: loaded.keys,
             server_id: name.to_owned(),
             published: published.clone(),
+            window: WIDE,
             limits: StoreLimits::UNLIMITED,
             queued: queued.clone(),
             on_failure: Box::new(move |error| *failed.lock().unwrap() = Some(error.to_string())),
@@ -83,7 +86,7 @@ impl Server {
     /// Returns `None` if the driver ends during the commit.
     async fn commit_if_running(&self, commit: Commit) -> Option<Result<Arc<CommitEvent>, CommitError>> {
         let (said, outcome) = oneshot::channel();
-        self.queued.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        self.queued.fetch_add(1, Ordering::AcqRel);
         let done = Box::new(move |it| drop(said.send(it)));
         let _ = self.commands.send(Command::Commit(Box::new(commit), done));
         outcome.await.ok()
@@ -137,6 +140,10 @@ struct Record {
     refused: Vec<String>,
     /// Values whose outcome is not known.
     unknown: Vec<String>,
+    /// How many of them were written, with events that were compacted.
+    written_before_reload: usize,
+    /// How many watches of clients have expired.
+    expired: usize,
 }
 
 /// Runs clients on all servers, then checks the record against the history of etcd.
@@ -147,6 +154,7 @@ async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, wr
         started.push(Server::start(&etcd, &format!("s{it}")).await);
     }
     let record = Arc::new(Mutex::new(Record::default()));
+    let (stop, watchers) = start_watchers(&etcd, &started);
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
             let (server, etcd, record) = (started[client % servers].clone(), etcd.clone(), record.clone());
@@ -162,11 +170,124 @@ async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, wr
     let marker = started[0].commit(put("marker//end", Precondition::Absent, "end")).await.unwrap();
     for it in &started {
         assert!(it.read_barrier().await, "seed {seed}: {:?}", it.failure.lock().unwrap());
-        assert_eq!(it.published.read().revision(), marker.revision, "seed {seed}");
+        assert!(marker.revision <= it.published.read().revision(), "seed {seed}");
     }
-    let record = std::mem::take(&mut *record.lock().unwrap());
-    check_history(seed, &etcd, &started, &record);
+    stop.store(true, Ordering::Relaxed);
+    let mut record = std::mem::take(&mut *record.lock().unwrap());
+    check_history(seed, &etcd, &started, &record, faults.outage == 0);
+    for watcher in futures::future::join_all(watchers).await {
+        let watches = watcher.unwrap();
+        check_watches(seed, &etcd, &watches);
+        record.expired += watches.len() - 1;
+    }
     record
+}
+
+/// A watch of a client: the objects that it listed first, and then the events that it got.
+#[derive(Default)]
+struct ClientWatch {
+    prefix: &'static str,
+    list_revision: Revision,
+    objects: BTreeMap<String, (Revision, String)>,
+    events: Vec<(Revision, String, Option<String>)>,
+    /// The revision up to which the client got all events.
+    seen: Revision,
+}
+
+/// Starts clients of each server that list and watch until `stop` is set, as informers do. When a watch expires, they
+/// list again. Each task returns the watches of its client, of which all but the last have expired.
+fn start_watchers(
+    etcd: &FakeEtcd,
+    servers: &[Server],
+) -> (Arc<AtomicBool>, Vec<tokio::task::JoinHandle<Vec<ClientWatch>>>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = servers.iter().flat_map(|server| ["", "pods/", "pods/default/3"].map(|it| (server, it)));
+    let start = |(server, prefix): (&Server, &'static str)| {
+        let (etcd, published, stop) = (etcd.clone(), server.published.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut watches: Vec<ClientWatch> = vec![client_watch(&published, prefix)];
+            loop {
+                let is_last = stop.load(Ordering::Relaxed);
+                let watch = watches.last_mut().expect("it has begun");
+                let is_expired = {
+                    let store = published.read();
+                    match store.commits_since(prefix, watch.seen) {
+                        Ok(events) => {
+                            watch.events.extend(events.map(|it| line(it)));
+                            watch.seen = store.revision();
+                            false
+                        }
+                        Err(_) => true,
+                    }
+                };
+                match is_expired {
+                    true => watches.push(client_watch(&published, prefix)),
+                    false if is_last => return watches,
+                    false => tokio::time::sleep(Duration::from_millis(etcd.random_below(300))).await,
+                }
+            }
+        })
+    };
+    let tasks = clients.map(start).collect();
+    (stop, tasks)
+}
+
+/// Lists the objects with the prefix, and begins a watch from the list.
+fn client_watch(published: &PublishedStore, prefix: &'static str) -> ClientWatch {
+    let store = published.read();
+    let objects = store.list(prefix).map(|it| (it.key.to_string(), (it.modified, value_of(it).to_owned())));
+    let (objects, revision) = (objects.collect(), store.revision());
+    ClientWatch { prefix, list_revision: revision, objects, events: Vec::new(), seen: revision }
+}
+
+/// Every list has the objects of its revision, a watch has every event after it in order, and no list is older than what
+/// the same client has seen before.
+fn check_watches(seed: u64, etcd: &FakeEtcd, watches: &[ClientWatch]) {
+    let history = history_of(etcd);
+    let mut seen = 0;
+    for watch in watches {
+        assert!(seen <= watch.list_revision, "seed {seed}: a list is older than an event before it");
+        seen = watch.seen;
+        let of_prefix = |it: &&(Revision, String, Option<String>)| it.1.starts_with(watch.prefix);
+        let before = history.iter().filter(|it| it.0 <= watch.list_revision).filter(of_prefix);
+        assert_eq!(watch.objects, state_after(before), "seed {seed}: list at {}", watch.list_revision);
+        let after = history.iter().filter(|it| watch.list_revision < it.0 && it.0 <= watch.seen);
+        let after: Vec<_> = after.filter(of_prefix).cloned().collect();
+        assert_eq!(watch.events, after, "seed {seed}: watch after {}", watch.list_revision);
+    }
+}
+
+/// The events of all objects in the history of etcd: revision, key and value (`None` for a delete).
+fn history_of(etcd: &FakeEtcd) -> Vec<(Revision, String, Option<String>)> {
+    let keys = Keyspace::new("/m", 0);
+    let mut history = Vec::new();
+    for (revision, events) in etcd.history() {
+        let objects = events.iter().filter(|it| keys.store_key(&it.kv.as_ref().unwrap().key).is_some());
+        for (position, event) in objects.enumerate() {
+            let kv = event.kv.as_ref().unwrap();
+            let key = keys.store_key(&kv.key).unwrap().to_owned();
+            let value = (event.r#type() == EventType::Put).then(|| {
+                value_of(&load::decode_stored_object(&keys, &ObjectCodec::default(), kv).unwrap().1)
+                    .to_owned()
+            });
+            history.push((keys.resource_version(revision, u8::try_from(position).unwrap()), key, value));
+        }
+    }
+    history
+}
+
+/// The objects after some events.
+fn state_after<'a>(
+    events: impl Iterator<Item = &'a (Revision, String, Option<String>)>,
+) -> BTreeMap<String, (Revision, String)> {
+    let mut state = BTreeMap::new();
+    for (revision, key, value) in events {
+        match value {
+            Some(value) => drop(state.insert(key.clone(), (*revision, value.clone()))),
+            None => drop(state.remove(key)),
+        }
+    }
+    state
 }
 
 /// Creates, updates and deletes a few keys that all clients share.
@@ -192,7 +313,10 @@ async fn run_client(client: usize, writes: usize, server: &Server, etcd: &FakeEt
                 assert!(event.revision <= server.published.read().revision());
                 record.acknowledged.push((event.revision, key, written));
             }
-            Err(CommitError::OutcomeUnknown { .. }) => record.unknown.extend(written),
+            Err(CommitError::OutcomeUnknown { why }) => {
+                record.unknown.extend(written);
+                record.written_before_reload += usize::from(why.contains("are loaded again"));
+            }
             Err(CommitError::Conflict(_) | CommitError::Unavailable { .. }) => record.refused.extend(written),
             Err(error) => panic!("{error}"),
         }
@@ -207,22 +331,10 @@ async fn check_barrier(server: &Server, record: &Mutex<Record>) {
     }
 }
 
-fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record) {
-    let keys = Keyspace::new("/m", 0);
-    // The history of etcd, one line for each object.
-    let mut history: Vec<(Revision, String, Option<String>)> = Vec::new();
-    for (revision, events) in etcd.history() {
-        let objects = events.iter().filter(|it| keys.store_key(&it.kv.as_ref().unwrap().key).is_some());
-        for (position, event) in objects.enumerate() {
-            let kv = event.kv.as_ref().unwrap();
-            let key = keys.store_key(&kv.key).unwrap().to_owned();
-            let value = (event.r#type() == EventType::Put).then(|| {
-                value_of(&load::decode_stored_object(&keys, &ObjectCodec::default(), kv).unwrap().1)
-                    .to_owned()
-            });
-            history.push((keys.resource_version(revision, u8::try_from(position).unwrap()), key, value));
-        }
-    }
+/// Checks the answers of `record`, and the objects of each server. If `are_events_known`, each server has also published
+/// every event of etcd.
+fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record, are_events_known: bool) {
+    let history = history_of(etcd);
     let written: HashMap<&str, usize> =
         history.iter().filter_map(|it| it.2.as_deref()).fold(HashMap::new(), |mut counts, value| {
             *counts.entry(value).or_default() += 1;
@@ -241,26 +353,23 @@ fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record
     for it in &record.unknown {
         assert!(written.get(&**it).is_none_or(|count| *count == 1), "seed {seed}: {it} is written twice");
     }
-    let mut state: BTreeMap<&str, (Revision, &str)> = BTreeMap::new();
-    for (revision, key, value) in &history {
-        match value {
-            Some(value) => drop(state.insert(key, (*revision, value))),
-            None => drop(state.remove(&**key)),
-        }
-    }
+    let state = state_after(history.iter());
     for server in servers {
         assert_eq!(*server.failure.lock().unwrap(), None, "seed {seed}");
         let events: Vec<_> = server.events.lock().unwrap().iter().map(|it| line(it)).collect();
-        assert_eq!(events, history, "seed {seed}: a server published other events than those of etcd");
+        if are_events_known {
+            assert_eq!(events, history, "seed {seed}: a server published other events than those of etcd");
+        }
         let store = server.published.read();
-        let objects: BTreeMap<&str, (Revision, &str)> =
-            store.list("").map(|it| (&*it.key, (it.modified, value_of(it)))).collect();
+        let objects: BTreeMap<String, (Revision, String)> =
+            store.list("").map(|it| (it.key.to_string(), (it.modified, value_of(it).to_owned()))).collect();
         assert_eq!(objects, state, "seed {seed}");
         for it in store.list("") {
             let version = format!(r#""resourceVersion":"{}""#, it.modified);
             assert!(std::str::from_utf8(&it.value).unwrap().contains(&version), "seed {seed}: {it:?}");
         }
     }
+    let keys = Keyspace::new("/m", 0);
     assert_eq!(etcd.keys().iter().filter(|it| keys.store_key(&it.key).is_some()).count(), state.len());
 }
 

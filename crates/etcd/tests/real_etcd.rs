@@ -1,7 +1,7 @@
 //! The backend on a real etcd: the program `etcd` on PATH.
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use muster_etcd::{EtcdClient, Keyspace};
+use muster_etcd::proto::{CompactionRequest, RangeRequest};
+use muster_etcd::{EtcdApi as _, EtcdClient, Keyspace};
 use muster_store::{
     Commit, CommitError, CommitEvent, CommitWrite, Db, DbOptions, HistoryWindow, ObjectDraft, Precondition,
     Revision, SelectorIndex, StoreLimits, WriteClass,
@@ -44,11 +45,16 @@ impl Etcd {
         self.child = spawn(self.dir.path(), &self.url, &self.peer_url);
     }
 
-    /// Opens a server on this etcd, waiting until etcd responds.
+    /// Opens a server on this etcd.
     fn open(&self) -> Db {
+        Self::open_at(&self.url)
+    }
+
+    /// Opens a server on the etcd with this URL, waiting until etcd responds.
+    fn open_at(url: &str) -> Db {
         let began = Instant::now();
         loop {
-            let client = EtcdClient::new(std::slice::from_ref(&self.url), None).unwrap().accept_any_version();
+            let client = EtcdClient::new(&[url.to_owned()], None).unwrap().accept_any_version();
             let options = DbOptions {
                 window: HistoryWindow { events_max: 100_000, bytes_max: usize::MAX },
                 limits: StoreLimits::UNLIMITED,
@@ -62,6 +68,80 @@ impl Etcd {
             }
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Compacts the whole history, as another program may do.
+    fn compact(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = EtcdClient::new(std::slice::from_ref(&self.url), None).unwrap();
+            let key = RangeRequest { key: "/".into(), ..RangeRequest::default() };
+            let revision = client.range(key).await.unwrap().header.unwrap().revision;
+            client.compact(CompactionRequest { revision, physical: true }).await.unwrap();
+        });
+    }
+}
+
+/// A connection to etcd that a test can cut.
+struct Proxy {
+    url: String,
+    state: Arc<Mutex<ProxyState>>,
+}
+
+#[derive(Default)]
+struct ProxyState {
+    is_cut: bool,
+    is_closed: bool,
+    connections: Vec<TcpStream>,
+}
+
+impl Proxy {
+    fn to(etcd: &Etcd) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let target = etcd.url.trim_start_matches("http://").to_owned();
+        let state: Arc<Mutex<ProxyState>> = Arc::default();
+        let shared = state.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut state = shared.lock().unwrap();
+                match (client, TcpStream::connect(&target)) {
+                    _ if state.is_closed => return,
+                    (Ok(client), Ok(server)) if !state.is_cut => {
+                        for (from, to) in [(&client, &server), (&server, &client)] {
+                            to.set_nodelay(true).unwrap();
+                            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                            thread::spawn(move || std::io::copy(&mut from, &mut to));
+                        }
+                        state.connections.extend([client, server]);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        Self { url, state }
+    }
+
+    /// Closes all connections, and refuses new ones until [`Proxy::join`].
+    fn cut(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.is_cut = true;
+        for it in state.connections.drain(..) {
+            let _ = it.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn join(&self) {
+        self.state.lock().unwrap().is_cut = false;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.state.lock().unwrap().is_closed = true;
+        // Wakes the thread that accepts connections.
+        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
     }
 }
 
@@ -92,11 +172,16 @@ fn spawn(dir: &Path, url: &str, peer_url: &str) -> Child {
 }
 
 fn commit(db: &Db, key: &str, expect: Precondition, value: usize) -> Result<Arc<CommitEvent>, CommitError> {
+    let (said, outcome) = mpsc::channel();
+    db.commit(commit_of(key, expect, value), move |it| said.send(it).unwrap_or_default());
+    outcome.recv().expect("every commit is answered")
+}
+
+fn commit_of(key: &str, expect: Precondition, value: usize) -> Commit {
     let head = format!(r#"{{"value":{value},"metadata":{{"resourceVersion":""#).into_bytes();
     let draft = ObjectDraft { head, tail: br#""}}"#.to_vec() };
     let index = SelectorIndex::new([("value", &*value.to_string())], []);
-    let write = CommitWrite::Put { index, expires_s: None, draft };
-    let commit = Commit {
+    Commit {
         key: key.into(),
         expect,
         within: None,
@@ -105,11 +190,15 @@ fn commit(db: &Db, key: &str, expect: Precondition, value: usize) -> Result<Arc<
         fence: None,
         begins_term: false,
         class: WriteClass::Ordinary,
-        write,
-    };
+        write: CommitWrite::Put { index, expires_s: None, draft },
+    }
+}
+
+fn delete(db: &Db, key: &str) {
     let (said, outcome) = mpsc::channel();
+    let commit = Commit { write: CommitWrite::Delete, ..commit_of(key, Precondition::Any, 0) };
     db.commit(commit, move |it| said.send(it).unwrap_or_default());
-    outcome.recv().expect("every commit is answered")
+    outcome.recv().expect("every commit is answered").unwrap();
 }
 
 fn read_barrier(db: &Db) -> bool {
@@ -218,4 +307,44 @@ fn without_etcd_writes_and_reads_fail_in_time() {
     }
     assert_eq!(counter(&db, "nodes//n").0, 1, "a write that failed without being sent is not made later");
     db.close();
+}
+
+#[test]
+fn a_server_that_was_cut_off_while_etcd_was_compacted_goes_on() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::to(&etcd);
+    let (one, two) = (Etcd::open_at(&proxy.url), etcd.open());
+    let write = |db: &Db, name: usize, value: usize| {
+        commit(db, &format!("nodes//{name:04}"), Precondition::Any, value).unwrap().revision
+    };
+    for it in 0..1200 {
+        write(&two, it, 1);
+    }
+    assert!(read_barrier(&one));
+    let before = one.read().revision();
+    assert_eq!(everything(&one, before), everything(&two, before));
+    proxy.cut();
+    for it in 0..100 {
+        write(&two, it, 2);
+        write(&two, 2000 + it, 1);
+    }
+    for it in 500..600 {
+        delete(&two, &format!("nodes//{it:04}"));
+    }
+    etcd.compact();
+    assert!(!read_barrier(&one), "it is cut off");
+    assert_eq!(one.read().revision(), before);
+    proxy.join();
+    let began = Instant::now();
+    while !read_barrier(&one) {
+        assert!(began.elapsed() < RECOVERY_TIMEOUT);
+    }
+    let reloaded = one.read().revision();
+    assert_eq!(one.read().commits_since("", before).err().unwrap().compacted_revision, reloaded);
+    // All servers go on with the same events.
+    let last = [write(&one, 0, 3), write(&two, 500, 3)];
+    assert!(before < reloaded && reloaded < last[0] && last[0] < last[1]);
+    assert!(read_barrier(&one));
+    assert_eq!(everything(&one, reloaded), everything(&two, reloaded));
+    [one, two].iter().for_each(Db::close);
 }

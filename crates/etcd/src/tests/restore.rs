@@ -212,6 +212,27 @@ async fn a_late_transaction_of_a_server_writes_nothing_to_the_restored_cluster()
     check_restored(&etcd, &objects, &encryption, BACKUP_REVISION + 1_000).await;
 }
 
+/// The server is cut off for the whole restore, and etcd compacts its events.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_cut_off_during_a_restore_ends() {
+    let (objects, encryption) = (backup_objects(), encryption());
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    server.commit(put("pods/default/a", Precondition::Absent, "1")).await.unwrap();
+    etcd.stop_watch(0);
+    let state = read_state(&etcd).await;
+    restore(&etcd, &keyspace(), &state, &input(&objects, &encryption), &mut |_| ()).await.unwrap();
+    etcd.compact_to_current();
+    etcd.resume_watches();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    expect_test::expect!["the cluster was restored while this server was cut off"]
+        .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
+    // It has published nothing of the restored cluster.
+    assert_eq!(server.published.read().list("").map(|it| value_of(it)).collect::<Vec<_>>(), ["1"]);
+    assert!(server.commit_if_running(put("pods/default/b", Precondition::Any, "2")).await.is_none());
+    check_restored(&etcd, &objects, &encryption, BACKUP_REVISION + 1_000).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_restores_the_first_one_stops() {
     let (objects, encryption) = (backup_objects(), encryption());

@@ -1,0 +1,245 @@
+use super::*;
+
+const OUTAGES: Faults = Faults { outage: 12, ..FAULTS };
+
+/// Watches are silent for seconds, and etcd compacts its whole history in the meantime.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_every_server_has_the_objects_of_etcd() {
+    let (mut acknowledged, mut before_reload, mut expired) = (0, 0, 0);
+    for seed in 0..60 {
+        let record = run_model(seed, OUTAGES, 3, 9, 25).await;
+        acknowledged += record.acknowledged.len();
+        before_reload += record.written_before_reload;
+        expired += record.expired;
+    }
+    let counts = format!("{acknowledged} acknowledged, {before_reload} before a reload, {expired} expired");
+    assert!(1000 < acknowledged && 10 < before_reload && 100 < expired, "{counts}");
+}
+
+/// The objects of a server with their revisions, as text.
+fn objects(server: &Server) -> Vec<String> {
+    let store = server.published.read();
+    store.list("").map(|it| format!("{} {} {}..{}", it.key, value_of(it), it.created, it.modified)).collect()
+}
+
+/// Events after a revision as text, or the revision from which they are known.
+fn events_since(server: &Server, after: Revision) -> Result<Vec<String>, Revision> {
+    let store = server.published.read();
+    let events = store.commits_since("", after).map_err(|it| it.compacted_revision)?;
+    Ok(events.map(|it| format!("{} {}", it.revision, it.key)).collect())
+}
+
+async fn put_now(server: &Server, key: &str, value: &str) -> Revision {
+    server.commit(put(key, Precondition::Any, value)).await.unwrap().revision
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    for key in ["pods/a/changed", "pods/a/deleted", "pods/a/same", "pods/a/recreated"] {
+        put_now(&two, key, "1").await;
+    }
+    assert!(one.read_barrier().await);
+    let (before, known) = (one.published.read().revision(), one.events.lock().unwrap().len());
+    etcd.stop_watch(0);
+    put_now(&two, "pods/a/changed", "2").await;
+    put_now(&two, "pods/a/new", "1").await;
+    two.commit(delete("pods/a/recreated", Precondition::Any)).await.unwrap();
+    put_now(&two, "pods/a/recreated", "2").await;
+    put_now(&two, "pods/a/short-lived", "1").await;
+    two.commit(delete("pods/a/short-lived", Precondition::Any)).await.unwrap();
+    two.commit(delete("pods/a/deleted", Precondition::Any)).await.unwrap();
+    etcd.compact_to_current();
+    etcd.resume_watches();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    // Objects keep their resourceVersions, and those of all servers are the same.
+    assert_eq!(objects(&one), objects(&two));
+    expect_test::expect![[r#"
+        pods/a/changed 2 256..768
+        pods/a/new 1 896..896
+        pods/a/recreated 2 1152..1152
+        pods/a/same 1 512..512"#]]
+    .assert_eq(&objects(&one).join("\n"));
+    // The history begins with the reload. Watches are woken by the differences.
+    let reloaded = one.published.read().revision();
+    assert_eq!(reloaded, Keyspace::new("/m", 0).last_resource_version(12));
+    assert_eq!(events_since(&one, before), Err(reloaded));
+    assert_eq!(events_since(&one, reloaded), Ok(Vec::new()));
+    let differences: Vec<_> = one.events.lock().unwrap()[known..].iter().map(|it| line(it)).collect();
+    let difference =
+        |name: &str, value: Option<&str>| (reloaded, format!("pods/a/{name}"), value.map(str::to_owned));
+    assert_eq!(
+        differences,
+        [
+            difference("changed", Some("2")),
+            difference("deleted", None),
+            difference("new", Some("1")),
+            difference("recreated", Some("2")),
+        ]
+    );
+    // The server goes on, with revisions above all that it has shown.
+    let next = put_now(&two, "pods/a/same", "2").await;
+    assert!(one.read_barrier().await);
+    assert_eq!(events_since(&one, reloaded), Ok(vec![format!("{next} pods/a/same")]));
+    let last = put_now(&one, "pods/a/changed", "3").await;
+    assert!(reloaded < next && next < last);
+    assert_eq!(*one.failure.lock().unwrap(), None);
+}
+
+/// The events of a server's own transactions are compacted before its watch delivers them.
+#[tokio::test(start_paused = true)]
+async fn commits_whose_events_were_compacted_have_an_unknown_outcome() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    put_now(&server, "pods/a/before", "1").await;
+    // The first commit has its response before the reload, and the second one after it.
+    etcd.stop_watch(0);
+    let first = tokio::spawn({
+        let server = server.clone();
+        async move { server.commit(put("pods/a/first", Precondition::Absent, "1")).await }
+    });
+    let barrier = tokio::spawn({
+        let server = server.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            server.read_barrier().await
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    etcd.delay_next_response(Duration::from_secs(2));
+    let second = tokio::spawn({
+        let server = server.clone();
+        async move { server.commit(put("pods/a/second", Precondition::Absent, "1")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!first.is_finished() && !barrier.is_finished());
+    etcd.compact_to_current();
+    etcd.resume_watches();
+    for outcome in [first.await.unwrap(), second.await.unwrap()] {
+        let why = "it was made, but all objects are loaded again".to_owned();
+        assert_eq!(outcome.map(|it| line(&it)), Err(CommitError::OutcomeUnknown { why }));
+    }
+    // The state of the barrier's revision was loaded.
+    assert!(barrier.await.unwrap());
+    assert!(server.get("pods/a/first").is_some() && server.get("pods/a/second").is_some());
+    put_now(&server, "pods/a/first", "2").await;
+    assert_eq!(server.queued.load(Ordering::Relaxed), 0);
+}
+
+/// Values that this server allocated are known from its state again, and others' allocations refuse older choices.
+#[tokio::test(start_paused = true)]
+async fn allocations_go_on_after_a_reload() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let allocate = async |server: &Server, name: &str, known: Revision| {
+        let allocation = Some(muster_store::Allocation { pool: "services", known });
+        let commit = Commit { allocation, ..put(&format!("services/a/{name}"), Precondition::Absent, name) };
+        server.commit(commit).await.map(|it| it.revision)
+    };
+    let begin = one.published.read().revision();
+    allocate(&one, "a", begin).await.unwrap();
+    let known = one.published.read().revision();
+    assert!(two.read_barrier().await);
+    etcd.stop_watch(0);
+    allocate(&two, "b", known).await.unwrap();
+    let stale = allocate(&one, "c", known);
+    let reload = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        etcd.compact_to_current();
+        etcd.resume_watches();
+    };
+    let (stale, ()) = tokio::join!(stale, reload);
+    assert_eq!(stale, Err(CommitError::Conflict(CommitConflict::Allocated)));
+    assert!(
+        one.get("services/a/b").is_some(),
+        "the caller chooses again from the state that refused its commit"
+    );
+    let known = one.published.read().revision();
+    assert_eq!(allocate(&one, "c", begin).await, Err(CommitError::Conflict(CommitConflict::Allocated)));
+    allocate(&one, "c", known).await.unwrap();
+    allocate(&one, "d", known).await.unwrap();
+}
+
+/// A faulty etcd may lose an event. The deletion of an object that the server does not have shows it.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_an_unknown_object_loads_all_objects_again() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let before = put_now(&two, "pods/a/a", "1").await;
+    etcd.lose_next_event(0);
+    put_now(&two, "pods/a/lost", "1").await;
+    put_now(&two, "pods/a/b", "1").await;
+    assert!(one.read_barrier().await);
+    assert_eq!(one.get("pods/a/lost"), None);
+    two.commit(delete("pods/a/lost", Precondition::Any)).await.unwrap();
+    assert!(one.read_barrier().await);
+    assert_eq!(objects(&one), objects(&two));
+    assert!(events_since(&one, before).is_err());
+    assert_eq!(*one.failure.lock().unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_own_events_are_lost_loads_all_objects_again() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let before = put_now(&one, "pods/a/a", "1").await;
+    etcd.lose_next_event(0);
+    let lost = one.commit(put("pods/a/lost", Precondition::Absent, "1"));
+    let next = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        put_now(&two, "pods/a/b", "1").await;
+    };
+    let (lost, ()) = tokio::join!(lost, next);
+    assert!(matches!(lost, Err(CommitError::OutcomeUnknown { .. })), "{lost:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(objects(&one), objects(&two));
+    assert_eq!(objects(&one).len(), 3);
+    assert!(events_since(&one, before).is_err());
+    assert_eq!(*one.failure.lock().unwrap(), None);
+}
+
+/// An administrator deletes more objects in one transaction than any server does.
+#[tokio::test(start_paused = true)]
+async fn servers_follow_a_deletion_of_all_objects_of_a_kind() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    for at in 0..300 {
+        put_now(&one, &format!("events/a/{at}"), "1").await;
+    }
+    let last = put_now(&one, "pods/a/a", "1").await;
+    assert!(two.read_barrier().await);
+    etcd.delete_prefix("/m/o/events/");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for server in [&one, &two] {
+        assert_eq!(objects(server).len(), 1);
+        assert!(events_since(server, last).is_err());
+    }
+    for server in [&one, &two] {
+        put_now(server, "pods/a/b", "1").await;
+        assert_eq!(*server.failure.lock().unwrap(), None);
+    }
+}
+
+/// A reload shows that etcd went back: the server ends.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_loads_all_objects_from_an_older_etcd_ends() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    put_now(&two, "pods/a/a", "1").await;
+    put_now(&two, "pods/a/b", "1").await;
+    assert!(one.read_barrier().await);
+    etcd.stop_watch(0);
+    put_now(&two, "pods/a/a", "2").await;
+    put_now(&two, "pods/a/b", "2").await;
+    etcd.compact_to_current();
+    etcd.resume_watches();
+    // The watch has reported the compaction.
+    etcd.restore(2);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    expect_test::expect![
+        "etcd is at revision 2, and this server has seen revision 3: etcd was restored from a snapshot"
+    ]
+    .assert_eq(one.failure.lock().unwrap().as_deref().unwrap_or_default());
+}
