@@ -13,10 +13,10 @@ use crate::proto::{
 };
 
 /// Time after which [`retry`] gives up.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay before [`retry`] repeats a call.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The calls that the backend makes. A write is tried only once, and the backend decides whether to repeat it. A read
 /// may be repeated at other members.

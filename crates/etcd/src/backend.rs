@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use muster_store::{
-    Backend, Commit, CommitError, DbOptions, EncryptionKeys, OnCommitted, OnReadBarrier, PublishedStore,
-    ReadBarrierError, Revision,
+    Backend, Commit, CommitError, DbOptions, EncryptionKeys, FollowerStatistics, OnCommitted, OnReadBarrier,
+    PublishedStore, ReadBarrierError, Revision,
 };
 use tokio::sync::mpsc;
 
@@ -26,6 +26,7 @@ pub struct EtcdBackend {
     /// Number of commits that were submitted and are not answered yet.
     queued: Arc<AtomicUsize>,
     queue_max: usize,
+    statistics: Arc<Mutex<FollowerStatistics>>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -56,7 +57,8 @@ pub fn open(
     let (commands, received) = mpsc::unbounded_channel();
     let (opened, is_open) = sync_mpsc::channel();
     let queued = Arc::new(AtomicUsize::new(0));
-    let in_driver = queued.clone();
+    let statistics: Arc<Mutex<FollowerStatistics>> = Arc::default();
+    let (in_driver, statistics_in_driver) = (queued.clone(), statistics.clone());
     let run = move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -80,6 +82,7 @@ pub fn open(
                 window,
                 limits,
                 queued: in_driver,
+                statistics: statistics_in_driver,
                 on_failure,
                 revision: loaded.revision,
                 cluster_id: loaded.cluster_id,
@@ -92,7 +95,7 @@ pub fn open(
     let thread = thread::Builder::new().name("etcd".into()).spawn(run).map_err(OpenError::Thread)?;
     let ended = || OpenError::Thread(std::io::Error::other("the thread has ended"));
     let published = is_open.recv().map_err(|_| ended())??;
-    let backend = EtcdBackend { commands, queued, queue_max, thread: Mutex::new(Some(thread)) };
+    let backend = EtcdBackend { commands, queued, queue_max, statistics, thread: Mutex::new(Some(thread)) };
     // The published state is older than the state of etcd until the watch has delivered the history.
     let (passed, is_current) = sync_mpsc::channel();
     backend.read_barrier(Box::new(move |it| drop(passed.send(it))));
@@ -122,6 +125,10 @@ impl Backend for EtcdBackend {
 
     fn compact(&self, revision: Revision) {
         let _ = self.commands.send(Command::Compact(revision));
+    }
+
+    fn follower_statistics(&self) -> Option<FollowerStatistics> {
+        Some(*self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn close(&self) {

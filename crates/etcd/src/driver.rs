@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,12 +14,12 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, HistoryWindow, KeyChange, LogError, OnCommitted,
-    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
-    StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, FollowerStatistics, HistoryWindow, KeyChange, LogError,
+    OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision,
+    StoreLimits, StoredObject,
 };
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::allocation_pool::AllocationPools;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
@@ -27,6 +28,7 @@ use crate::batch::{
     written_keys,
 };
 use crate::cluster_state::{self, FollowedCluster};
+use crate::consistency::{Differences, PublishedRevisions};
 use crate::keyspace::{Keyspace, POSITION_MAX};
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load::{self, LoadError, LoadedObjects};
@@ -53,6 +55,9 @@ const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 const RELOAD_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
+/// Interval of the comparison of all objects with those in etcd. Upstream: `ConsistencyCheckPeriod`.
+const CONSISTENCY_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
 /// Interval at which overdue commits and barriers are looked for.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -77,6 +82,7 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) limits: StoreLimits,
     /// Number of commits that were submitted and not answered.
     pub(crate) queued: Arc<AtomicUsize>,
+    pub(crate) statistics: Arc<Mutex<FollowerStatistics>>,
     pub(crate) on_failure: OnFailure,
     /// The etcd revision of the published store.
     pub(crate) revision: i64,
@@ -94,6 +100,7 @@ struct Driver<A> {
     window: HistoryWindow,
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
+    statistics: Arc<Mutex<FollowerStatistics>>,
     cluster_id: u64,
     source_revision: i64,
     /// Commits that wait for a transaction.
@@ -127,6 +134,8 @@ struct Driver<A> {
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
     /// Events of a watch response that etcd sends in fragments.
     fragments: Vec<Event>,
+    /// Whether the published objects are being compared with those in etcd.
+    is_checking: bool,
     is_closing: bool,
 }
 
@@ -200,6 +209,11 @@ enum Completion {
     },
     Barrier(Result<BarrierRead, EtcdError>),
     Compacted(Result<(), EtcdError>),
+    /// The objects that were published at this etcd revision were compared with those in etcd.
+    Checked {
+        revision: i64,
+        result: Result<Differences, EtcdError>,
+    },
 }
 
 /// The linearizable read of a read barrier.
@@ -225,6 +239,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         window,
         limits,
         queued,
+        statistics,
         on_failure,
         revision,
         cluster_id,
@@ -241,6 +256,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         window,
         limits,
         queued,
+        statistics,
         cluster_id,
         source_revision,
         queue: VecDeque::new(),
@@ -262,6 +278,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         barriers_in_progress: None,
         operations: FuturesUnordered::new(),
         fragments: Vec::new(),
+        is_checking: false,
         is_closing: false,
     };
     let failure = driver.follow(&mut commands).await;
@@ -276,6 +293,9 @@ impl<A: EtcdApi> Driver<A> {
     /// impossible to go on.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
+        let first_check = Instant::now() + CONSISTENCY_CHECK_INTERVAL;
+        let mut checks = tokio::time::interval_at(first_check, CONSISTENCY_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.is_closing && self.queued.load(Ordering::Acquire) == 0 {
                 return None;
@@ -307,6 +327,7 @@ impl<A: EtcdApi> Driver<A> {
                         self.open_watch();
                     }
                 }
+                _ = checks.tick() => self.start_check(),
             }
             self.start_transactions();
             self.start_barrier();
@@ -351,6 +372,7 @@ impl<A: EtcdApi> Driver<A> {
             Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),
             Completion::Barrier(result) => self.handle_barrier(result)?,
             Completion::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
+            Completion::Checked { revision, result } => self.handle_check(revision, result),
             Completion::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
         }
         Ok(())
@@ -765,17 +787,18 @@ impl<A: EtcdApi> Driver<A> {
             "etcd has compacted changes that this server has not seen, because it was stopped or cut off for too long: \
              loading all objects again"
         );
-        self.reload();
+        self.reload(|it| it.reloads_after_compaction += 1);
     }
 
     fn reload_after_loss(&mut self, why: &str) {
         tracing::error!(why, "the watch of etcd has lost events: loading all objects again");
-        self.reload();
+        self.reload(|it| it.reloads_after_loss += 1);
     }
 
-    /// Loads all objects again, beside the published ones. Until then no events are published.
-    fn reload(&mut self) {
+    /// Loads all objects again, beside the published ones. Until then no events are published. `count` counts the reload.
+    fn reload(&mut self, count: impl FnOnce(&mut FollowerStatistics)) {
         if !matches!(self.source, EventSource::Reload(_)) {
+            self.count(count);
             self.reload_at(self.reloaded_at.map(|it| it + RELOAD_INTERVAL_MIN));
         }
     }
@@ -817,6 +840,44 @@ impl<A: EtcdApi> Driver<A> {
         self.open_watch();
         self.answer_applied();
         Ok(())
+    }
+
+    fn count(&self, count: impl FnOnce(&mut FollowerStatistics)) {
+        count(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    // Consistency check
+
+    /// Begins to compare the published objects with those in etcd.
+    fn start_check(&mut self) {
+        if self.is_checking || matches!(self.source, EventSource::Reload(_)) {
+            return;
+        }
+        self.is_checking = true;
+        let published = PublishedRevisions::of(&self.published.read(), &self.keys, self.applied);
+        let (api, keys, revision) = (self.api.clone(), self.keys.clone(), self.applied);
+        self.operations.push(Box::pin(async move {
+            Completion::Checked { revision, result: published.compare(&*api, &keys).await }
+        }));
+    }
+
+    /// Loads all objects again if those that were published at an etcd revision are not those that etcd had then.
+    fn handle_check(&mut self, revision: i64, result: Result<Differences, EtcdError>) {
+        self.is_checking = false;
+        match result {
+            // The objects were loaded again during the check.
+            _ if revision < self.reloaded => {}
+            Ok(differences) if differences.count == 0 => self.count(|it| it.checks_passed += 1),
+            Ok(Differences { count, keys }) => {
+                self.count(|it| it.checks_failed += 1);
+                let keys = keys.join(", ");
+                self.reload_after_loss(&format!("{count} objects are different in etcd: {keys}"));
+            }
+            Err(error) => {
+                self.count(|it| it.checks_with_error += 1);
+                tracing::warn!(%error, "cannot compare the objects with those in etcd");
+            }
+        }
     }
 
     // Callers that wait for events

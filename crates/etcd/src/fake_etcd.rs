@@ -1,5 +1,6 @@
 //! An etcd in memory with injected faults, for tests of the driver under virtual time.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +53,10 @@ struct State {
     next_delay: Option<Duration>,
     /// The response to the next transaction comes after this time.
     next_response_delay: Option<Duration>,
+    /// A range with larger values takes too long.
+    range_bytes_max: Option<usize>,
+    /// Number of ranges that were read.
+    ranges: usize,
     random: u64,
 }
 
@@ -101,6 +106,16 @@ impl FakeEtcd {
         self.0.lock().unwrap().next_response_delay = Some(delay);
     }
 
+    /// Lets every range with larger values fail, as if it took too long.
+    pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
+        self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
+    }
+
+    /// Returns how many ranges were read so far.
+    pub(crate) fn ranges(&self) -> usize {
+        self.0.lock().unwrap().ranges
+    }
+
     /// Stops sending events to the watch that was opened as number `index`, as if its server was cut off.
     pub(crate) fn stop_watch(&self, index: usize) {
         self.0.lock().unwrap().watches[index].is_stopped = true;
@@ -124,7 +139,11 @@ impl FakeEtcd {
     }
 
     pub(crate) fn stop_faults(&self) {
-        self.0.lock().unwrap().faults = Faults::default();
+        self.set_faults(Faults::default());
+    }
+
+    pub(crate) fn set_faults(&self, faults: Faults) {
+        self.0.lock().unwrap().faults = faults;
     }
 
     pub(crate) fn random_below(&self, bound: u64) -> u64 {
@@ -169,7 +188,7 @@ impl State {
             return Err(EtcdError::Compacted);
         }
         let end = range_end(&request.key, &request.range_end);
-        let keys = if at == self.revision { self.keys.clone() } else { self.keys_at(at) };
+        let keys = if at == self.revision { Cow::Borrowed(&self.keys) } else { Cow::Owned(self.keys_at(at)) };
         let mut kvs: Vec<KeyValue> = keys.range(request.key.clone()..end).map(|(_, kv)| kv.clone()).collect();
         let count = kvs.len();
         let limit = usize::try_from(request.limit).unwrap();
@@ -312,7 +331,13 @@ impl EtcdApi for FakeEtcd {
         if lost {
             return Err(no_response());
         }
-        let response = self.0.lock().unwrap().range(&request);
+        let response = {
+            let mut state = self.0.lock().unwrap();
+            state.ranges += 1;
+            let response = state.range(&request);
+            let bytes = response.iter().flat_map(|it| &it.kvs).map(|it| it.value.len()).sum();
+            if state.range_bytes_max.is_some_and(|it| it < bytes) { Err(no_response()) } else { response }
+        };
         self.delay().await;
         response
     }

@@ -21,6 +21,8 @@ mod client;
 mod cluster_keys;
 /// Whether servers may use a cluster in etcd, and whether servers are running.
 mod cluster_state;
+/// Compares the published objects with those in etcd.
+mod consistency;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
 /// The feature level of a cluster.
@@ -29,10 +31,12 @@ mod feature_level;
 mod keyspace;
 /// Lanes, with which the outcome of a transaction becomes known after its response was lost.
 mod lane;
-/// Lists all objects when the backend is opened.
+/// Lists all objects when the backend is opened, and again when it has missed changes.
 mod load;
 /// Encoding of an object as a value in etcd.
 mod object_value;
+/// Reads a range of keys in pages.
+mod paged_range;
 /// Writes the objects of a backup or of another backend as a cluster in etcd.
 mod restore;
 /// Reads a whole cluster at one revision.

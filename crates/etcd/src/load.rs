@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use muster_store::{HistoryWindow, Store, StoredObject};
 
-use crate::api::{EtcdApi, EtcdError, retry};
+use crate::api::{EtcdApi, EtcdError};
 use crate::cluster_state::{self, ClusterState, FollowedCluster, ReplacedError, UnusableError};
 use crate::keyspace::Keyspace;
 use crate::object_value::{ObjectCodec, ValueError};
+use crate::paged_range::PagedRange;
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 
 /// Maximum number of objects that one request reads. 500 objects of etcd's largest size (1.5 MiB) fit into the largest
@@ -161,27 +162,13 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
     revision: i64,
     on_object: &mut (dyn FnMut(StoredObject) -> Result<(), E> + Send),
 ) -> Result<(), E> {
-    let range = keys.objects();
-    let mut start = range.start;
-    loop {
-        let request = RangeRequest {
-            key: start.clone(),
-            range_end: range.end.clone(),
-            limit: PAGE_OBJECTS_MAX,
-            revision,
-            ..RangeRequest::default()
-        };
-        let page = retry(|| api.range(request.clone())).await;
-        let page = page.map_err(failed)?;
-        for kv in &page.kvs {
+    let mut pages = PagedRange::new(keys.objects(), revision, false, PAGE_OBJECTS_MAX);
+    while let Some(page) = pages.next(api).await {
+        for kv in &page.map_err(failed)? {
             on_object(decode_stored_object(keys, codec, kv)?.1)?;
         }
-        match page.kvs.last() {
-            // The next page begins with the key after the last one.
-            Some(last) if page.more => start = [&last.key[..], &[0]].concat().into(),
-            _ => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 /// Returns the number that a key has as its value, or `None` if the key does not exist.

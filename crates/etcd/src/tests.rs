@@ -1,6 +1,8 @@
 //! Model tests: several servers write to one etcd that loses requests and responses, applies requests late, and breaks
 //! watches. Every server must end with the state of etcd, and every answer must be true.
 
+/// The comparison of the published objects with those in etcd.
+mod consistency;
 /// Loading all objects again while servers run.
 mod reload;
 /// Restore of a cluster, and snapshots.
@@ -12,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Fence, HistoryWindow, KeyChange,
-    LinkedUpdate, ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Fence, FollowerStatistics, HistoryWindow,
+    KeyChange, LinkedUpdate, ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits,
     StoredObject, WriteClass,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -37,6 +39,7 @@ struct Server {
     published: Arc<PublishedStore>,
     events: Arc<Mutex<Vec<Arc<CommitEvent>>>>,
     queued: Arc<AtomicUsize>,
+    statistics: Arc<Mutex<FollowerStatistics>>,
     failure: Arc<Mutex<Option<String>>>,
     name: String,
     /// Values that a client of this server is allocating.
@@ -60,6 +63,7 @@ impl Server {
         );
         let (commands, received) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
+        let statistics: Arc<Mutex<FollowerStatistics>> = Arc::default();
         let config = DriverConfig {
             codec: ObjectCodec::default(),
             api: Arc::new(etcd.clone()),
@@ -69,6 +73,7 @@ impl Server {
             window: WIDE,
             limits: StoreLimits::UNLIMITED,
             queued: queued.clone(),
+            statistics: statistics.clone(),
             on_failure: Box::new(move |error| *failed.lock().unwrap() = Some(error.to_string())),
             revision: loaded.revision,
             cluster_id: loaded.cluster_id,
@@ -76,7 +81,7 @@ impl Server {
         };
         tokio::spawn(driver::run(config, received));
         let (name, pending_values) = (name.to_owned(), Arc::default());
-        Self { commands, published, events, queued, failure, name, pending_values }
+        Self { commands, published, events, queued, statistics, failure, name, pending_values }
     }
 
     async fn commit(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
@@ -100,9 +105,19 @@ impl Server {
         outcome.await.expect("every barrier is answered")
     }
 
+    fn statistics(&self) -> FollowerStatistics {
+        *self.statistics.lock().unwrap()
+    }
+
     fn get(&self, key: &str) -> Option<Arc<StoredObject>> {
         self.published.read().get(key).cloned()
     }
+}
+
+/// The objects of a server with their revisions, as text.
+fn objects(server: &Server) -> Vec<String> {
+    let store = server.published.read();
+    store.list("").map(|it| format!("{} {} {}..{}", it.key, value_of(it), it.created, it.modified)).collect()
 }
 
 fn put(key: &str, expect: Precondition, value: &str) -> Commit {
@@ -356,6 +371,7 @@ fn check_history(seed: u64, etcd: &FakeEtcd, servers: &[Server], record: &Record
     let state = state_after(history.iter());
     for server in servers {
         assert_eq!(*server.failure.lock().unwrap(), None, "seed {seed}");
+        assert_eq!(server.statistics().reloads_after_loss, 0, "seed {seed}: no event was lost");
         let events: Vec<_> = server.events.lock().unwrap().iter().map(|it| line(it)).collect();
         if are_events_known {
             assert_eq!(events, history, "seed {seed}: a server published other events than those of etcd");

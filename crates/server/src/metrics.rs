@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use muster_store::FollowerStatistics;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -78,6 +80,11 @@ pub(crate) struct ServerMetrics {
     store_bytes_max: Gauge,
     /// `muster_store_namespace_bytes`: size of the stored objects of each of the largest namespaces.
     namespace_bytes: Family<NamespaceLabels, Gauge>,
+    /// `muster_store_reloads_total`: reloads of all objects from etcd. Without etcd it has no series.
+    reloads: Family<ReloadLabels, Counter>,
+    /// `muster_store_consistency_checks_total`: comparisons of all objects with etcd. Without etcd it has no series.
+    /// Upstream: `apiserver_storage_consistency_checks_total`, which has a series for each resource.
+    consistency_checks: Family<ConsistencyCheckLabels, Counter>,
 }
 
 impl fmt::Debug for ServerMetrics {
@@ -116,6 +123,20 @@ struct InFlightLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
+}
+
+/// Labels of `muster_store_reloads_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    /// `compaction` if etcd had dropped changes that the server had not seen, or `loss` if changes did not arrive.
+    reason: &'static str,
+}
+
+/// Labels of `muster_store_consistency_checks_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConsistencyCheckLabels {
+    /// `success`, `failure` or `error`, as upstream.
+    status: &'static str,
 }
 
 /// Labels of `apiserver_flowcontrol_request_wait_duration_seconds`: the priority level.
@@ -215,6 +236,8 @@ impl Default for ServerMetrics {
             store_bytes: Gauge::default(),
             store_bytes_max: Gauge::default(),
             namespace_bytes: Family::default(),
+            reloads: Family::default(),
+            consistency_checks: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("apiserver_request", "Completed requests", metrics.requests.clone());
@@ -309,6 +332,16 @@ impl Default for ServerMetrics {
             "muster_store_namespace_bytes",
             "Size of the objects in the largest namespaces in bytes",
             metrics.namespace_bytes.clone(),
+        );
+        registry.register(
+            "muster_store_reloads",
+            "Reloads of all objects from etcd",
+            metrics.reloads.clone(),
+        );
+        registry.register(
+            "muster_store_consistency_checks",
+            "Comparisons of all objects with etcd",
+            metrics.consistency_checks.clone(),
         );
         registry.register("apiserver_storage_objects", "Stored objects", metrics.objects.clone());
         registry.register(
@@ -450,6 +483,26 @@ impl ServerMetrics {
         self.namespace_bytes.clear();
         for (namespace, bytes) in largest {
             self.namespace_bytes.get_or_create(&NamespaceLabels { namespace }).set(gauge_value(bytes));
+        }
+    }
+
+    /// Sets the counters of a store on etcd.
+    pub(crate) fn set_follower_metrics(&self, statistics: FollowerStatistics) {
+        let FollowerStatistics {
+            reloads_after_compaction,
+            reloads_after_loss,
+            checks_passed,
+            checks_failed,
+            checks_with_error,
+        } = statistics;
+        let set = |counter: &Counter, value: u64| counter.inner().store(value, Ordering::Relaxed);
+        for (reason, count) in [("compaction", reloads_after_compaction), ("loss", reloads_after_loss)] {
+            set(&self.reloads.get_or_create(&ReloadLabels { reason }), count);
+        }
+        for (status, count) in
+            [("success", checks_passed), ("failure", checks_failed), ("error", checks_with_error)]
+        {
+            set(&self.consistency_checks.get_or_create(&ConsistencyCheckLabels { status }), count);
         }
     }
 

@@ -21,9 +21,29 @@ pub trait Backend: Send + Sync {
     /// Drops the commits up to `revision` from the history.
     fn compact(&self, revision: Revision);
 
+    /// Returns how often the backend had to correct the published state. `None` if no other server writes to its storage.
+    fn follower_statistics(&self) -> Option<FollowerStatistics> {
+        None
+    }
+
     /// Closes the backend: completes the queued commits and returns when the last one is written. Later commits are
     /// rejected. Calling this in a callback of the backend would deadlock.
     fn close(&self);
+}
+
+/// How well a backend follows a storage to which other servers write too. All numbers are since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FollowerStatistics {
+    /// Reloads of all objects because the storage had dropped changes that were not published yet.
+    pub reloads_after_compaction: u64,
+    /// Reloads of all objects because changes did not arrive.
+    pub reloads_after_loss: u64,
+    /// Checks that found the published objects equal to those in the storage.
+    pub checks_passed: u64,
+    /// Checks that found a difference.
+    pub checks_failed: u64,
+    /// Checks that could not be completed.
+    pub checks_with_error: u64,
 }
 
 /// Callback that is called once with the result of a commit. It is dropped without a call if the backend panics.

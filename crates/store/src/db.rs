@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};
 
-use crate::backend::{Backend, Commit, CommitError, DbOptions, PublishedStore, ReadBarrierError};
+use crate::backend::{
+    Backend, Commit, CommitError, DbOptions, FollowerStatistics, PublishedStore, ReadBarrierError,
+};
 use crate::local_backend::LocalBackend;
 use crate::{CommitEvent, Log, LogError, Revision, Store};
 
@@ -54,6 +56,11 @@ impl Db {
     /// Drops the commits up to `revision` from the history, see [`Backend::compact`].
     pub fn compact(&self, revision: Revision) {
         self.0.backend.compact(revision);
+    }
+
+    /// Returns how well the backend follows its storage, see [`Backend::follower_statistics`].
+    pub fn follower_statistics(&self) -> Option<FollowerStatistics> {
+        self.0.backend.follower_statistics()
     }
 
     /// Stops the backend after all queued commits, see [`Backend::close`].

@@ -16,12 +16,6 @@ async fn after_an_outage_every_server_has_the_objects_of_etcd() {
     assert!(1000 < acknowledged && 10 < before_reload && 100 < expired, "{counts}");
 }
 
-/// The objects of a server with their revisions, as text.
-fn objects(server: &Server) -> Vec<String> {
-    let store = server.published.read();
-    store.list("").map(|it| format!("{} {} {}..{}", it.key, value_of(it), it.created, it.modified)).collect()
-}
-
 /// Events after a revision as text, or the revision from which they are known.
 fn events_since(server: &Server, after: Revision) -> Result<Vec<String>, Revision> {
     let store = server.published.read();

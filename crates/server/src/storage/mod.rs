@@ -21,8 +21,8 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    CommitEvent, CompactedError, Db, DbOptions, HistoryWindow, OnFailure, Revision, Store, StoreLimits,
-    StoredObject,
+    CommitEvent, CompactedError, Db, DbOptions, FollowerStatistics, HistoryWindow, OnFailure, Revision,
+    Store, StoreLimits, StoredObject,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -124,6 +124,12 @@ impl ObjectStorage {
             .into_iter()
             .map(|(name, bytes)| (name.to_owned(), bytes))
             .collect()
+    }
+
+    /// Returns how well the store follows a storage that several servers share. `None` for the database in the data
+    /// directory.
+    pub(crate) fn follower_statistics(&self) -> Option<FollowerStatistics> {
+        self.db.follower_statistics()
     }
 
     /// Returns the revision of the last commit.

@@ -105,6 +105,9 @@ impl Api {
             storage.used_bytes_and_capacity(),
             storage.largest_namespaces(METRIC_NAMESPACES_MAX),
         );
+        if let Some(statistics) = storage.follower_statistics() {
+            metrics.set_follower_metrics(statistics);
+        }
         for kind in storage.kinds.writable_kinds() {
             metrics.set_object_count(kind, storage.count_objects(kind));
         }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::task::Poll;
 
 use muster_store::{
-    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, HistoryWindow, OnCommitted,
-    OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store,
+    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, FollowerStatistics,
+    HistoryWindow, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store,
 };
 
 use super::*;
@@ -89,6 +89,16 @@ impl Backend for Remote {
 
     fn compact(&self, floor: Revision) {
         self.published.compact(floor, |_| ());
+    }
+
+    fn follower_statistics(&self) -> Option<FollowerStatistics> {
+        Some(FollowerStatistics {
+            reloads_after_compaction: 1,
+            reloads_after_loss: 2,
+            checks_passed: 3,
+            checks_failed: 4,
+            checks_with_error: 5,
+        })
     }
 
     fn close(&self) {}
@@ -193,6 +203,27 @@ async fn after_a_reload_watches_and_paged_lists_begin_again() {
     let listed = str_at(&list, "metadata.resourceVersion").to_owned();
     server.json("DELETE", &format!("{MAPS}/c"), json!({})).await;
     assert_eq!(server.watch(&watch(&listed)).await, "DELETED ConfigMap c 1537\n");
+}
+
+#[tokio::test]
+async fn metrics_show_how_well_the_store_follows_its_storage() {
+    let (server, _) = server(5).await;
+    let text = server.api.metrics_text();
+    let of_store = text.lines().filter(|it| {
+        it.starts_with("muster_store_reloads") || it.starts_with("muster_store_consistency_checks")
+    });
+    let mut of_store: Vec<_> = of_store.collect();
+    of_store.sort_unstable();
+    expect![[r#"
+        muster_store_consistency_checks_total{status="error"} 5
+        muster_store_consistency_checks_total{status="failure"} 4
+        muster_store_consistency_checks_total{status="success"} 3
+        muster_store_reloads_total{reason="compaction"} 1
+        muster_store_reloads_total{reason="loss"} 2"#]]
+    .assert_eq(&of_store.join("\n"));
+    // A server with a database has neither.
+    let text = Server::new().await.api.metrics_text();
+    assert!(!text.contains("muster_store_reloads_total") && !text.contains("consistency_checks_total"));
 }
 
 #[tokio::test]

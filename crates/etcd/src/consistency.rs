@@ -1,0 +1,76 @@
+//! Compares the published objects with those in etcd. A watch that loses an event, which etcd has done in the past, would
+//! otherwise leave a server with an old object until the object changes again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_store::Store;
+
+use crate::api::{EtcdApi, EtcdError};
+use crate::keyspace::Keyspace;
+use crate::paged_range::PagedRange;
+
+/// Number of keys that one request reads, and pause between two requests. 50,000 objects take two to three seconds, and
+/// etcd and the driver answer others in between.
+const PAGE_KEYS_MAX: i64 = 2000;
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Number of keys that [`Differences`] names.
+const NAMED_KEYS_MAX: usize = 5;
+
+/// The keys of all objects that a server has published, with the etcd revisions of their last writes.
+#[derive(Debug)]
+pub(crate) struct PublishedRevisions {
+    /// The etcd revision up to which the server has published all events.
+    pub(crate) revision: i64,
+    /// In the order of the keys.
+    objects: Vec<(Arc<str>, i64)>,
+}
+
+/// The objects that are different in etcd.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Differences {
+    pub(crate) count: usize,
+    /// The first keys.
+    pub(crate) keys: Vec<String>,
+}
+
+impl PublishedRevisions {
+    /// Returns the revisions of all objects. `revision` is the etcd revision up to which `store` has all events.
+    pub(crate) fn of(store: &Store, keys: &Keyspace, revision: i64) -> Self {
+        let objects = store.list("").map(|it| (it.key.clone(), keys.etcd_revision(it.modified)));
+        Self { revision, objects: objects.collect() }
+    }
+
+    /// Compares all objects with those that etcd had at the same revision. An object is different if it was last written
+    /// at another revision.
+    pub(crate) async fn compare(self, api: &impl EtcdApi, keys: &Keyspace) -> Result<Differences, EtcdError> {
+        let mut pages = PagedRange::new(keys.objects(), self.revision, true, PAGE_KEYS_MAX);
+        let mut published = self.objects.into_iter().peekable();
+        let mut differences = Differences::default();
+        while let Some(page) = pages.next(api).await {
+            for kv in page? {
+                let Some(key) = keys.store_key(&kv.key) else { continue };
+                while let Some((missing, _)) = published.next_if(|it| *it.0 < *key) {
+                    differences.add(&missing);
+                }
+                match published.next_if(|it| *it.0 == *key) {
+                    Some((_, revision)) if revision == kv.mod_revision => {}
+                    _ => differences.add(key),
+                }
+            }
+            tokio::time::sleep(PAGE_PAUSE).await;
+        }
+        published.for_each(|(missing, _)| differences.add(&missing));
+        Ok(differences)
+    }
+}
+
+impl Differences {
+    fn add(&mut self, key: &str) {
+        self.count += 1;
+        if self.keys.len() < NAMED_KEYS_MAX {
+            self.keys.push(key.to_owned());
+        }
+    }
+}
