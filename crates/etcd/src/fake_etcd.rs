@@ -63,7 +63,7 @@ struct State {
 struct Watch {
     /// The revision of the next event to send.
     next: i64,
-    sender: mpsc::UnboundedSender<WatchResponse>,
+    sender: mpsc::UnboundedSender<Result<WatchResponse, EtcdError>>,
     /// Whether events wait until [`FakeEtcd::resume_watches`].
     is_stopped: bool,
     /// Whether the events of the next revision are lost.
@@ -125,6 +125,12 @@ impl FakeEtcd {
         let mut state = self.0.lock().unwrap();
         state.watches.iter_mut().for_each(|it| it.is_stopped = false);
         state.notify();
+    }
+
+    /// Lets the member of the watch that was opened as number `index` lose its leader: it gets no more events and ends.
+    pub(crate) fn lose_leader(&self, index: usize) {
+        let watch = self.0.lock().unwrap().watches.remove(index);
+        let _ = watch.sender.send(Err(EtcdError::NoResponse { why: "no leader".to_owned() }));
     }
 
     /// Loses the events of the next revision in the watch that was opened as number `index`.
@@ -286,11 +292,11 @@ impl State {
                 return true;
             }
             if watch.next < self.compacted {
-                let _ = watch.sender.send(WatchResponse {
+                let _ = watch.sender.send(Ok(WatchResponse {
                     compact_revision: self.compacted,
                     canceled: true,
                     ..WatchResponse::default()
-                });
+                }));
                 return false;
             }
             if watch.loses_next && watch.next <= self.revision {
@@ -303,7 +309,7 @@ impl State {
             let header = self.header();
             let send = |events, fragment| {
                 let response = WatchResponse { header, events, fragment, ..WatchResponse::default() };
-                watch.sender.send(response).is_ok()
+                watch.sender.send(Ok(response)).is_ok()
             };
             if 1 < events.len() && self.happens(faults.fragment) {
                 let (first, rest) = events.split_at(events.len() / 2);
@@ -383,7 +389,7 @@ impl EtcdApi for FakeEtcd {
         let mut state = self.0.lock().unwrap();
         let (sender, receiver) = mpsc::unbounded_channel();
         let header = state.header();
-        let _ = sender.send(WatchResponse { header, created: true, ..WatchResponse::default() });
+        let _ = sender.send(Ok(WatchResponse { header, created: true, ..WatchResponse::default() }));
         let next = request.start_revision;
         state.watches.push(Watch { next, sender, is_stopped: false, loses_next: false });
         state.notify();
@@ -397,7 +403,7 @@ impl EtcdApi for FakeEtcd {
                 etcd.compact_to_current();
                 return None;
             }
-            Some((Ok(response), (receiver, etcd)))
+            Some((response, (receiver, etcd)))
         });
         Ok(Box::pin(responses))
     }

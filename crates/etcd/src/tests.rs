@@ -3,6 +3,8 @@
 
 /// The comparison of the published objects with those in etcd.
 mod consistency;
+/// Known bugs, each of which a test must notice.
+mod mutants;
 /// Loading all objects again while servers run.
 mod reload;
 /// Restore of a cluster, and snapshots.
@@ -20,6 +22,7 @@ use muster_store::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::api::EtcdApi;
 use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
 use crate::driver::{self, Command, DriverConfig};
 use crate::fake_etcd::{FakeEtcd, Faults};
@@ -47,9 +50,9 @@ struct Server {
 }
 
 impl Server {
-    async fn start(etcd: &FakeEtcd, name: &str) -> Self {
+    async fn start<A: EtcdApi + Clone>(api: &A, name: &str) -> Self {
         let loaded = loop {
-            match load::load(etcd, Keyspace::new("/m", 0), &ObjectCodec::default(), WIDE).await {
+            match load::load(api, Keyspace::new("/m", 0), &ObjectCodec::default(), WIDE).await {
                 Ok(loaded) => break loaded,
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
@@ -66,7 +69,7 @@ impl Server {
         let statistics: Arc<Mutex<FollowerStatistics>> = Arc::default();
         let config = DriverConfig {
             codec: ObjectCodec::default(),
-            api: Arc::new(etcd.clone()),
+            api: Arc::new(api.clone()),
             keys: loaded.keys,
             server_id: name.to_owned(),
             published: published.clone(),
@@ -164,12 +167,23 @@ struct Record {
 /// Runs clients on all servers, then checks the record against the history of etcd.
 async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, writes: usize) -> Record {
     let etcd = FakeEtcd::new(seed, faults);
+    run_model_on(seed, &etcd, &etcd, faults, (servers, clients, writes)).await
+}
+
+/// Like [`run_model`], with servers that reach etcd through `api`.
+async fn run_model_on<A: EtcdApi + Clone>(
+    seed: u64,
+    etcd: &FakeEtcd,
+    api: &A,
+    faults: Faults,
+    (servers, clients, writes): (usize, usize, usize),
+) -> Record {
     let mut started = Vec::new();
     for it in 0..servers {
-        started.push(Server::start(&etcd, &format!("s{it}")).await);
+        started.push(Server::start(api, &format!("s{it}")).await);
     }
     let record = Arc::new(Mutex::new(Record::default()));
-    let (stop, watchers) = start_watchers(&etcd, &started);
+    let (stop, watchers) = start_watchers(etcd, &started);
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
             let (server, etcd, record) = (started[client % servers].clone(), etcd.clone(), record.clone());
@@ -189,10 +203,10 @@ async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, wr
     }
     stop.store(true, Ordering::Relaxed);
     let mut record = std::mem::take(&mut *record.lock().unwrap());
-    check_history(seed, &etcd, &started, &record, faults.outage == 0);
+    check_history(seed, etcd, &started, &record, faults.outage == 0);
     for watcher in futures::future::join_all(watchers).await {
         let watches = watcher.unwrap();
-        check_watches(seed, &etcd, &watches);
+        check_watches(seed, etcd, &watches);
         record.expired += watches.len() - 1;
     }
     record
@@ -421,6 +435,23 @@ async fn without_faults_every_commit_has_an_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_moves_on_when_its_member_loses_its_leader() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    check_leader_loss(&etcd, &etcd).await;
+}
+
+/// A server without requests has nothing but its watch to notice that its member is cut off from the others. Its own
+/// clients only watch.
+async fn check_leader_loss<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
+    let (idle, busy) = (Server::start(api, "idle").await, Server::start(api, "busy").await);
+    busy.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
+    etcd.lose_leader(0);
+    let last = busy.commit(put("nodes//n", Precondition::Any, "2")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(idle.published.read().revision(), last.revision, "the watch is silent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn commits_that_are_submitted_together_share_a_transaction() {
     let etcd = FakeEtcd::new(1, Faults::default());
     let server = Server::start(&etcd, "s").await;
@@ -474,12 +505,16 @@ async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
     .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
 }
 
-/// A create whose first request is late is refused, because another server has created the object. The late request must
-/// not create the object again after it was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_refused_commit_is_not_made_by_a_late_request() {
     let etcd = FakeEtcd::new(1, Faults::default());
-    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    check_late_request(&etcd, &etcd).await;
+}
+
+/// A create whose first request is late is refused, because another server has created the object. The late request must
+/// not create the object again after it was deleted.
+async fn check_late_request<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
+    let (one, two) = (Server::start(api, "one").await, Server::start(api, "two").await);
     etcd.delay_next_transaction(Duration::from_secs(2));
     let late = tokio::spawn({
         let one = one.clone();
@@ -493,7 +528,7 @@ async fn a_refused_commit_is_not_made_by_a_late_request() {
     two.commit(delete("nodes//n", Precondition::At(created.revision))).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(two.read_barrier().await);
-    assert_eq!(two.get("nodes//n"), None);
+    assert_eq!(two.get("nodes//n"), None, "a refused commit was made later");
 }
 
 /// Every server process has lanes of its own, so restarts would add keys for ever.
@@ -563,11 +598,14 @@ async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
     assert_eq!(*four.failure.lock().unwrap(), None);
 }
 
-/// Each server knows only its own allocations and those that it has published.
 #[tokio::test(start_paused = true)]
 async fn two_servers_do_not_allocate_from_the_same_state() {
-    let etcd = FakeEtcd::new(1, Faults::default());
-    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    check_pools(&FakeEtcd::new(1, Faults::default())).await;
+}
+
+/// Each server knows only its own allocations and those that it has published.
+async fn check_pools<A: EtcdApi + Clone>(api: &A) {
+    let (one, two) = (Server::start(api, "one").await, Server::start(api, "two").await);
     let allocate = |name: &str, known: Revision| {
         let allocation = Some(muster_store::Allocation { pool: "services", known });
         Commit { allocation, ..put(&format!("services/default/{name}"), Precondition::Absent, name) }
@@ -577,8 +615,9 @@ async fn two_servers_do_not_allocate_from_the_same_state() {
     let own = ["a", "b", "c"].map(|it| one.commit(allocate(it, begin)));
     let own: Vec<_> = futures::future::join_all(own).await.into_iter().map(Result::unwrap).collect();
     one.commit(allocate("d", begin)).await.unwrap();
-    let refused = two.commit(allocate("e", begin)).await.unwrap_err();
-    assert_eq!(refused, CommitError::Conflict(CommitConflict::Allocated));
+    let refused = two.commit(allocate("e", begin)).await.map(|it| line(&it));
+    let allocated = Err(CommitError::Conflict(CommitConflict::Allocated));
+    assert_eq!(refused, allocated, "another server has allocated from this state");
     // The caller chooses again, from the state that refused its commit.
     assert!(two.get("services/default/d").is_some());
     let known = two.published.read().revision();
@@ -704,12 +743,15 @@ async fn linked_updates_are_made_with_their_commit_or_not_at_all() {
     }
 }
 
-/// A leader that lost its Lease may still have commits on the way.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_lost_its_lease_cannot_write() {
+    check_fence(&FakeEtcd::new(1, Faults::default())).await;
+}
+
+/// A leader that lost its Lease may still have commits on the way.
+async fn check_fence<A: EtcdApi + Clone>(api: &A) {
     const LEASE: &str = "leases.coordination.k8s.io/kube-system/muster-scheduler";
-    let etcd = FakeEtcd::new(1, Faults::default());
-    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    let (one, two) = (Server::start(api, "one").await, Server::start(api, "two").await);
     let acquire =
         |expect: Precondition, holder: &str| Commit { begins_term: true, ..put(LEASE, expect, holder) };
     let fenced = |name: &str, at: Revision| {
