@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use muster_etcd::proto::{CompactionRequest, RangeRequest};
+use futures::StreamExt as _;
+use muster_etcd::proto::{CompactionRequest, RangeRequest, WatchCreateRequest};
 use muster_etcd::{EtcdApi as _, EtcdClient, Keyspace};
 use muster_store::{
     Commit, CommitError, CommitEvent, CommitWrite, Db, DbOptions, HistoryWindow, ObjectDraft, Precondition,
@@ -23,17 +24,30 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// One member of etcd on loopback.
 struct Etcd {
     dir: TempDir,
+    name: String,
     url: String,
     peer_url: String,
+    /// Names and peer URLs of all members.
+    initial_cluster: String,
     child: Child,
 }
 
 impl Etcd {
     fn start() -> Self {
-        let dir = TempDir::new().unwrap();
-        let (url, peer_url) = (free_url(), free_url());
-        let child = spawn(dir.path(), &url, &peer_url);
-        Self { dir, url, peer_url, child }
+        Self::start_members(1).remove(0)
+    }
+
+    fn start_members(count: usize) -> Vec<Self> {
+        let members: Vec<(String, String)> = (0..count).map(|it| (format!("m{it}"), free_url())).collect();
+        let initial_cluster: Vec<String> =
+            members.iter().map(|(name, url)| format!("{name}={url}")).collect();
+        let start = |(name, peer_url): (String, String)| {
+            let (dir, url) = (TempDir::new().unwrap(), free_url());
+            let initial_cluster = initial_cluster.join(",");
+            let child = spawn(dir.path(), &name, (&url, &peer_url), &initial_cluster);
+            Self { dir, name, url, peer_url, initial_cluster, child }
+        };
+        members.into_iter().map(start).collect()
     }
 
     fn kill(&mut self) {
@@ -42,7 +56,8 @@ impl Etcd {
     }
 
     fn restart(&mut self) {
-        self.child = spawn(self.dir.path(), &self.url, &self.peer_url);
+        let urls = (&*self.url, &*self.peer_url);
+        self.child = spawn(self.dir.path(), &self.name, urls, &self.initial_cluster);
     }
 
     /// Opens a server on this etcd.
@@ -156,14 +171,14 @@ fn free_url() -> String {
     format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
 }
 
-fn spawn(dir: &Path, url: &str, peer_url: &str) -> Child {
+fn spawn(dir: &Path, name: &str, (url, peer_url): (&str, &str), initial_cluster: &str) -> Child {
     let log = File::create(dir.join("log")).unwrap();
     Command::new("etcd")
         .arg("--data-dir")
         .arg(dir.join("data"))
         .args(["--listen-client-urls", url, "--advertise-client-urls", url])
         .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
-        .args(["--initial-cluster", &format!("default={peer_url}")])
+        .args(["--name", name, "--initial-cluster", initial_cluster])
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)
@@ -285,6 +300,32 @@ fn servers_share_the_state_and_lose_nothing_when_etcd_is_killed() {
     assert_eq!(everything(&third, third.read().revision()).0, everything(&servers[0], from).0);
     servers.iter().for_each(Db::close);
     third.close();
+}
+
+/// A member that is cut off from the others has no leader. Its watches must not be silent.
+#[test]
+fn a_watch_ends_when_its_member_has_no_leader() {
+    let mut members = Etcd::start_members(3);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = EtcdClient::new(std::slice::from_ref(&members[0].url), None).unwrap();
+    let all = WatchCreateRequest { key: "/".into(), range_end: "0".into(), ..WatchCreateRequest::default() };
+    let began = Instant::now();
+    let mut watch = runtime.block_on(async {
+        // Until the members have elected a leader, a watch cannot be opened, or it ends.
+        loop {
+            if let Ok(mut watch) = client.watch(all.clone()).await
+                && let Some(Ok(_)) = watch.next().await
+            {
+                return watch;
+            }
+            assert!(began.elapsed() < RECOVERY_TIMEOUT);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    members[1].kill();
+    members[2].kill();
+    let ended = runtime.block_on(async { tokio::time::timeout(RECOVERY_TIMEOUT, watch.next()).await });
+    assert!(matches!(ended, Ok(None | Some(Err(_)))), "the watch is silent");
 }
 
 #[test]
