@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitWrite, ObjectDraft, OnCommitted, Precondition, StoreLimits,
-    StoredObject,
+    Commit, CommitConflict, CommitError, CommitWrite, ObjectDraft, OnCommitted, Precondition, SelectorIndex,
+    StoreLimits, StoredObject,
 };
 use tokio::time::Instant;
 
@@ -22,8 +22,10 @@ const BATCH_WRITES_MAX: usize = 100;
 /// compare fails. The others are for the lane, and for the pools from which the objects allocate.
 const BATCH_COMPARES_MAX: usize = 120;
 
-/// Maximum size of the values in one transaction of several commits. etcd allows 1.5 MiB in a request.
+/// Maximum size of the values in one transaction of several commits, and of those of one commit. etcd allows 1.5 MiB in
+/// a request, which also has the keys and the compares.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+const COMMIT_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
 /// A commit that waits for a transaction.
 pub(crate) struct QueuedCommit {
@@ -111,12 +113,14 @@ impl BatchBuilder {
 
     /// Whether the transaction has room for a commit. The first commit always fits, so that etcd can reject it.
     pub(crate) fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
-        let size = |draft: &ObjectDraft| draft.head.len() + draft.tail.len();
+        let size = |index: &SelectorIndex, draft: &ObjectDraft| {
+            index.as_bytes().len() + draft.head.len() + draft.tail.len()
+        };
         let own_bytes = match &commit.write {
-            CommitWrite::Put { draft, .. } => size(draft),
+            CommitWrite::Put { index, draft, .. } => size(index, draft),
             CommitWrite::Delete => 0,
         };
-        let bytes = own_bytes + commit.linked.iter().map(|it| size(&it.draft)).sum::<usize>();
+        let bytes = own_bytes + commit.linked.iter().map(|it| size(&it.index, &it.draft)).sum::<usize>();
         let within =
             commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
         // Two commits that expect different revisions of a namespace cannot both succeed.
@@ -131,7 +135,7 @@ impl BatchBuilder {
     }
 
     /// Adds a commit, which satisfies [`check_preconditions`]. `get` returns the published object of a key. Returns the
-    /// commit if a value of it cannot be encrypted.
+    /// commit if it is too large, or if a value of it cannot be encrypted.
     pub(crate) fn add<'a>(
         &mut self,
         keys: &Keyspace,
@@ -167,6 +171,11 @@ impl BatchBuilder {
             Ok(values) => values,
             Err(why) => return Err(Box::new((queued, CommitError::Unavailable { why }))),
         };
+        let bytes = values.iter().flatten().map(Bytes::len).sum();
+        if COMMIT_BYTES_MAX < bytes {
+            let error = CommitError::TooLarge { bytes, bytes_max: COMMIT_BYTES_MAX };
+            return Err(Box::new((queued, error)));
+        }
         for (compared, revision) in expected_revisions(keys, commit, get(&commit.key)) {
             self.compare(compared, revision);
         }
@@ -177,8 +186,8 @@ impl BatchBuilder {
         if commit.begins_term {
             self.begun_terms.push(keys.term(&commit.key));
         }
+        self.bytes += bytes;
         for (key, value) in written_keys(commit).zip(values) {
-            self.bytes += value.as_ref().map_or(0, Bytes::len);
             let key = keys.object(key);
             self.request.success.push(match value {
                 Some(value) => lane::put(key, value),

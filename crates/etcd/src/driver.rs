@@ -4,15 +4,16 @@
 //! responses of etcd, events of the watch, and the interval at which overdue callers are answered.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use muster_store::{
     Commit, CommitConflict, CommitError, CommitEvent, FollowerStatistics, HistoryWindow, KeyChange, LogError,
     OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision,
@@ -47,8 +48,14 @@ const LANES: usize = 2;
 /// kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the client's request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Number of refusals because of other commits after which a commit is written alone.
+const ALONE_AFTER_REFUSALS: u32 = 2;
+
 /// Delay after a failed attempt to open the watch. A watch that has ended is opened again at once.
 const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Time without a read barrier after which one is passed to check the watch.
+const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay before all objects are loaded again after an attempt has failed, and minimum time between two reloads. A reload
 /// reads the whole cluster, so a fault that comes back must not load etcd without a pause.
@@ -130,6 +137,8 @@ struct Driver<A> {
     barriers: Vec<(Instant, OnReadBarrier)>,
     /// Callers of the read barrier in progress.
     barriers_in_progress: Option<Vec<(Instant, OnReadBarrier)>>,
+    /// The time at which the last read barrier began.
+    last_barrier: Instant,
     /// Operations in progress.
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
     /// Events of a watch response that etcd sends in fragments.
@@ -276,12 +285,22 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         waiting: BTreeMap::new(),
         barriers: Vec::new(),
         barriers_in_progress: None,
+        last_barrier: Instant::now(),
         operations: FuturesUnordered::new(),
         fragments: Vec::new(),
         is_checking: false,
         is_closing: false,
     };
-    let failure = driver.follow(&mut commands).await;
+    // After a panic the process must end too: without the driver no request can be answered.
+    let ended = AssertUnwindSafe(driver.follow(&mut commands)).catch_unwind().await;
+    let failure = ended.unwrap_or_else(|_| {
+        Some(LogError::Remote { why: "the storage backend panicked, see the log".to_owned() })
+    });
+    // Later commands are refused by the channel.
+    commands.close();
+    while let Ok(command) = commands.try_recv() {
+        driver.handle_command(command);
+    }
     driver.fail_all(failure.as_ref());
     if let Some(error) = failure {
         on_failure(&error);
@@ -293,23 +312,29 @@ impl<A: EtcdApi> Driver<A> {
     /// impossible to go on.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
+        timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let first_check = Instant::now() + CONSISTENCY_CHECK_INTERVAL;
         let mut checks = tokio::time::interval_at(first_check, CONSISTENCY_CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_commands = true;
         loop {
-            if self.is_closing && self.queued.load(Ordering::Acquire) == 0 {
+            if !has_commands && self.queued.load(Ordering::Acquire) == 0 {
                 return None;
             }
             tokio::select! {
-                command = commands.recv(), if !self.is_closing => match command {
+                command = commands.recv(), if has_commands => match command {
                     Some(command) => {
                         self.handle_command(command);
                         // Commits that were submitted together share a transaction.
                         while let Ok(command) = commands.try_recv() {
                             self.handle_command(command);
                         }
+                        if self.is_closing {
+                            // Commands that were submitted before this are still received.
+                            commands.close();
+                        }
                     }
-                    None => self.is_closing = true,
+                    None => has_commands = false,
                 },
                 Some(completion) = self.operations.next() => {
                     if let Err(error) = self.handle_completion(completion) {
@@ -322,6 +347,7 @@ impl<A: EtcdApi> Driver<A> {
                     }
                 }
                 _ = timeouts.tick() => {
+                    self.check_watch();
                     // Events that should have come did not: another member may have them.
                     if self.fail_overdue() && !matches!(self.source, EventSource::Reload(_)) {
                         self.open_watch();
@@ -421,8 +447,7 @@ impl<A: EtcdApi> Driver<A> {
             let waits = written_keys(commit).any(|it| is_blocked(it))
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
                 || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
-            // A commit that was refused twice because of others is written alone.
-            let is_alone = 1 < queued.refusals;
+            let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
                 blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
@@ -498,6 +523,12 @@ impl<A: EtcdApi> Driver<A> {
                 self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
             }
             LaneOutcome::Refused { response, .. } => self.handle_refusal(commits, &response),
+            LaneOutcome::Rejected { error: EtcdError::Rejected { .. } } if 1 < commits.len() => {
+                // One of the commits may be the reason. They are written one by one.
+                for it in commits.into_iter().rev() {
+                    self.queue.push_front(QueuedCommit { refusals: ALONE_AFTER_REFUSALS, ..it });
+                }
+            }
             LaneOutcome::Rejected { error } => {
                 let refusal = match error {
                     EtcdError::NoSpace => CommitError::DiskFull,
@@ -581,6 +612,14 @@ impl<A: EtcdApi> Driver<A> {
 
     // Read barrier
 
+    /// Passes a read barrier if no caller has for a while. Its timeout shows that the watch is silent although another
+    /// server writes.
+    fn check_watch(&mut self) {
+        if WATCH_CHECK_INTERVAL <= self.last_barrier.elapsed() {
+            self.barriers.push((Instant::now(), Box::new(|_| ())));
+        }
+    }
+
     /// Starts a read barrier if callers wait for one and none is in progress. Callers that come while a barrier is in
     /// progress share the next one, because the read in progress may be older than their calls.
     fn start_barrier(&mut self) {
@@ -588,6 +627,7 @@ impl<A: EtcdApi> Driver<A> {
             return;
         }
         self.barriers_in_progress = Some(std::mem::take(&mut self.barriers));
+        self.last_barrier = Instant::now();
         let (api, lanes, applied) = (self.api.clone(), self.keys.lanes(), self.applied);
         self.operations.push(Box::pin(async move {
             // A linearizable read of the lanes: every write of an object writes a lane at the same revision.

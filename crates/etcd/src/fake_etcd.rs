@@ -57,6 +57,8 @@ struct State {
     range_bytes_max: Option<usize>,
     /// Number of ranges that were read.
     ranges: usize,
+    /// Transactions that put this key are rejected.
+    rejected_key: Option<&'static str>,
     random: u64,
 }
 
@@ -109,6 +111,11 @@ impl FakeEtcd {
     /// Lets every range with larger values fail, as if it took too long.
     pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
         self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
+    }
+
+    /// Rejects every transaction that puts this key.
+    pub(crate) fn reject(&self, key: &'static str) {
+        self.0.lock().unwrap().rejected_key = Some(key);
     }
 
     /// Returns how many ranges were read so far.
@@ -355,6 +362,15 @@ impl EtcdApi for FakeEtcd {
             let faults = state.faults;
             if state.happens(faults.lost_request) {
                 return Err(no_response());
+            }
+            let puts_rejected_key = |it: &RequestOp| match &it.request {
+                Some(request_op::Request::RequestPut(put)) => {
+                    state.rejected_key.is_some_and(|key| put.key == key)
+                }
+                _ => false,
+            };
+            if request.success.iter().any(puts_rejected_key) {
+                return Err(EtcdError::Rejected { why: "injected".to_owned() });
             }
             let delay = state.next_delay.take();
             if delay.is_some() || state.happens(faults.late) {

@@ -3,6 +3,8 @@
 
 /// The comparison of the published objects with those in etcd.
 mod consistency;
+/// How the driver ends.
+mod end;
 /// Known bugs, each of which a test must notice.
 mod mutants;
 /// Loading all objects again while servers run.
@@ -449,6 +451,54 @@ async fn check_leader_loss<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
     let last = busy.commit(put("nodes//n", Precondition::Any, "2")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(idle.published.read().revision(), last.revision, "the watch is silent");
+}
+
+/// A member may stop sending events without an error. A server without requests must notice it too.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_opened_again() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (idle, busy) = (Server::start(&etcd, "idle").await, Server::start(&etcd, "busy").await);
+    busy.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
+    etcd.stop_watch(0);
+    let last = busy.commit(put("nodes//n", Precondition::Any, "2")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(idle.published.read().revision(), last.revision);
+    assert_eq!(idle.statistics(), FollowerStatistics::default(), "nothing was lost");
+}
+
+/// An object whose labels do not fit into a request of etcd together with its JSON, which has them too.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_etcd_cannot_hold_is_refused_at_once() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    let started = tokio::time::Instant::now();
+    let large = put("pods/a/large", Precondition::Absent, &"x".repeat(800_000));
+    let refused = server.commit(large).await.map(|it| line(&it));
+    let Err(CommitError::TooLarge { bytes, bytes_max }) = refused else { panic!("{refused:?}") };
+    assert!(1_600_000 < bytes && bytes_max < 3 << 19, "{bytes} {bytes_max}");
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    // Objects that need several transactions, because of their labels.
+    let commits = (0..20).map(|it| put(&format!("pods/a/{it}"), Precondition::Absent, &"x".repeat(80_000)));
+    let results = futures::future::join_all(commits.map(|it| server.commit(it))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let bytes_max = |(_, events): &(i64, Vec<crate::proto::Event>)| {
+        events.iter().map(|it| it.kv.as_ref().unwrap().value.len()).sum::<usize>() < 3 << 19
+    };
+    assert!(etcd.history().iter().all(bytes_max));
+}
+
+/// etcd rejects a transaction because of one of its commits.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_commit_does_not_fail_others() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    etcd.reject("/m/o/pods/a/bad");
+    let commits = ["1", "2", "bad", "3"].map(|it| put(&format!("pods/a/{it}"), Precondition::Absent, it));
+    let results = futures::future::join_all(commits.map(|it| server.commit(it))).await;
+    let errors: Vec<_> = results.into_iter().map(|it| it.err().map(|it| it.to_string())).collect();
+    let refused = "the storage is not available: etcd rejected the request: injected".to_owned();
+    assert_eq!(errors, [None, None, Some(refused), None]);
+    assert_eq!(server.published.read().list("").count(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -156,6 +156,11 @@ pub enum CommitError {
     /// The write would exceed a size limit.
     #[error(transparent)]
     SizeLimitExceeded(#[from] SizeLimitExceeded),
+    /// The storage cannot hold the object. `bytes` is its encoded size.
+    #[error(
+        "the object needs {bytes} bytes in the storage, with its labels stored twice, limit is {bytes_max}"
+    )]
+    TooLarge { bytes: usize, bytes_max: usize },
     /// Too many commits are queued.
     #[error("too many writes are waiting for the disk: try again later")]
     QueueFull,

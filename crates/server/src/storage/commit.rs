@@ -143,6 +143,10 @@ impl ObjectStorage {
             Ok(Err(CommitError::SizeLimitExceeded(over))) => {
                 Err(ApiError::forbidden(target.kind, &target.name, &over.to_string()))
             }
+            Ok(Err(error @ CommitError::TooLarge { .. })) => {
+                let (resource, name) = (target.kind.group_resource(), &target.name);
+                Err(ApiError::entity_too_large(&format!("{resource} \"{name}\": {error}")))
+            }
             Ok(Err(CommitError::QueueFull)) => Err(ApiError::too_many_requests(1)),
             Ok(Err(error @ CommitError::Unavailable { .. })) => {
                 Err(ApiError::service_unavailable(error.to_string()))
