@@ -3,7 +3,7 @@
 /// Converts quantities, times and base64 to their canonical form.
 mod scalar;
 /// Decodes values of a given type.
-mod value_reader;
+pub(crate) mod value_reader;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::types::{self, GroupVersionKind, Type};
 use crate::unstructured::str_at;
 use crate::validation::FieldError;
 use crate::{go_format, protobuf};
-use value_reader::ContentErrors;
+use value_reader::{ContentErrors, MemoryBudget};
 
 pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};
 
@@ -175,7 +175,7 @@ fn applied_object_too_large_error(object: &Value) -> ApiError {
 /// error for each duplicate field.
 pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, errors) = value_reader::read_untyped(&mut from);
+    let (read, errors) = value_reader::read_untyped(&mut from, &mut MemoryBudget::default());
     let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| go_json_error(&error))?;
     Ok((patch, errors.strict_errors))
 }
@@ -224,7 +224,7 @@ pub(crate) fn report_duplicate_fields(
 /// parse error.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, errors) = value_reader::read_untyped(&mut from);
+    let (read, errors) = value_reader::read_untyped(&mut from, &mut MemoryBudget::default());
     match read.and_then(|it| from.end().map(|()| it)) {
         Ok(value) => return Ok((value, errors.strict_errors)),
         Err(_) if errors.type_error.is_some() => return Err(errors.type_error.unwrap_or_default()),
@@ -233,7 +233,7 @@ fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     // Duplicate fields are only reported for JSON: the YAML parser fails at a duplicate key.
     let read = serde_saphyr::with_deserializer_from_str(text, |from| {
-        let (read, errors) = value_reader::read_untyped(from);
+        let (read, errors) = value_reader::read_untyped(from, &mut MemoryBudget::default());
         // The parser's own message for too many values would add a position.
         if errors.type_error.is_some() {
             Ok(Err(errors.type_error.unwrap_or_default()))

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::decode::value_reader::{self, ENTRY_BYTES, ITEM_BYTES, MemoryBudget, OBJECT_BYTES};
 use crate::types::{Field, Shape, Type};
 
 /// The first bytes of every request body in protobuf.
@@ -48,126 +49,170 @@ pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTy
             _ => {}
         }
     }
-    let mut object = Map::new();
-    decode_message(raw, of, &[], &mut object)?;
-    Ok((found, Value::Object(object)))
+    let mut decoder = ObjectDecoder {
+        budget: MemoryBudget::default(),
+        drops_managed_fields: value_reader::drops_managed_fields(of),
+    };
+    let object = decoder.decode_value(Shape::Object(of), WireValue::Bytes(raw))?;
+    Ok((found, object))
 }
 
-/// Decodes the fields of a message and adds them to the JSON object `object`. `within` is empty for a message of the
-/// type `of`. For a struct that Go embeds in this type, `within` is the path of field numbers to the struct.
-fn decode_message(
-    bytes: &[u8],
-    of: &'static Type,
-    within: &[u32],
-    object: &mut Map<String, Value>,
-) -> Result<(), String> {
-    for part in MessageFields(bytes) {
-        let (number, payload) = part?;
-        let leads =
-            |it: &&Field| it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number));
-        let Some(field) = of.fields.iter().find(leads) else { continue };
-        if field.proto.len() == within.len() + 1 {
-            decode_field(field, payload, object)?;
-        } else {
-            // Go embeds the struct, and in JSON its fields belong to the outer object.
-            let path: Vec<u32> = within.iter().copied().chain([number]).collect();
-            decode_message(payload.bytes()?, of, &path, object)?;
+/// State of the decoding of one object.
+struct ObjectDecoder {
+    budget: MemoryBudget,
+    /// Whether to skip `metadata.managedFields`.
+    drops_managed_fields: bool,
+}
+
+impl ObjectDecoder {
+    /// Decodes the fields of a message and adds them to the JSON object `object`. `within` is empty for a message of
+    /// the type `of`. For a struct that Go embeds in this type, `within` is the path of field numbers to the struct.
+    fn decode_message(
+        &mut self,
+        bytes: &[u8],
+        of: &'static Type,
+        within: &[u32],
+        object: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        for part in MessageFields(bytes) {
+            let (number, payload) = part?;
+            let leads =
+                |it: &&Field| it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number));
+            let Some(field) = of.fields.iter().find(leads) else { continue };
+            if field.proto.len() == within.len() + 1 {
+                self.decode_field(field, payload, object)?;
+            } else {
+                // Go embeds the struct, and in JSON its fields belong to the outer object.
+                let path: Vec<u32> = within.iter().copied().chain([number]).collect();
+                self.decode_message(payload.bytes()?, of, &path, object)?;
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Decodes one occurrence of `field` and adds it to `object`, the JSON object that contains the field.
-fn decode_field(
-    field: &Field,
-    payload: WireValue<'_>,
-    object: &mut Map<String, Value>,
-) -> Result<(), String> {
-    match field.shape {
-        Shape::List(items, _) => {
-            let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-            let Value::Array(list) = list else { return Err(wrong_wire_type_error()) };
-            decode_items(*items, payload, list)
+    /// Decodes one occurrence of `field` and adds it to `object`, the JSON object that contains the field.
+    fn decode_field(
+        &mut self,
+        field: &Field,
+        payload: WireValue<'_>,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        if self.drops_managed_fields && field.name == "managedFields" {
+            return Ok(());
         }
-        Shape::Map(values, _) => {
-            let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(map) = map else { return Err(wrong_wire_type_error()) };
-            let (mut key, mut value) = (String::new(), Value::Null);
-            for part in MessageFields(payload.bytes()?) {
-                match part? {
-                    (1, it) => key = decode_string(it.bytes()?)?,
-                    (2, it) => value = self::decode_value(*values, it)?,
-                    _ => {}
+        self.charge_entry(object, field.name)?;
+        match field.shape {
+            Shape::List(items, _) => {
+                let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(list) = list else { return Err(wrong_wire_type_error()) };
+                self.decode_items(*items, payload, list)
+            }
+            Shape::Map(values, _) => {
+                let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+                let Value::Object(map) = map else { return Err(wrong_wire_type_error()) };
+                let (mut key, mut value) = (String::new(), Value::Null);
+                for part in MessageFields(payload.bytes()?) {
+                    match part? {
+                        (1, it) => key = decode_string(it.bytes()?)?,
+                        (2, it) => value = self.decode_value(*values, it)?,
+                        _ => {}
+                    }
                 }
+                self.charge_entry(map, &key)?;
+                map.insert(key, value);
+                Ok(())
             }
-            map.insert(key, value);
-            Ok(())
-        }
-        // A message that occurs several times is merged.
-        Shape::Object(of) => {
-            let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(inner) = inner else { return Err(wrong_wire_type_error()) };
-            decode_message(payload.bytes()?, of, &[], inner)
-        }
-        shape => {
-            object.insert(field.name.to_owned(), decode_value(shape, payload)?);
-            Ok(())
+            // A message that occurs several times is merged.
+            Shape::Object(of) => {
+                let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+                let Value::Object(inner) = inner else { return Err(wrong_wire_type_error()) };
+                self.decode_message(payload.bytes()?, of, &[], inner)
+            }
+            shape => {
+                let value = self.decode_value(shape, payload)?;
+                object.insert(field.name.to_owned(), value);
+                Ok(())
+            }
         }
     }
-}
 
-/// Decodes items of a list and appends them to `list`. With packed encoding, one payload contains many numbers.
-fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> Result<(), String> {
-    match (items, payload) {
-        (Shape::Bool | Shape::Int32 | Shape::Int64, WireValue::Bytes(mut packed)) => {
-            while !packed.is_empty() {
-                list.push(decode_value(items, WireValue::Varint(decode_varint(&mut packed)?))?);
-            }
-            Ok(())
+    /// Subtracts the memory of the entry `key` of `object` from the budget, unless the entry exists. The first entry
+    /// also costs the memory of the object: Go writes many empty messages, and an empty object takes no memory.
+    fn charge_entry(&mut self, object: &Map<String, Value>, key: &str) -> Result<(), &'static str> {
+        if object.contains_key(key) {
+            return Ok(());
         }
-        (_, payload) => {
-            list.push(decode_value(items, payload)?);
-            Ok(())
-        }
+        self.budget.charge(ENTRY_BYTES + if object.is_empty() { OBJECT_BYTES } else { 0 })
     }
-}
 
-/// Decodes a value of the type `shape` to JSON. Fails if the wire type does not fit the type.
-fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
-    match (shape, payload) {
-        (Shape::Bool, WireValue::Varint(it)) => Ok((it != 0).into()),
-        // A negative number is encoded in 64 bits, whatever its type.
-        (Shape::Int32, WireValue::Varint(it)) => Ok((it as i32).into()),
-        (Shape::Int64, WireValue::Varint(it)) => Ok((it as i64).into()),
-        (Shape::String, WireValue::Bytes(it)) => Ok(decode_string(it)?.into()),
-        (Shape::Bytes, WireValue::Bytes(it)) => Ok(STANDARD.encode(it).into()),
-        (Shape::Time, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%SZ"),
-        (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
-        (Shape::Quantity, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
-            [] => Ok("0".into()),
-            quantity => Ok(decode_string(quantity)?.into()),
-        },
-        (Shape::IntOrString, WireValue::Bytes(it)) => decode_int_or_string(it),
-        (Shape::Any | Shape::FieldsV1, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
-            [] => Ok(Value::Null),
-            raw => serde_json::from_slice(raw).map_err(|error| error.to_string()),
-        },
-        (Shape::Object(of), WireValue::Bytes(it)) => {
-            let mut object = Map::new();
-            decode_message(it, of, &[], &mut object)?;
-            Ok(Value::Object(object))
-        }
-        // Protobuf has no maps of lists, so the list is wrapped in a message.
-        (Shape::List(items, _), WireValue::Bytes(it)) => {
-            let mut list = Vec::new();
-            for part in MessageFields(it) {
-                if let (1, item) = part? {
-                    decode_items(*items, item, &mut list)?;
+    /// Decodes items of a list and appends them to `list`. With packed encoding, one payload contains many numbers.
+    fn decode_items(
+        &mut self,
+        items: Shape,
+        payload: WireValue<'_>,
+        list: &mut Vec<Value>,
+    ) -> Result<(), String> {
+        match (items, payload) {
+            (Shape::Bool | Shape::Int32 | Shape::Int64, WireValue::Bytes(mut packed)) => {
+                while !packed.is_empty() {
+                    self.budget.charge(ITEM_BYTES)?;
+                    list.push(self.decode_value(items, WireValue::Varint(decode_varint(&mut packed)?))?);
                 }
+                Ok(())
             }
-            Ok(Value::Array(list))
+            (_, payload) => {
+                self.budget.charge(ITEM_BYTES)?;
+                list.push(self.decode_value(items, payload)?);
+                Ok(())
+            }
         }
-        _ => Err(wrong_wire_type_error()),
+    }
+
+    /// Decodes a value of the type `shape` to JSON. Fails if the wire type does not fit the type.
+    fn decode_value(&mut self, shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
+        match (shape, payload) {
+            (Shape::Bool, WireValue::Varint(it)) => Ok((it != 0).into()),
+            // A negative number is encoded in 64 bits, whatever its type.
+            (Shape::Int32, WireValue::Varint(it)) => Ok((it as i32).into()),
+            (Shape::Int64, WireValue::Varint(it)) => Ok((it as i64).into()),
+            (Shape::String, WireValue::Bytes(it)) => Ok(decode_string(it)?.into()),
+            (Shape::Bytes, WireValue::Bytes(it)) => Ok(STANDARD.encode(it).into()),
+            (Shape::Time, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%SZ"),
+            (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
+            (Shape::Quantity, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
+                [] => Ok("0".into()),
+                quantity => Ok(decode_string(quantity)?.into()),
+            },
+            (Shape::IntOrString, WireValue::Bytes(it)) => decode_int_or_string(it),
+            (Shape::Any | Shape::FieldsV1, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
+                [] => Ok(Value::Null),
+                raw => self.decode_raw_json(raw),
+            },
+            (Shape::Object(of), WireValue::Bytes(it)) => {
+                let mut object = Map::new();
+                self.decode_message(it, of, &[], &mut object)?;
+                Ok(Value::Object(object))
+            }
+            // Protobuf has no maps of lists, so the list is wrapped in a message.
+            (Shape::List(items, _), WireValue::Bytes(it)) => {
+                let mut list = Vec::new();
+                for part in MessageFields(it) {
+                    if let (1, item) = part? {
+                        self.decode_items(*items, item, &mut list)?;
+                    }
+                }
+                Ok(Value::Array(list))
+            }
+            _ => Err(wrong_wire_type_error()),
+        }
+    }
+
+    /// Decodes the JSON text of a raw extension or of `fieldsV1`.
+    fn decode_raw_json(&mut self, raw: &[u8]) -> Result<Value, String> {
+        let mut from = serde_json::Deserializer::from_slice(raw);
+        let (read, errors) = value_reader::read_untyped(&mut from, &mut self.budget);
+        read.and_then(|it| from.end().map(|()| it))
+            .map_err(|error| errors.type_error.unwrap_or_else(|| error.to_string()))
     }
 }
 
@@ -317,5 +362,7 @@ fn unexpected_eof_error() -> String {
     "unexpected EOF".to_owned()
 }
 
+#[cfg(test)]
+pub(crate) mod encoding;
 #[cfg(test)]
 mod tests;

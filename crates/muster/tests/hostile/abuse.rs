@@ -27,6 +27,7 @@ pub(crate) const ABUSES: &[(&str, Abuse)] = &[
     ("request flood", |it, outcome| Box::pin(request_flood(it, outcome))),
     ("JSON bombs", |it, outcome| Box::pin(json_bombs(it, outcome))),
     ("YAML bombs", |it, outcome| Box::pin(yaml_bombs(it, outcome))),
+    ("protobuf bombs", |it, outcome| Box::pin(protobuf_bombs(it, outcome))),
     ("patch bombs", |it, outcome| Box::pin(patch_bombs(it, outcome))),
     ("growing object", |it, outcome| Box::pin(growing_object(it, outcome))),
     ("filling the store", |it, outcome| Box::pin(fill_store(it, outcome))),
@@ -276,6 +277,55 @@ async fn json_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+/// Bodies of many small messages, or with a large raw extension.
+async fn protobuf_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let revisions = "/apis/apps/v1/namespaces/team/controllerrevisions";
+    let many = "{\"\":0},".repeat(LARGE / 7 - 100);
+    let raw = protobuf_field(1, format!("[{}]", many.trim_end_matches(',')).as_bytes());
+    let many = |part: Vec<u8>| part.repeat(LARGE / part.len() - 100);
+    // ObjectMeta has ownerReferences as 13, finalizers as 14, and managedFields as 17 with fieldsV1 as 7.
+    let owners = many(protobuf_field(13, &protobuf_field(5, b"")));
+    let finalizers = many(protobuf_field(14, b""));
+    let managed = protobuf_field(17, &protobuf_field(7, &raw));
+    let bodies = [
+        (reviews, "SelfSubjectAccessReview", protobuf_field(1, &owners)),
+        (reviews, "SelfSubjectAccessReview", protobuf_field(1, &finalizers)),
+        (reviews, "SelfSubjectAccessReview", protobuf_field(1, &managed)),
+        ("/api/v1/namespaces/team/configmaps", "ConfigMap", protobuf_field(1, &managed)),
+        (revisions, "ControllerRevision", protobuf_field(2, &raw)),
+    ];
+    for _ in 0..4 {
+        let mut connection = attacker.http2().await?;
+        for (path, kind, object) in &bodies {
+            let type_meta = protobuf_field(2, kind.as_bytes());
+            let body = [b"k8s\0".to_vec(), protobuf_field(1, &type_meta), protobuf_field(2, object)].concat();
+            let mut request = connection.request("POST", path).body(())?;
+            request.headers_mut().insert("content-type", "application/vnd.kubernetes.protobuf".parse()?);
+            let answered = connection.send(request, Bytes::from(body)).await;
+            outcome.answer(&answered);
+            if answered.is_err() {
+                connection = attacker.http2().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Encodes a protobuf field that contains a string, bytes or a message.
+fn protobuf_field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    for mut varint in [(number as usize) << 3 | 2, bytes.len()] {
+        while 0x80 <= varint {
+            encoded.push(varint as u8 | 0x80);
+            varint >>= 7;
+        }
+        encoded.push(varint as u8);
+    }
+    encoded.extend_from_slice(bytes);
+    encoded
 }
 
 /// Anchors that expand to billions of values, and deep nesting.

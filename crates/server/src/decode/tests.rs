@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::protobuf::encoding::{body as protobuf_body, bytes, number};
 use crate::request::User;
 
 const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1", kind: "DaemonSet" };
@@ -442,24 +443,35 @@ proptest! {
     }
 }
 
+const SELF_REVIEW: GroupVersionKind<'_> =
+    GroupVersionKind { group: "authorization.k8s.io", version: "v1", kind: "SelfSubjectAccessReview" };
+const SUBJECT_REVIEW: GroupVersionKind<'_> =
+    GroupVersionKind { group: "authorization.k8s.io", version: "v1", kind: "SubjectAccessReview" };
+
 /// A list of 3 MiB in JSON, of the smallest values of one sort.
 fn bomb(item: &str) -> String {
     let items = (3 << 20) / (item.len() + 1);
     format!("[{}]", vec![item; items].join(","))
 }
 
+/// Decodes the message of an object to JSON, without the second pass that checks the types and counts again.
+fn decode_protobuf(of: GroupVersionKind<'_>, object: &[u8]) -> Result<Value, String> {
+    let body = protobuf_body("", "", object);
+    protobuf::decode_object(&body, expected_type(of).unwrap()).map(|(_, object)| object)
+}
+
 #[test]
 fn no_body_takes_much_more_memory_than_its_bytes() {
     let context = context(FieldValidation::Warn);
+    let too_many = |told: String| {
+        assert!(
+            told.contains(value_reader::TOO_MANY_VALUES_MESSAGE),
+            "{}",
+            told.chars().take(200).collect::<String>()
+        );
+    };
     for item in [r#"{"":0}"#, "{}", "[0]", "[]", "0", r#"{"a":{}}"#] {
         let list = bomb(item);
-        let too_many = |told: String| {
-            assert!(
-                told.contains(value_reader::TOO_MANY_VALUES_MESSAGE),
-                "{item}: {}",
-                &told[..200.min(told.len())]
-            )
-        };
         // A raw extension, managed fields, and a list of a type.
         let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
         let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
@@ -468,6 +480,9 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         let body =
             format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
         too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, body.as_bytes())));
+        let managed = bytes(17, bytes(7, bytes(1, format!(r#"{{"f:a":{list}}}"#))));
+        too_many(decode_protobuf(revision, &bytes(2, bytes(1, &list))).err().unwrap_or_default());
+        too_many(decode_protobuf(CONFIG_MAP, &bytes(1, managed)).err().unwrap_or_default());
         // Patches, before they meet an object, and what is applied.
         too_many(decode_patch(list.as_bytes()).unwrap_err());
         too_many(
@@ -483,6 +498,24 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         assert!(refusal.message().contains(value_reader::TOO_MANY_VALUES_MESSAGE));
         assert!(refusal.message().len() < 4096, "what is quoted is cut");
     }
+    // Protobuf: messages, strings and numbers in a list, and a list in a map.
+    let many = |part: &[u8]| part.repeat((3 << 20) / part.len());
+    let extra = [bytes(1, "k"), bytes(2, many(&bytes(1, "")))].concat();
+    for (of, object) in [
+        (SELF_REVIEW, bytes(1, many(&bytes(13, bytes(5, ""))))),
+        (SELF_REVIEW, bytes(1, many(&bytes(13, "")))),
+        (SELF_REVIEW, bytes(1, many(&bytes(14, "")))),
+        (SUBJECT_REVIEW, bytes(2, bytes(5, extra))),
+        (POD, bytes(2, bytes(14, bytes(4, many(&[0]))))),
+        (POD, bytes(2, bytes(14, many(&number(4, 0))))),
+    ] {
+        assert_eq!(
+            decode_protobuf(of, &object).err().as_deref(),
+            Some(value_reader::TOO_MANY_VALUES_MESSAGE)
+        );
+        let body = protobuf_body("", "", &object);
+        too_many(told(&context, decode_object(&context, of, PROTOBUF_MEDIA_TYPE, &body)));
+    }
     // YAML that is not JSON.
     let yaml = format!("data:\n{}", "- {a: }\n".repeat((3 << 20) / 8));
     let refused = decode_apply_configuration(yaml.as_bytes()).unwrap_err();
@@ -492,22 +525,42 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
 #[test]
 fn an_object_as_large_as_the_store_takes_is_read() {
     let context = context(FieldValidation::Warn);
-    let container = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
-    let containers = vec![container; 1_400_000 / container.len()].join(",");
+    let stored = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
+    let containers = vec![stored; 1_400_000 / stored.len()].join(",");
     let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
     decode_object(&context, POD, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     decode_apply_configuration(body.as_bytes()).unwrap();
+    // Go also writes the empty strings, bools and messages that are not pointers.
+    let env = |name: &str, value: &str| bytes(7, [bytes(1, name), bytes(2, value)].concat());
+    let strings = [2, 5, 13, 14, 20].map(|it| bytes(it, "")).concat();
+    let bools = [16, 17, 18].map(|it| number(it, 0)).concat();
+    let container = [
+        bytes(1, "c"),
+        bytes(2, "registry.example/a:1"),
+        env("A", "b"),
+        env("B", "c"),
+        bytes(8, ""),
+        strings,
+        bools,
+    ]
+    .concat();
+    // This container is stored with `resources`.
+    let stored_length = stored.len() + r#","resources":{}"#.len();
+    let containers = bytes(2, container).repeat(1_400_000 / stored_length);
+    let body = protobuf_body("v1", "Pod", &bytes(2, containers));
+    decode_object(&context, POD, PROTOBUF_MEDIA_TYPE, &body).unwrap();
 }
 
 #[test]
 fn managed_fields_of_a_review_are_not_read() {
     let context = context(FieldValidation::Warn);
-    let review =
-        GroupVersionKind { group: "authorization.k8s.io", version: "v1", kind: "SelfSubjectAccessReview" };
     let body = format!(
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
         bomb(r#"{"":0}"#)
     );
-    let read = decode_object(&context, review, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
+    let read = decode_object(&context, SELF_REVIEW, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     assert!(read["metadata"].get("managedFields").is_none());
+    let managed = bytes(17, bytes(7, bytes(1, bomb(r#"{"":0}"#))));
+    let metadata = [bytes(1, "r"), managed].concat();
+    assert_eq!(decode_protobuf(SELF_REVIEW, &bytes(1, metadata)), Ok(json!({"metadata": {"name": "r"}})));
 }

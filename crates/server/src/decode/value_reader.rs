@@ -21,25 +21,46 @@ pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
 /// Estimated memory in bytes of a decoded object without its entries. Even an object with one entry takes this much,
 /// because a node of serde_json's map has capacity for eleven entries.
-const OBJECT_BYTES: usize = 700;
+pub(crate) const OBJECT_BYTES: usize = 700;
 
 /// Estimated memory in bytes of an entry of a decoded object: its field name on the heap.
-const ENTRY_BYTES: usize = 48;
+pub(crate) const ENTRY_BYTES: usize = 48;
 
 /// Estimated memory in bytes of an item of a decoded list: 32 bytes, counted twice because a growing list is copied.
-const ITEM_BYTES: usize = 64;
+pub(crate) const ITEM_BYTES: usize = 64;
 
 /// Error message for a body whose values exceed `DECODED_BYTES_MAX`.
-pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
+pub(crate) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
+
+/// Estimated memory in bytes that the values of one body may still take. Initially `DECODED_BYTES_MAX`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryBudget(usize);
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self(DECODED_BYTES_MAX)
+    }
+}
+
+impl MemoryBudget {
+    /// Subtracts `bytes` from the budget. Fails with `TOO_MANY_VALUES_MESSAGE` if fewer bytes are left.
+    ///
+    /// Rule: the values of one body take a bounded amount of memory, whether the body is JSON, YAML or protobuf, typed
+    /// or untyped, a patch or an object.
+    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), &'static str> {
+        self.0 = self.0.checked_sub(bytes).ok_or(TOO_MANY_VALUES_MESSAGE)?;
+        Ok(())
+    }
+}
 
 /// Errors in the content of a decoded value: all errors other than those in the JSON or YAML syntax.
 #[derive(Debug, Default)]
-pub(super) struct ContentErrors {
+pub(crate) struct ContentErrors {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
-    pub(super) strict_errors: Vec<String>,
+    pub(crate) strict_errors: Vec<String>,
     /// Error for a value of the wrong type or an invalid scalar, worded as in Go, or `TOO_MANY_VALUES_MESSAGE`. If it
     /// is set, the decoding has failed.
-    pub(super) type_error: Option<String>,
+    pub(crate) type_error: Option<String>,
     /// Whether `type_error` is about `kind` or `apiVersion`, so that the intended kind is unknown.
     pub(super) is_type_meta_error: bool,
 }
@@ -51,20 +72,27 @@ pub(super) fn read_typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
 ) -> (Result<Value, D::Error>, ContentErrors) {
-    // Reviews are not stored, so their `managedFields` are meaningless.
-    let mut reader = ValueReader {
-        drops_managed_fields: go_struct_name(of).ends_with("Review"),
-        ..ValueReader::default()
-    };
+    let mut reader = ValueReader { drops_managed_fields: drops_managed_fields(of), ..ValueReader::default() };
     let read = TypedSeed { reader: &mut reader, shape: Shape::Object(of), go_type: None }.deserialize(from);
     (read, reader.errors)
 }
 
-/// Decodes a value of any type. Returns the value, and its duplicate fields as strict decoding errors.
-pub(super) fn read_untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, ContentErrors) {
-    let mut reader = ValueReader::default();
+/// Decodes a value of any type. Returns the value, and its duplicate fields as strict decoding errors. Subtracts the
+/// memory of the value from `budget`. The result is `Err` after a syntax error, and if the budget is exceeded.
+pub(crate) fn read_untyped<'de, D: Deserializer<'de>>(
+    from: D,
+    budget: &mut MemoryBudget,
+) -> (Result<Value, D::Error>, ContentErrors) {
+    let mut reader = ValueReader { budget: *budget, ..ValueReader::default() };
     let read = UntypedSeed { reader: &mut reader, reports_duplicates: true }.deserialize(from);
+    *budget = reader.budget;
     (read, reader.errors)
+}
+
+/// Whether `metadata.managedFields` of objects of the type `of` is dropped. Reviews are not stored, so their
+/// `managedFields` are meaningless.
+pub(crate) fn drops_managed_fields(of: &'static Type) -> bool {
+    go_struct_name(of).ends_with("Review")
 }
 
 /// Returns the estimated memory of a value in bytes, calculated in the same way as for a request body.
@@ -85,9 +113,8 @@ struct ValueReader {
     path: Vec<PathStep>,
     /// Name of the Go struct that is being decoded, for error messages.
     go_struct: &'static str,
-    /// Estimated memory in bytes of the values read so far.
-    bytes: usize,
-    /// Whether to drop `metadata.managedFields` of the decoded object.
+    budget: MemoryBudget,
+    /// Whether to drop `metadata.managedFields`.
     drops_managed_fields: bool,
     errors: ContentErrors,
 }
@@ -103,18 +130,10 @@ enum PathStep {
 }
 
 impl ValueReader {
-    /// Adds `bytes` to the estimated memory of the values read so far. Returns an error if the sum exceeds
-    /// `DECODED_BYTES_MAX`.
-    ///
-    /// Rule: the values of one body take a bounded amount of memory, whether the body is typed or untyped, a patch or
-    /// an object.
+    /// Subtracts `bytes` from the budget. If fewer bytes are left, sets `ContentErrors::type_error` and returns an
+    /// error.
     fn charge_memory<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
-        self.bytes += bytes;
-        if self.bytes <= DECODED_BYTES_MAX {
-            Ok(())
-        } else {
-            Err(self.record_type_error(TOO_MANY_VALUES_MESSAGE))
-        }
+        self.budget.charge(bytes).map_err(|why| self.record_type_error(why))
     }
 
     /// Records a strict decoding error for the field `name` of the current value. `what` is `unknown` or `duplicate`.

@@ -1,36 +1,11 @@
-//! The bytes are written by hand, by a few helpers, so that a mistake of the reader is not made twice.
-
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
+use super::encoding::{body, bytes, number};
 use super::*;
 use crate::decode::{self, arbitrary};
 use crate::request::RequestContext;
 use crate::types::{self, GroupVersionKind};
-
-fn number(field: u32, value: u64) -> Vec<u8> {
-    [encoded(u64::from(field << 3)), encoded(value)].concat()
-}
-
-fn bytes(field: u32, value: impl AsRef<[u8]>) -> Vec<u8> {
-    let value = value.as_ref();
-    [encoded(u64::from(field << 3 | 2)), encoded(value.len() as u64), value.to_vec()].concat()
-}
-
-fn encoded(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while 0x80 <= value {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
-fn body(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
-    let type_meta = [bytes(1, api_version), bytes(2, kind)].concat();
-    [PROTOBUF_MAGIC.to_vec(), bytes(1, type_meta), bytes(2, object), bytes(3, ""), bytes(4, "")].concat()
-}
 
 fn check(group: &str, version: &str, kind: &str, object: &[u8], golden: &Expect) {
     let of = types::find_type(group, version, kind).expect("a known kind");
