@@ -4,9 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use base64::{
+    Engine as _,
+    prelude::{BASE64_STANDARD as BASE64, BASE64_URL_SAFE_NO_PAD as BASE64URL},
+};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 
 use crate::connection::{Credential, Endpoint};
@@ -175,6 +179,7 @@ async fn invalid_credentials(
         ("token of a deleted account", Credential::Token(deleted)),
         ("forged token", Credential::Token(forged)),
         ("revoked token", Credential::Token(revoked)),
+        ("expired token", Credential::Token(expired_token(admin, dir, valid_token).await)),
         ("revoked certificate", revoked_certificate),
         ("expired certificate", expired_certificate(dir)),
     ]
@@ -186,6 +191,44 @@ fn muster(kubeconfig: &Path, args: &[&str], stdin: &Path) {
     let output = command.args(args).arg("--kubeconfig").arg(kubeconfig).stdin(stdin).output();
     let output = output.expect("muster runs");
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A token with the claims of `valid_token`, signed with the cluster's own key, which expired an hour ago.
+async fn expired_token(admin: &Client, dir: &Path, valid_token: &str) -> String {
+    let key = std::fs::read_to_string(dir.join("sa.key")).expect("the key of the tokens");
+    let key = rcgen::KeyPair::from_pem(&key).expect("a key");
+    let random = ring::rand::SystemRandom::new();
+    let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random);
+    let key = key.expect("a key on the curve P-256");
+    let mut parts = valid_token.split('.');
+    let (header, claims) = (parts.next().expect("a header"), parts.next().expect("claims"));
+    let mut claims: Value =
+        serde_json::from_slice(&BASE64URL.decode(claims).expect("base64")).expect("claims in JSON");
+    let sign = |claims: &Value| {
+        let signed = format!("{header}.{}", BASE64URL.encode(claims.to_string()));
+        let signature = key.sign(&random, signed.as_bytes()).expect("a signature");
+        format!("{signed}.{}", BASE64URL.encode(signature))
+    };
+    // The same token before it expires is valid, so that its time is the only reason to refuse it.
+    claims["jti"] = json!("expiring");
+    assert_eq!(review(admin, &sign(&claims)).await, json!({"authenticated": true}));
+    let now = claims["iat"].as_i64().expect("a time");
+    for (claim, at) in [("iat", now - 7_200), ("nbf", now - 7_200), ("exp", now - 3_600)] {
+        claims[claim] = json!(at);
+    }
+    let expired = sign(&claims);
+    let refused = json!({"error": "service account token has expired"});
+    assert_eq!(review(admin, &expired).await, refused);
+    expired
+}
+
+/// What a TokenReview says of a token: whether it is valid, and if not, why.
+async fn review(admin: &Client, token: &str) -> Value {
+    let body = json!({"spec": {"token": token}});
+    let answer = call(admin, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", Some(body)).await;
+    let mut status = answer.expect("a review")["status"].take();
+    let fields = ["authenticated", "error"].into_iter();
+    fields.filter_map(|it| Some((it.to_owned(), status.get_mut(it)?.take()))).collect()
 }
 
 /// An administrator's certificate from the cluster's own CA, which expired a year ago.
