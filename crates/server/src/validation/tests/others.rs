@@ -1,7 +1,8 @@
 use expect_test::expect;
 use serde_json::json;
 
-use super::{check, check_change, check_status};
+use super::{check, check_change, check_status, kind, said};
+use crate::subresource::Subresource;
 
 #[test]
 fn nodes() {
@@ -151,13 +152,6 @@ fn maps_and_secrets() {
     );
     check(
         "Secret",
-        &json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x"}}),
-        &expect![[
-            r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value"#
-        ]],
-    );
-    check(
-        "Secret",
         &json!({"type": "kubernetes.io/basic-auth"}),
         &expect![[r#"
         data[username]: Required value
@@ -174,6 +168,38 @@ fn maps_and_secrets() {
         &json!({"type": "b"}),
         &expect![[r#"type: Invalid value: "b": field is immutable"#]],
     );
+}
+
+#[test]
+fn the_docker_configuration_of_a_secret() {
+    check(
+        "Secret",
+        &json!({"type": "kubernetes.io/dockercfg"}),
+        &expect!["data[.dockercfg]: Required value"],
+    );
+    // Deeper than a `Value` may be nested: the content is not parsed into one.
+    let deep = format!(r#"{{"auths": {}{}}}"#, "[".repeat(1_000), "]".repeat(1_000));
+    for valid in ["{}", " null", r#"{"auths": {"a": {"auth": "Yjpj"}}}"#, &deep] {
+        let secret =
+            json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": valid}});
+        check("Secret", &secret, &expect![""]);
+    }
+    for (content, why) in [
+        ("", "unexpected end of JSON input"),
+        ("x", "invalid character 'x' looking for beginning of value"),
+        ("{x", "invalid character in JSON"),
+        ("{} {}", "invalid character in JSON"),
+        (r#""{}""#, "json: cannot unmarshal string into Go value of type map[string]interface {}"),
+        ("-1", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        ("\n true", "json: cannot unmarshal bool into Go value of type map[string]interface {}"),
+        ("[{}]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+    ] {
+        let secret =
+            json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": content}});
+        let expected =
+            format!(r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": {why}"#);
+        assert_eq!(said(kind("Secret"), &secret, None, Subresource::Whole), expected, "{content}");
+    }
 }
 
 #[test]
