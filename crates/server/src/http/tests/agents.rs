@@ -198,13 +198,14 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
 }
 
 /// A client's connection, which the server answers on behalf of this user.
-pub(super) fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
+/// `peer` is the user of the client certificate, if the client has one.
+pub(super) fn connect(bed: &Bed, peer: impl Into<Option<User>>) -> tokio::io::DuplexStream {
     let (client, line) = tokio::io::duplex(4096);
-    let api = bed.server.api.clone();
+    let (api, peer) = (bed.server.api.clone(), peer.into());
     tokio::spawn(async move {
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let (api, user) = (api.clone(), user.clone());
-            async move { Ok::<_, std::convert::Infallible>(api.handle(Some(&user), request).await) }
+            let (api, peer) = (api.clone(), peer.clone());
+            async move { Ok::<_, std::convert::Infallible>(api.handle(peer.as_ref(), request).await) }
         });
         let http1 = hyper::server::conn::http1::Builder::new();
         http1.serve_connection(TokioIo::new(line), service).with_upgrades().await

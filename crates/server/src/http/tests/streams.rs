@@ -1,16 +1,49 @@
 //! Watches and streams of agents end when their client is no longer authorized.
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_rustls::server::TlsStream;
 
 use super::agents::{Bed, LOG, connect, head};
 use super::*;
+use crate::request::ClientCertificate;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const REAUTHORIZE_EVERY: Duration = Duration::from_millis(100);
 
-/// A server that authorizes streams again and again, and a user who may use pods as long as the RoleBinding `uses` exists.
-async fn bed() -> (Bed, User) {
+/// Who opens the streams, and with which credential.
+struct Client {
+    /// The user of the client certificate.
+    peer: Option<User>,
+    /// The header with the bearer token.
+    authorization: String,
+}
+
+impl Client {
+    fn with_certificate(serial: &str) -> Self {
+        let mut user = User::new("developer", ["system:authenticated"]);
+        user.client_certificate =
+            Some(ClientCertificate { serial: serial.into(), issued_at: Timestamp::UNIX_EPOCH });
+        Self { peer: Some(user), authorization: String::new() }
+    }
+
+    /// A client with a new token of the service account `developer`, and the ID of the token.
+    async fn with_token(bed: &Bed) -> (Self, String) {
+        let path = format!("{ACCOUNTS}/developer/token");
+        let (code, answer) = bed.server.json("POST", &path, json!({"spec": {}})).await;
+        assert_eq!(code, 201);
+        let token = str_at(&answer, "status.token");
+        let claims = BASE64URL.decode(token.split('.').nth(1).unwrap()).unwrap();
+        let claims: Value = serde_json::from_slice(&claims).unwrap();
+        let authorization = format!("authorization: Bearer {token}\r\n");
+        (Self { peer: None, authorization }, str_at(&claims, "jti").to_owned())
+    }
+}
+
+/// A server that authorizes streams again and again, a user and a service account who may use pods as long as the RoleBinding
+/// `uses` exists, and a client of the user.
+async fn bed() -> (Bed, Client) {
     let mut bed = Bed::new("system:node:n", "system:nodes").await;
     let config = LimitsConfig { reauthorize_interval: REAUTHORIZE_EVERY, ..bed.server.api.limits.config };
     bed.server.api.limits = Arc::new(ServerLimits::new(config));
@@ -25,10 +58,15 @@ async fn bed() -> (Bed, User) {
     let binding = json!({
         "metadata": {"name": "uses"},
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "uses"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "developer"}],
+        "subjects": [
+            {"apiGroup": group, "kind": "User", "name": "developer"},
+            {"kind": "ServiceAccount", "name": "developer", "namespace": "default"},
+        ],
     });
     assert_eq!(bed.server.json("POST", &format!("{RBAC}/rolebindings"), binding).await.0, 201);
-    (bed, User::new("developer", ["system:authenticated"]))
+    let account = json!({"metadata": {"name": "developer"}});
+    assert_eq!(bed.server.json("POST", ACCOUNTS, account).await.0, 201);
+    (bed, Client::with_certificate("1"))
 }
 
 /// A stream that the client has open, and the agent's end of it, which says nothing more.
@@ -40,8 +78,9 @@ struct Stream {
 
 impl Stream {
     /// `answer` is what the agent says, if the server asks one. The stream is open once the client has read a byte of the body.
-    async fn open(bed: &Bed, user: &User, name: &'static str, request: &str, answer: Option<&str>) -> Self {
-        let mut client = connect(bed, user.clone());
+    async fn open(bed: &Bed, by: &Client, name: &'static str, request: &str, answer: Option<&str>) -> Self {
+        let mut client = connect(bed, by.peer.clone());
+        let request = request.replacen("host: x\r\n", &format!("host: x\r\n{}", by.authorization), 1);
         client.write_all(request.as_bytes()).await.unwrap();
         let agent = match answer {
             None => None,
@@ -59,7 +98,7 @@ impl Stream {
         Self { name, client, _agent: agent }
     }
 
-    async fn open_all(bed: &Bed, user: &User) -> Vec<Self> {
+    async fn open_all(bed: &Bed, by: &Client) -> Vec<Self> {
         let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
         let upgrade = |what: &str| {
             format!(
@@ -78,7 +117,7 @@ impl Stream {
             ("attach", upgrade("attach?stdout=1"), Some(switched)),
             ("portforward", upgrade("portforward"), Some(switched)),
         ] {
-            streams.push(Self::open(bed, user, name, &request, answer).await);
+            streams.push(Self::open(bed, by, name, &request, answer).await);
         }
         streams
     }
@@ -103,8 +142,8 @@ impl Stream {
 
 #[tokio::test]
 async fn a_stream_stays_open_while_its_client_is_authorized() {
-    let (bed, user) = bed().await;
-    let mut streams = Stream::open_all(&bed, &user).await;
+    let (bed, client) = bed().await;
+    let mut streams = Stream::open_all(&bed, &client).await;
     tokio::time::sleep(REAUTHORIZE_EVERY * 4).await;
     assert_eq!(bed.server.api.registry.metrics.long_running_requests.get(), 5);
     for stream in &mut streams {
@@ -118,12 +157,12 @@ async fn a_stream_stays_open_while_its_client_is_authorized() {
 /// A client that always has another event to read is stopped all the same.
 #[tokio::test]
 async fn a_watch_that_is_always_behind_ends_with_its_time_and_its_rights() {
-    let (bed, user) = bed().await;
+    let (bed, client) = bed().await;
     let server = &bed.server;
     for (query, is_revoked) in [("timeoutSeconds=1", false), ("timeoutSeconds=3600", true)] {
         let uri = format!("{PODS}?watch=1&{query}");
         let request = Request::builder().uri(uri).body(Full::new(Bytes::new())).unwrap();
-        let mut body = server.api.handle(Some(&user), request).await.into_body();
+        let mut body = server.api.handle(client.peer.as_ref(), request).await.into_body();
         if is_revoked {
             assert_eq!(server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
         }
@@ -144,16 +183,50 @@ async fn a_watch_that_is_always_behind_ends_with_its_time_and_its_rights() {
     }
 }
 
-#[tokio::test]
-async fn every_stream_ends_when_the_role_binding_is_deleted() {
-    let (bed, user) = bed().await;
-    let streams = Stream::open_all(&bed, &user).await;
-    assert_eq!(bed.server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
+/// Opens all streams, and takes something away from their client. All streams end, and the watch says why.
+async fn check_streams_end(bed: &Bed, by: &Client, code: u16, take: impl Future<Output = (u16, Value)>) {
+    let streams = Stream::open_all(bed, by).await;
+    let taken = take.await;
+    assert!(matches!(taken.0, 200 | 201), "{taken:?}");
     for stream in streams {
         let name = stream.name;
         let said = stream.end().await;
         // A watch can say why; the others carry what the agent sends.
-        assert_eq!(said.contains("\"code\":403"), name == "watch", "{name}: {said}");
+        assert_eq!(said.contains(&format!("\"code\":{code}")), name == "watch", "{name}: {said}");
     }
     wait_until(|| bed.server.api.registry.metrics.long_running_requests.get() == 0).await;
+}
+
+#[tokio::test]
+async fn every_stream_ends_when_the_role_binding_is_deleted() {
+    let (bed, client) = bed().await;
+    let path = format!("{RBAC}/rolebindings/uses");
+    check_streams_end(&bed, &client, 403, bed.server.json("DELETE", &path, json!({}))).await;
+}
+
+#[tokio::test]
+async fn every_stream_ends_when_its_token_is_revoked() {
+    let (bed, _) = bed().await;
+    let (client, id) = Client::with_token(&bed).await;
+    check_streams_end(&bed, &client, 401, revoke(&bed, &format!("token.{id}"))).await;
+}
+
+#[tokio::test]
+async fn every_stream_ends_when_its_service_account_is_deleted() {
+    let (bed, _) = bed().await;
+    let (client, _) = Client::with_token(&bed).await;
+    let path = format!("{ACCOUNTS}/developer");
+    check_streams_end(&bed, &client, 401, bed.server.json("DELETE", &path, json!({}))).await;
+}
+
+#[tokio::test]
+async fn every_stream_ends_when_its_certificate_is_revoked() {
+    let (bed, client) = bed().await;
+    check_streams_end(&bed, &client, 401, revoke(&bed, "certificate.1")).await;
+}
+
+/// Writes a revocation list with this entry.
+async fn revoke(bed: &Bed, key: &str) -> (u16, Value) {
+    let list = json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {key: "{}"}});
+    bed.server.json("POST", "/api/v1/namespaces/kube-system/configmaps", list).await
 }
