@@ -1,0 +1,248 @@
+//! A second API server over the shared store. It keeps the objects in its own state, which a watch of the store feeds,
+//! and which is behind the store by a seeded number of commits.
+//!
+//! Its requests have the semantics of a server on etcd. A request waits for the read barrier, so that it sees every
+//! write that was acknowledged before. A write is committed only if its object has not changed in the store since the
+//! state of this server. The write is acknowledged when the state of this server contains it. A list with
+//! `resourceVersion=0` and the watches see the state as it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_api::meta::ObjectKey;
+use muster_engine::daemonset::facts::Kind;
+use muster_store::{KeyChange, Store};
+use serde_json::Value;
+
+use crate::invariants::InvariantChecks;
+use crate::rng::Rng;
+use crate::server::SimServer;
+use crate::world::SimTask;
+
+/// One of the two API servers. Without a second server, every request goes to the current one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum ServerId {
+    /// The server whose state is always that of the store.
+    #[default]
+    Current,
+    /// The [`LaggingServer`].
+    Lagging,
+}
+
+impl ServerId {
+    /// Returns the other server.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Current => Self::Lagging,
+            Self::Lagging => Self::Current,
+        }
+    }
+}
+
+/// How far the lagging server is behind, and the faults that a second server makes possible. The rates are per thousand
+/// opportunities.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerFaults {
+    /// Maximum number of commits that the lagging server is behind the store.
+    pub lag_max: u64,
+    /// Maximum delay in milliseconds until the lagging server applies at least one of the missing commits.
+    pub catch_up_ms_max: u64,
+    /// Rate at which the watches of a controller continue on the other server.
+    pub move_client: u64,
+    /// Rate at which a server is killed.
+    pub kill: u64,
+    /// Rate of requests that go to another server than the watches of the same controller, as with a load balancer.
+    pub other_server: u64,
+    /// Rate of processes that connect to the lagging server when they start.
+    pub lagging_clients: u64,
+}
+
+impl ServerFaults {
+    /// Returns a lag of at most `lag_max` commits, without other faults. All processes connect to the lagging server.
+    pub fn only_lag(lag_max: u64) -> Self {
+        Self {
+            lag_max,
+            catch_up_ms_max: 1000,
+            move_client: 0,
+            kill: 0,
+            other_server: 0,
+            lagging_clients: 1000,
+        }
+    }
+
+    /// Draws a random lag and random rates.
+    pub fn random(rng: &mut Rng) -> Self {
+        let mut pick = |of: &[u64]| rng.pick(of).copied().unwrap_or_default();
+        Self {
+            lag_max: pick(&[1, 5, 20, 100]),
+            catch_up_ms_max: pick(&[20, 200, 1000, 3000]),
+            move_client: pick(&[0, 5, 40]),
+            kill: pick(&[0, 2, 10]),
+            other_server: pick(&[0, 100, 500]),
+            lagging_clients: pick(&[300, 600, 1000]),
+        }
+    }
+
+    /// Turns off all faults. The lagging server applies every commit immediately.
+    pub fn turn_off(&mut self) {
+        *self = Self { lagging_clients: self.lagging_clients, ..Self::only_lag(0) };
+    }
+}
+
+/// What a request to the lagging server must see.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBarrier {
+    /// The revision of the store when the request arrived.
+    pub revision: u64,
+    /// The highest revision whose commit was acknowledged when the request arrived.
+    pub acknowledged: u64,
+}
+
+impl ReadBarrier {
+    /// Returns the read barrier of a request that arrives now.
+    pub fn of_request(store: &SimServer, checks: &InvariantChecks) -> Self {
+        Self { revision: store.revision(), acknowledged: checks.acknowledged_revision }
+    }
+}
+
+/// Returns the revision up to which the state of a server is complete.
+pub fn visible_revision(server: ServerId, store: &SimServer, lagging: Option<&LaggingServer>) -> u64 {
+    match (server, lagging) {
+        (ServerId::Lagging, Some(lagging)) => lagging.revision,
+        _ => store.revision(),
+    }
+}
+
+/// The API server whose state lags behind the store.
+#[derive(Debug)]
+pub struct LaggingServer {
+    pub faults: ServerFaults,
+    /// The revision of the store up to which the state is complete.
+    revision: u64,
+    /// The objects at this revision, as JSON.
+    objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
+    /// Tasks that wait until the state has reached a revision, by this revision and by sequence number.
+    waiting: BTreeMap<(u64, u64), SimTask>,
+    /// Sequence number of the last waiting task.
+    sequence: u64,
+    /// Whether the next [`SimTask::CatchUp`] is scheduled.
+    pub is_catch_up_scheduled: bool,
+    /// The server that was killed and has not started again. Only one of the two servers is down at a time.
+    pub down: Option<ServerId>,
+}
+
+impl LaggingServer {
+    /// Returns a server with an empty state.
+    pub fn new(faults: ServerFaults) -> Self {
+        Self {
+            faults,
+            revision: Store::FIRST_REVISION,
+            objects: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            sequence: 0,
+            is_catch_up_scheduled: false,
+            down: None,
+        }
+    }
+
+    /// Returns the revision of the store up to which the state of this server is complete.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Returns the JSON of an object in the state of this server, or `None` if the object does not exist there.
+    pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
+        self.objects.get(&(kind, key.clone()))
+    }
+
+    /// Returns all objects of a kind in the state of this server, as JSON.
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
+        self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|(_, object)| object)
+    }
+
+    /// Returns the resourceVersion of an object in the state of this server, or 0 if the object does not exist there.
+    pub fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
+        let version =
+            self.object(kind, key).and_then(|it| it["metadata"]["resourceVersion"].as_str()?.parse().ok());
+        version.unwrap_or(0)
+    }
+
+    /// Returns the revision that this server must reach before it can handle a request. Returns `None` if it can handle
+    /// the request now. `written` is the object that the request writes, if it writes a known object.
+    ///
+    /// Rule: a request waits for the read barrier. A write whose object was changed in the store since the state of
+    /// this server is refused by the store, and is handled again when the state contains the change.
+    pub fn revision_to_wait_for(
+        &self,
+        store: &SimServer,
+        barrier: ReadBarrier,
+        written: Option<&(Kind, ObjectKey)>,
+    ) -> Option<u64> {
+        if self.revision < barrier.revision {
+            return Some(barrier.revision);
+        }
+        let (kind, key) = written?;
+        (self.resource_version(*kind, key) != store.resource_version(*kind, key)).then(|| store.revision())
+    }
+
+    /// Draws the server to which a process connects when it starts.
+    pub fn random_server(&self, rng: &mut Rng) -> ServerId {
+        let prefers_lagging = rng.chance(self.faults.lagging_clients);
+        self.down.map_or(if prefers_lagging { ServerId::Lagging } else { ServerId::Current }, ServerId::other)
+    }
+
+    /// Draws the server to which a request goes, of a client whose watches are on `server`.
+    pub fn route_request(&self, server: ServerId, rng: &mut Rng) -> ServerId {
+        let goes_to_other = rng.chance(self.faults.other_server) && self.down != Some(server.other());
+        if goes_to_other { server.other() } else { server }
+    }
+
+    /// Returns the number of commits of the store that the state does not contain yet.
+    pub fn count_missing_commits(&self, store: &SimServer) -> u64 {
+        let missing = store.log.len() - store.log.partition_point(|it| it.revision <= self.revision);
+        u64::try_from(missing).unwrap_or(0)
+    }
+
+    /// Applies at most `count` of the commits that the state does not contain yet, in order. Returns their kinds.
+    pub fn apply_commits(&mut self, store: &SimServer, count: u64) -> Vec<Kind> {
+        let first = store.log.partition_point(|it| it.revision <= self.revision);
+        let events = store.store.commits_since("", self.revision).expect("it is all kept");
+        let mut kinds = Vec::new();
+        for (commit, event) in store.log[first..].iter().zip(events).take(usize::try_from(count).unwrap_or(0))
+        {
+            let key = (commit.kind, commit.key.clone());
+            match &event.change {
+                KeyChange::Put { now, .. } => {
+                    let object = serde_json::from_slice(&now.value).expect("JSON");
+                    self.objects.insert(key, Arc::new(object));
+                }
+                KeyChange::Delete { .. } => drop(self.objects.remove(&key)),
+            }
+            self.revision = commit.revision;
+            kinds.push(commit.kind);
+        }
+        kinds
+    }
+
+    /// Adds a task that is to be executed when the state has reached a revision.
+    pub fn add_waiting_task(&mut self, revision: u64, task: SimTask) {
+        self.sequence += 1;
+        self.waiting.insert((revision, self.sequence), task);
+    }
+
+    /// Removes and returns the tasks whose revision the state has reached.
+    pub fn take_ready_tasks(&mut self) -> Vec<SimTask> {
+        let later = self.waiting.split_off(&(self.revision + 1, 0));
+        std::mem::replace(&mut self.waiting, later).into_values().collect()
+    }
+
+    /// Removes and returns all waiting tasks.
+    pub fn take_waiting_tasks(&mut self) -> Vec<SimTask> {
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// Whether no task waits for this server.
+    pub fn has_no_waiting_tasks(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
