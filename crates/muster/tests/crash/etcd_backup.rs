@@ -1,5 +1,7 @@
 //! Backup, restore and migration of clusters on a real etcd, the program `etcd` on PATH.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 

@@ -6,39 +6,41 @@
 mod agent_failover;
 mod etcd;
 mod etcd_backup;
+#[path = "../bed/history.rs"]
 mod history;
+#[path = "../bed/recorder.rs"]
+mod recorder;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, future};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 
-use history::{Commit, History, NEVER, Operation, Outcome, Revision, Tick, Told, Version, What};
+use history::{History, Revision};
+use recorder::{Answer, LABEL, Recorder, WatchEnd, Watcher, number, random, summary};
 
 /// So many in `make test`; another number by MUSTER_TEST_CRASHES.
 const ROUNDS: u64 = 100;
 
 const WRITERS: usize = 8;
-const KEYS: u64 = 6;
 
 /// How long the server lives, at least and at most.
 const LIFE_MS: (u64, u64) = (50, 400);
 
-const LABEL: &str = "crash=test";
+/// Longer than any client waits for an answer, and for an event of a watch.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_keeps_its_word() {
@@ -49,21 +51,22 @@ async fn a_killed_server_keeps_its_word() {
 /// Kills a server with these flags while clients write, read and watch, and checks all that they were told.
 async fn kill_again_and_again(name: &str, flags: &[&str], rounds: u64) {
     let dir = fresh_dir(name);
-    let clients = Arc::new(Clients::default());
+    let recorder = Arc::new(Recorder::new(CLIENT_TIMEOUT));
 
     // Watches begin here, and never list again.
     let server = Server::start_with(&dir, flags);
-    let seen =
-        server.maps().await.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut watchers = [Watcher::new(WatchParams::default().labels(LABEL), &seen), {
-        Watcher::new(WatchParams::default(), &seen)
-    }];
+    let list = server.maps().await.list(&ListParams::default()).await.unwrap();
+    let seen = number(list.metadata.resource_version.as_deref());
+    let mut watchers = [
+        Watcher::new(WatchParams::default().labels(LABEL), seen),
+        Watcher::new(WatchParams::default(), seen),
+    ];
     let mut server = Some(server);
     for round in 0..rounds {
         let mut running = server.take().unwrap_or_else(|| Server::start_with(&dir, flags));
         let maps = running.maps().await;
-        let writers = (0..WRITERS).map(|_| clients.write_until_lost(maps.clone()));
-        let watching = watchers.iter_mut().map(|it| it.watch(&maps, &clients, None));
+        let writers = (0..WRITERS).map(|_| write_until_lost(&recorder, maps.clone()));
+        let watching = watchers.iter_mut().map(|it| watch(it, &maps, &recorder, None));
         let life = Duration::from_millis(LIFE_MS.0 + random() % (LIFE_MS.1 - LIFE_MS.0));
         let kill = async {
             tokio::time::sleep(life).await;
@@ -79,19 +82,65 @@ async fn kill_again_and_again(name: &str, flags: &[&str], rounds: u64) {
     // The last word, which every watcher must come to.
     let server = Server::start_with(&dir, flags);
     let maps = server.maps().await;
-    clients.list(&maps).await.unwrap();
-    let last = clients.put(&maps, "last", None).await.unwrap().expect("nobody else writes it");
+    assert!(matches!(recorder.list(&maps).await, Answer::Done(())));
+    let last = create(&recorder, &maps, "last").await;
     for watcher in &mut watchers {
-        watcher.watch(&maps, &clients, Some(last)).await;
+        watch(watcher, &maps, &recorder, Some(last)).await;
     }
     let told = watchers.map(|it| it.told);
-    let history = History { operations: clients.operations.lock().unwrap().clone(), watches: told.to_vec() };
-    println!("{rounds} crashes: {}", summary(&history));
+    let history = History { operations: recorder.operations(), watches: told.to_vec() };
+    println!(
+        "{rounds} crashes: {}; {} commits watched",
+        summary(&history.operations),
+        history.watches[0].len()
+    );
     let wrong = history::check(&history);
     // One that is wrong drags others along: the first say most.
     assert!(wrong.is_empty(), "the data is in {}: {:#?}", dir.display(), &wrong[..wrong.len().min(9)]);
     drop(server);
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Writes, and sometimes reads, until the connection is lost.
+async fn write_until_lost(recorder: &Recorder, maps: Api<ConfigMap>) {
+    loop {
+        let (key, belief) = recorder.any_key();
+        let answer = match (random() % 12, belief) {
+            (0, _) => Answer::Refused,
+            (1, _) => recorder.list(&maps).await,
+            (2..4, Some(on)) => recorder.delete(&maps, &key, on).await,
+            (_, on) => recorder.put(&maps, &key, on).await.map(drop),
+        };
+        // Whoever came too late looks again.
+        let answer = match answer {
+            Answer::Refused => recorder.get(&maps, &key).await,
+            answer => answer,
+        };
+        match answer {
+            Answer::Done(()) => {}
+            Answer::Lost => return,
+            Answer::Refused | Answer::Failed(_) => panic!("{key}: {answer:?}"),
+        }
+    }
+}
+
+/// Until the connection is lost, or until a revision.
+async fn watch(watcher: &mut Watcher, maps: &Api<ConfigMap>, recorder: &Recorder, until: Option<Revision>) {
+    match watcher.watch(maps, recorder, CLIENT_TIMEOUT, until).await {
+        WatchEnd::Reached | WatchEnd::Lost => {}
+        WatchEnd::Refused(status) => {
+            panic!("the watch from {} was refused: {}", watcher.seen, status.message)
+        }
+        WatchEnd::Silent => panic!("there was no event after {}", watcher.seen),
+    }
+}
+
+/// Creates an object that nobody else writes.
+async fn create(recorder: &Recorder, maps: &Api<ConfigMap>, key: &str) -> Revision {
+    match recorder.put(maps, key, None).await {
+        Answer::Done(revision) => revision,
+        answer => panic!("create {key}: {answer:?}"),
+    }
 }
 
 #[tokio::test]
@@ -101,14 +150,14 @@ async fn a_backup_is_restored_and_watchers_list_again() {
     let names = |list: kube::core::ObjectList<ConfigMap>| {
         list.iter().map(|it| it.name_any()).filter(|it| it.starts_with("key")).collect::<Vec<_>>().join(" ")
     };
-    let clients = Clients::default();
+    let recorder = Recorder::new(CLIENT_TIMEOUT);
     let server = Server::start(&dir);
     let maps = server.maps().await;
-    clients.put(&maps, "key-before", None).await.unwrap();
+    create(&recorder, &maps, "key-before").await;
     // While the server serves.
     let said = run("backup", &dir, &[&file]);
     assert!(said.0 && said.1.starts_with("backed up"), "{said:?}");
-    let after = clients.put(&maps, "key-after", None).await.unwrap().unwrap();
+    let after = create(&recorder, &maps, "key-after").await;
     let refused = run("restore", &dir, &[&file]);
     let running = format!("another muster (process {}) is running on DIR", server.child.id());
     assert_eq!(refused, (false, format!("muster: {running}: stop that one, or choose another --data-dir\n")));
@@ -134,7 +183,7 @@ async fn a_backup_is_restored_and_watchers_list_again() {
         other => panic!("the watch should be told to list again: {other:?}"),
     }
     // It is a state like any other: a clean stop, and on it goes.
-    clients.put(&maps, "key-new", None).await.unwrap();
+    create(&recorder, &maps, "key-new").await;
     server.stop();
     let server = Server::start(&dir);
     assert_eq!(names(server.maps().await.list(&ListParams::default()).await.unwrap()), "key-before key-new");
@@ -158,7 +207,7 @@ async fn a_lost_database_is_not_a_new_cluster() {
     let listen = [Path::new("--listen"), Path::new("127.0.0.1:0")];
     let server = Server::start(&dir);
     let cluster = server.cluster_uid().await;
-    Clients::default().put(&server.maps().await, "key-a", None).await.unwrap();
+    create(&Recorder::new(CLIENT_TIMEOUT), &server.maps().await, "key-a").await;
     drop(server);
 
     // After a kill -9 the last writes are in the log alone: without it they are missed.
@@ -387,222 +436,6 @@ fn run(command: &str, dir: &Path, args: &[&Path]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).replace(&dir.display().to_string(), "DIR"))
 }
 
-fn summary(history: &History) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for operation in &history.operations {
-        let name = match &operation.what {
-            What::Get { .. } => "gets",
-            What::List { .. } => "lists",
-            What::Put { outcome, .. } | What::Delete { outcome, .. } => match outcome {
-                Outcome::Done(_) => "writes done",
-                Outcome::Refused => "writes refused",
-                Outcome::Unknown => "writes without an answer",
-            },
-        };
-        *counts.entry(name).or_default() += 1;
-    }
-    let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
-    format!("{}; {} commits watched", counts.join(", "), history.watches[0].len())
-}
-
-/// All that the clients share.
-#[derive(Default)]
-struct Clients {
-    clock: AtomicU64,
-    operations: Mutex<Vec<Operation>>,
-    /// What someone saw last under each key: writers begin from it, and often it is too late.
-    beliefs: Mutex<BTreeMap<String, Option<Revision>>>,
-}
-
-/// The connection was lost before an answer came.
-#[derive(Debug)]
-struct Lost;
-
-impl Clients {
-    fn tick(&self) -> Tick {
-        self.clock.fetch_add(1, Ordering::SeqCst)
-    }
-
-    fn record(&self, begin: Tick, what: What) {
-        let is_unknown = matches!(
-            what,
-            What::Put { outcome: Outcome::Unknown, .. } | What::Delete { outcome: Outcome::Unknown, .. }
-        );
-        let end = if is_unknown { NEVER } else { self.tick() };
-        self.operations.lock().unwrap().push(Operation { begin, end, what });
-    }
-
-    fn believe(&self, key: &str, revision: Option<Revision>) {
-        self.beliefs.lock().unwrap().insert(key.to_owned(), revision);
-    }
-
-    async fn write_until_lost(&self, maps: Api<ConfigMap>) {
-        loop {
-            let key = format!("key-{}", random() % KEYS);
-            let belief = self.beliefs.lock().unwrap().get(&key).copied().flatten();
-            let done = match (random() % 12, belief) {
-                (0, _) => Ok(None),
-                (1, _) => self.list(&maps).await.map(Some),
-                (2..4, Some(on)) => self.delete(&maps, &key, on).await,
-                (_, on) => self.put(&maps, &key, on).await.map(|it| it.map(drop)),
-            };
-            // Whoever came too late looks again.
-            let done = match done {
-                Ok(None) => self.get(&maps, &key).await,
-                Ok(Some(())) => Ok(()),
-                Err(Lost) => Err(Lost),
-            };
-            if done.is_err() {
-                return;
-            }
-        }
-    }
-
-    async fn get(&self, maps: &Api<ConfigMap>, key: &str) -> Result<(), Lost> {
-        let begin = self.tick();
-        let seen = match maps.get(key).await {
-            Ok(map) => Some(version(&map)),
-            Err(error) if refused(&error)? => None,
-            Err(error) => panic!("get {key}: {error}"),
-        };
-        self.record(begin, What::Get { key: key.to_owned(), seen: seen.clone() });
-        self.believe(key, seen.map(|it| it.revision));
-        Ok(())
-    }
-
-    async fn list(&self, maps: &Api<ConfigMap>) -> Result<(), Lost> {
-        let begin = self.tick();
-        let list = match maps.list(&ListParams::default().labels(LABEL)).await {
-            Ok(list) => list,
-            Err(error) => return refused(&error).map(|_| panic!("list: {error}")),
-        };
-        let at = number(list.metadata.resource_version.as_deref());
-        let seen = list.iter().map(|it| (it.name_any(), version(it))).collect();
-        self.record(begin, What::List { at, seen });
-        Ok(())
-    }
-
-    /// Nothing is given back if the server refused.
-    async fn put(
-        &self,
-        maps: &Api<ConfigMap>,
-        key: &str,
-        on: Option<Revision>,
-    ) -> Result<Option<Revision>, Lost> {
-        let begin = self.tick();
-        let value = begin.to_string();
-        let (label, said) = LABEL.split_once('=').expect("a label is a pair");
-        let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(key.to_owned()),
-                labels: Some([(label.to_owned(), said.to_owned())].into()),
-                resource_version: on.map(|it| it.to_string()),
-                ..ObjectMeta::default()
-            },
-            data: Some([("value".to_owned(), value.clone())].into()),
-            ..ConfigMap::default()
-        };
-        let written = match on {
-            None => maps.create(&PostParams::default(), &map).await,
-            Some(_) => maps.replace(key, &PostParams::default(), &map).await,
-        };
-        let (outcome, revision) = match written {
-            Ok(map) => {
-                let revision = version(&map).revision;
-                (Outcome::Done(Some(revision)), Some(revision))
-            }
-            Err(error) => match refused(&error) {
-                Ok(true) => (Outcome::Refused, None),
-                Ok(false) => panic!("write {key}: {error}"),
-                Err(Lost) => (Outcome::Unknown, None),
-            },
-        };
-        let is_lost = outcome == Outcome::Unknown;
-        self.record(begin, What::Put { key: key.to_owned(), value, on, outcome });
-        self.believe(key, revision);
-        if is_lost { Err(Lost) } else { Ok(revision) }
-    }
-
-    async fn delete(&self, maps: &Api<ConfigMap>, key: &str, on: Revision) -> Result<Option<()>, Lost> {
-        let begin = self.tick();
-        let resource_version = Some(on.to_string());
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: None, resource_version }),
-            ..DeleteParams::default()
-        };
-        let outcome = match maps.delete(key, &params).await {
-            Ok(_) => Outcome::Done(None),
-            Err(error) => match refused(&error) {
-                Ok(true) => Outcome::Refused,
-                Ok(false) => panic!("delete {key}: {error}"),
-                Err(Lost) => Outcome::Unknown,
-            },
-        };
-        self.record(begin, What::Delete { key: key.to_owned(), on, outcome: outcome.clone() });
-        self.believe(key, None);
-        match outcome {
-            Outcome::Done(_) => Ok(Some(())),
-            Outcome::Refused => Ok(None),
-            Outcome::Unknown => Err(Lost),
-        }
-    }
-}
-
-/// Goes on from where it was, server after server.
-struct Watcher {
-    params: WatchParams,
-    seen: String,
-    told: Vec<Told>,
-}
-
-impl Watcher {
-    fn new(params: WatchParams, seen: &str) -> Self {
-        Self { params, seen: seen.to_owned(), told: Vec::new() }
-    }
-
-    /// Until the connection is lost, or until a revision.
-    async fn watch(&mut self, maps: &Api<ConfigMap>, clients: &Clients, until: Option<Revision>) {
-        let Ok(events) = maps.watch(&self.params, &self.seen).await else { return };
-        let mut events = events.boxed();
-        while until.is_none_or(|it| number(Some(&self.seen)) < it) {
-            let Some(Ok(event)) = events.next().await else { return };
-            let at = clients.tick();
-            let (map, is_gone) = match event {
-                WatchEvent::Added(map) | WatchEvent::Modified(map) => (map, false),
-                WatchEvent::Deleted(map) => (map, true),
-                WatchEvent::Bookmark(bookmark) => {
-                    self.seen = bookmark.metadata.resource_version;
-                    continue;
-                }
-                WatchEvent::Error(status) => panic!("the watch from {} was refused: {status:?}", self.seen),
-            };
-            let Version { value, revision } = version(&map);
-            self.seen = revision.to_string();
-            if map.labels().contains_key("crash") {
-                let commit = Commit { revision, key: map.name_any(), value: (!is_gone).then_some(value) };
-                self.told.push(Told { at, commit });
-            }
-        }
-    }
-}
-
-fn version(map: &ConfigMap) -> Version {
-    let value = map.data.as_ref().and_then(|it| it.get("value")).cloned().unwrap_or_default();
-    Version { value, revision: number(map.resource_version().as_deref()) }
-}
-
-fn number(revision: Option<&str>) -> Revision {
-    revision.expect("there is one").parse().expect("it is a number")
-}
-
-/// Whether the server said that the key is not as the client believed; an error if it said nothing.
-fn refused(error: &kube::Error) -> Result<bool, Lost> {
-    match error {
-        kube::Error::Api(status) => Ok(matches!(status.code, 404 | 409)),
-        _ => Err(Lost),
-    }
-}
-
 struct Server {
     child: Child,
     kubeconfig: PathBuf,
@@ -675,10 +508,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }
 
 fn fresh_dir(name: &str) -> PathBuf {

@@ -43,7 +43,9 @@ pub(crate) enum Outcome {
     Done(Option<Revision>),
     /// The key was not as the writer believed.
     Refused,
-    /// No answer came.
+    /// The server answered with an error that says that the write was not made.
+    NotMade,
+    /// No answer came, or one that does not say whether the write was made.
     Unknown,
 }
 
@@ -112,28 +114,43 @@ impl ContainsSorted for Vec<Commit> {
 struct Line {
     commits: BTreeMap<Revision, Commit>,
     keys: BTreeMap<String, BTreeMap<Revision, Option<String>>>,
+    /// The commit of each value. A value is written once.
+    values: BTreeMap<String, Revision>,
 }
 
-/// Where a operation may have taken effect: at one of these ranges of revisions, both ends included.
-type Places = Vec<(Revision, Revision)>;
+/// Where an operation may have taken effect.
+enum Place {
+    /// At any revision, or not at all.
+    Anywhere,
+    /// At this revision or later.
+    From(Revision),
+    Nowhere,
+}
 
 impl Line {
     fn of(commits: Vec<Commit>) -> Self {
         let mut keys: BTreeMap<String, BTreeMap<Revision, Option<String>>> = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for commit in &commits {
             keys.entry(commit.key.clone()).or_default().insert(commit.revision, commit.value.clone());
+            if let Some(value) = &commit.value {
+                values.entry(value.clone()).or_insert(commit.revision);
+            }
         }
-        Self { commits: commits.into_iter().map(|it| (it.revision, it)).collect(), keys }
+        Self { commits: commits.into_iter().map(|it| (it.revision, it)).collect(), keys, values }
     }
 
-    /// What stood under a key, and from where to where.
-    fn spans(&self, key: &str) -> Vec<(Revision, Revision, Option<&str>)> {
-        let mut spans = vec![(0, Revision::MAX, None)];
-        for (revision, value) in self.keys.get(key).into_iter().flatten() {
-            spans.last_mut().expect("there is the first").1 = revision - 1;
-            spans.push((*revision, Revision::MAX, value.as_deref()));
-        }
-        spans
+    /// What stood under a key at a revision, and since which revision.
+    fn at(&self, key: &str, revision: Revision) -> (Revision, Option<&str>) {
+        let last = self.keys.get(key).and_then(|it| it.range(..=revision).next_back());
+        last.map_or((0, None), |(since, value)| (*since, value.as_deref()))
+    }
+
+    /// What stood under a key from a revision on, with the revision since which it stood.
+    fn since(&self, key: &str, floor: Revision) -> impl Iterator<Item = (Revision, Option<&str>)> {
+        let later = self.keys.get(key).into_iter().flat_map(move |it| it.range(floor + 1..));
+        let later = later.map(|(since, value)| (*since, value.as_deref()));
+        [self.at(key, floor)].into_iter().chain(later)
     }
 
     /// The revision of what stood before this commit.
@@ -142,13 +159,12 @@ impl Line {
         value.as_ref().map(|_| *revision)
     }
 
-    /// The commit of a operation, if it has one.
+    /// The commit of an operation, if it has one.
     fn commit_of(&self, what: &What) -> Option<&Commit> {
         match what {
             What::Put { key, value, .. } => {
-                let values = self.keys.get(key)?;
-                let (revision, _) = values.iter().find(|(_, it)| it.as_deref() == Some(value))?;
-                Some(&self.commits[revision])
+                let commit = &self.commits[self.values.get(value)?];
+                (commit.key == *key).then_some(commit)
             }
             What::Delete { key, on, .. } => {
                 let (revision, value) = self.keys.get(key)?.range(on + 1..).next()?;
@@ -168,7 +184,7 @@ impl Line {
         for Operation { what, .. } in operations {
             let commit = self.commit_of(what);
             match (what, commit) {
-                (What::Put { outcome: Outcome::Refused, .. }, Some(commit)) => {
+                (What::Put { outcome: Outcome::Refused | Outcome::NotMade, .. }, Some(commit)) => {
                     wrong.push(format!("{what:?} was refused, and yet there is {commit:?}"));
                 }
                 (What::Put { on, outcome, .. }, Some(commit)) => {
@@ -187,7 +203,7 @@ impl Line {
                     match outcome {
                         Outcome::Done(_) => told.0 += 1,
                         Outcome::Unknown => told.1 += 1,
-                        Outcome::Refused => {}
+                        Outcome::Refused | Outcome::NotMade => {}
                     }
                 }
                 (What::Put { outcome, .. } | What::Delete { outcome, .. }, None) => {
@@ -230,25 +246,21 @@ impl Line {
             while let Some(entry) = ended.first_entry().filter(|it| *it.key() < operation.begin) {
                 floor = floor.max(entry.remove());
             }
-            let Some(places) = self.places(&operation.what) else { continue };
-            // The earliest is the best: it forbids the least of what comes after.
-            let earliest = places.iter().filter(|it| floor <= it.1).map(|it| it.0.max(floor)).min();
-            match earliest {
-                None => wrong.push(format!("at {floor} or later it cannot be that {operation:?}")),
-                Some(at) if operation.end != NEVER => drop(ended.insert(operation.end, at)),
-                Some(_) => {}
+            // The earliest place is the best: it forbids the least of what comes after.
+            match self.earliest(&operation.what, floor) {
+                Place::Nowhere => wrong.push(format!("at {floor} or later it cannot be that {operation:?}")),
+                Place::From(at) if operation.end != NEVER => drop(ended.insert(operation.end, at)),
+                Place::From(_) | Place::Anywhere => {}
+            }
+        }
+        let mut begins: BTreeMap<Revision, Tick> = BTreeMap::new();
+        for operation in &history.operations {
+            if let Some(commit) = self.commit_of(&operation.what) {
+                let first = begins.entry(commit.revision).or_insert(operation.begin);
+                *first = operation.begin.min(*first);
             }
         }
         for (number, watch) in history.watches.iter().enumerate() {
-            let begins: BTreeMap<Revision, Tick> = history
-                .operations
-                .iter()
-                .filter_map(|it| Some((self.commit_of(&it.what)?.revision, it.begin)))
-                .fold(BTreeMap::new(), |mut begins, (revision, begin)| {
-                    let first = begins.entry(revision).or_insert(begin);
-                    *first = begin.min(*first);
-                    begins
-                });
             for told in watch {
                 if begins.get(&told.commit.revision).is_some_and(|begin| told.at < *begin) {
                     wrong.push(format!("watch {number} was told {told:?} before anyone asked for it"));
@@ -258,37 +270,38 @@ impl Line {
         wrong
     }
 
-    /// Where the operation may have taken effect, from what was seen alone. Nothing if it may not have happened at all.
-    fn places(&self, what: &What) -> Option<Places> {
-        let spans = |key: &str, holds: &dyn Fn(Revision, Option<&str>) -> bool| -> Places {
-            let spans = self.spans(key).into_iter();
-            spans.filter(|(from, _, value)| holds(*from, *value)).map(|(from, to, _)| (from, to)).collect()
+    /// The earliest revision from `floor` on at which the operation may have taken effect, from what was seen alone.
+    fn earliest(&self, what: &What, floor: Revision) -> Place {
+        let first = |key: &str, holds: &dyn Fn(Revision, Option<&str>) -> bool| {
+            let found = self.since(key, floor).find(|(since, value)| holds(*since, *value));
+            found.map_or(Place::Nowhere, |(since, _)| Place::From(since.max(floor)))
         };
+        let only = |at: Revision| if floor <= at { Place::From(at) } else { Place::Nowhere };
         match what {
             What::Put { key, on, outcome: Outcome::Refused, .. } => {
-                Some(spans(key, &|from, value| value.map(|_| from) != *on))
+                first(key, &|since, value| value.map(|_| since) != *on)
             }
             What::Delete { key, on, outcome: Outcome::Refused } => {
-                Some(spans(key, &|from, value| value.map(|_| from) != Some(*on)))
+                first(key, &|since, value| value.map(|_| since) != Some(*on))
             }
+            // Several may have tried the same deletion: one without an answer may not be the one that did it.
+            What::Put { outcome: Outcome::NotMade, .. }
+            | What::Delete { outcome: Outcome::Unknown | Outcome::NotMade, .. } => Place::Anywhere,
             What::Put { .. } | What::Delete { .. } => {
-                // Several may have tried the same deletion: one without an answer may not be the one that did it.
-                let is_certain = !matches!(what, What::Delete { outcome: Outcome::Unknown, .. });
-                let commit = self.commit_of(what).filter(|_| is_certain)?;
-                Some(vec![(commit.revision, commit.revision)])
+                self.commit_of(what).map_or(Place::Anywhere, |it| only(it.revision))
             }
             What::Get { key, seen } => {
                 let seen = seen.as_ref().map(|it| (it.revision, it.value.as_str()));
-                Some(spans(key, &|from, value| value.map(|value| (from, value)) == seen))
+                first(key, &|since, value| value.map(|value| (since, value)) == seen)
             }
             What::List { at, seen } => {
                 let there = |key: &String| {
-                    let (from, _, value) = self.spans(key).into_iter().rfind(|it| it.0 <= *at)?;
-                    Some(Version { value: value?.to_owned(), revision: from })
+                    let (since, value) = self.at(key, *at);
+                    Some(Version { value: value?.to_owned(), revision: since })
                 };
                 let is_snapshot =
                     seen.keys().chain(self.keys.keys()).all(|it| there(it).as_ref() == seen.get(it));
-                Some(if is_snapshot { vec![(*at, *at)] } else { vec![] })
+                if is_snapshot { only(*at) } else { Place::Nowhere }
             }
         }
     }
@@ -401,6 +414,17 @@ mod tests {
         check_broken(
             |it| it.operations[2] = put(7, 8, "b", "z", None, Outcome::Refused),
             "was refused, and yet",
+        );
+        check_broken(
+            |it| it.operations[2] = put(7, 8, "b", "z", None, Outcome::NotMade),
+            "was refused, and yet",
+        );
+        check_broken(
+            |it| {
+                it.operations[6] = delete(14, 17, "a", 3, Outcome::NotMade);
+                it.operations.remove(7);
+            },
+            "nobody asked for",
         );
         check_broken(|it| in_both(it, |watch| watch[2].at = 6), "before anyone asked for it");
     }
