@@ -981,12 +981,14 @@ impl<A: EtcdApi> Driver<A> {
         let (overdue, queue): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|it| is_overdue(&it.submitted));
         self.queue = queue.into();
-        self.answer_all(overdue, &CommitError::Unavailable { why: why() });
-        let (overdue, barriers): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.barriers).into_iter().partition(|(since, _)| is_overdue(since));
-        self.barriers = barriers;
-        for (_, done) in overdue {
-            done(Err(ReadBarrierError { why: why() }));
+        for it in overdue {
+            self.answer(it, Err(CommitError::Unavailable { why: why() }));
+        }
+        // The callers of the read in progress may have waited for the read before it.
+        for callers in self.barriers_in_progress.iter_mut().chain([&mut self.barriers]) {
+            for (_, done) in callers.extract_if(.., |(since, _)| is_overdue(since)) {
+                done(Err(ReadBarrierError { why: why() }));
+            }
         }
         let mut lags = false;
         let waiting = std::mem::take(&mut self.waiting);

@@ -51,14 +51,8 @@ struct State {
     faults: Faults,
     /// The next transaction is applied after this time, and its response is lost.
     next_delay: Option<Duration>,
-    /// The response to the next transaction comes after this time.
-    next_response_delay: Option<Duration>,
-    /// A range with larger values takes too long.
-    range_bytes_max: Option<usize>,
-    /// Number of ranges that were read.
-    ranges: usize,
-    /// Transactions that put this key are rejected.
-    rejected_key: Option<&'static str>,
+    /// Reads get no response.
+    is_silent: bool,
     random: u64,
 }
 
@@ -103,52 +97,9 @@ impl FakeEtcd {
         self.0.lock().unwrap().next_delay = Some(delay);
     }
 
-    /// Delays the response to the next transaction by this time. The caller waits for it.
-    pub(crate) fn delay_next_response(&self, delay: Duration) {
-        self.0.lock().unwrap().next_response_delay = Some(delay);
-    }
-
-    /// Lets every range with larger values fail, as if it took too long.
-    pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
-        self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
-    }
-
-    /// Rejects every transaction that puts this key.
-    pub(crate) fn reject(&self, key: &'static str) {
-        self.0.lock().unwrap().rejected_key = Some(key);
-    }
-
-    /// Returns how many ranges were read so far.
-    pub(crate) fn ranges(&self) -> usize {
-        self.0.lock().unwrap().ranges
-    }
-
-    /// Stops sending events to the watch that was opened as number `index`, as if its server was cut off.
-    pub(crate) fn stop_watch(&self, index: usize) {
-        self.0.lock().unwrap().watches[index].is_stopped = true;
-    }
-
-    pub(crate) fn resume_watches(&self) {
-        let mut state = self.0.lock().unwrap();
-        state.watches.iter_mut().for_each(|it| it.is_stopped = false);
-        state.notify();
-    }
-
-    /// Lets the member of the watch that was opened as number `index` lose its leader: it gets no more events and ends.
-    pub(crate) fn lose_leader(&self, index: usize) {
-        let watch = self.0.lock().unwrap().watches.remove(index);
-        let _ = watch.sender.send(Err(EtcdError::NoResponse { why: "no leader".to_owned() }));
-    }
-
-    /// Loses the events of the next revision in the watch that was opened as number `index`.
-    pub(crate) fn lose_next_event(&self, index: usize) {
-        self.0.lock().unwrap().watches[index].loses_next = true;
-    }
-
-    /// Deletes all objects of a kind in one transaction, as an administrator may do with etcdctl.
-    pub(crate) fn delete_prefix(&self, prefix: &str) {
-        let success = vec![lane::delete_range(KeyRange::with_prefix(prefix))];
-        self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
+    /// Answers no read from now on.
+    pub(crate) fn silence_reads(&self) {
+        self.0.lock().unwrap().is_silent = true;
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -344,13 +295,10 @@ impl EtcdApi for FakeEtcd {
         if lost {
             return Err(no_response());
         }
-        let response = {
-            let mut state = self.0.lock().unwrap();
-            state.ranges += 1;
-            let response = state.range(&request);
-            let bytes = response.iter().flat_map(|it| &it.kvs).map(|it| it.value.len()).sum();
-            if state.range_bytes_max.is_some_and(|it| it < bytes) { Err(no_response()) } else { response }
-        };
+        if self.0.lock().unwrap().is_silent {
+            std::future::pending().await
+        }
+        let response = self.0.lock().unwrap().range(&request);
         self.delay().await;
         response
     }

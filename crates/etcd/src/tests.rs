@@ -555,6 +555,25 @@ async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
     .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
 }
 
+/// A caller may first wait for the read that was in progress when it came. Its own time limit counts from then on.
+#[tokio::test(start_paused = true)]
+async fn a_read_barrier_fails_in_time_although_it_waits_for_an_earlier_read() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    assert!(server.read_barrier().await);
+    etcd.silence_reads();
+    let wait = async |after: u64| {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        let began = tokio::time::Instant::now();
+        assert!(!server.read_barrier().await);
+        began.elapsed()
+    };
+    let waited = futures::future::join_all([0, 100, 3_900].map(wait)).await;
+    assert!(waited.iter().all(|it| *it < Duration::from_millis(4_500)), "{waited:?}");
+}
+
+/// A create whose first request is late is refused, because another server has created the object. The late request must
+/// not create the object again after it was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_refused_commit_is_not_made_by_a_late_request() {
     let etcd = FakeEtcd::new(1, Faults::default());
