@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -85,8 +85,13 @@ impl Recorder {
     /// One of the shared keys, and the revision that someone saw there last.
     pub(crate) fn any_key(&self) -> (String, Option<Revision>) {
         let key = format!("key-{}", random() % KEYS);
-        let belief = self.beliefs.lock().unwrap().get(&key).copied().flatten();
+        let belief = self.belief(&key);
         (key, belief)
+    }
+
+    /// The revision that someone saw last under a key.
+    pub(crate) fn belief(&self, key: &str) -> Option<Revision> {
+        self.beliefs.lock().unwrap().get(key).copied().flatten()
     }
 
     pub(crate) async fn get(&self, maps: &Api<ConfigMap>, key: &str) -> Answer<()> {
@@ -193,7 +198,8 @@ pub(crate) fn is_store_full(status: &Status) -> bool {
 /// Goes on from where it was, server after server.
 pub(crate) struct Watcher {
     params: WatchParams,
-    pub(crate) seen: Revision,
+    /// The revision of the last event.
+    pub(crate) seen: Arc<AtomicU64>,
     pub(crate) told: Vec<Told>,
 }
 
@@ -212,7 +218,11 @@ pub(crate) enum WatchEnd {
 
 impl Watcher {
     pub(crate) fn new(params: WatchParams, seen: Revision) -> Self {
-        Self { params, seen, told: Vec::new() }
+        Self { params, seen: Arc::new(AtomicU64::new(seen)), told: Vec::new() }
+    }
+
+    pub(crate) fn seen(&self) -> Revision {
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// Watches until the watch ends, until there is no event for `silence`, or until a revision.
@@ -223,7 +233,7 @@ impl Watcher {
         silence: Duration,
         until: Option<Revision>,
     ) -> WatchEnd {
-        let version_seen = self.seen.to_string();
+        let version_seen = self.seen().to_string();
         let opened = tokio::time::timeout(silence, maps.watch(&self.params, &version_seen)).await;
         let mut events = match opened {
             Ok(Ok(events)) => events.boxed(),
@@ -231,7 +241,7 @@ impl Watcher {
             Ok(Err(_)) => return WatchEnd::Lost,
             Err(_) => return WatchEnd::Silent,
         };
-        while until.is_none_or(|it| self.seen < it) {
+        while until.is_none_or(|it| self.seen() < it) {
             let event = match tokio::time::timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(_) => return WatchEnd::Lost,
@@ -242,13 +252,14 @@ impl Watcher {
                 WatchEvent::Added(map) | WatchEvent::Modified(map) => (map, false),
                 WatchEvent::Deleted(map) => (map, true),
                 WatchEvent::Bookmark(bookmark) => {
-                    self.seen = number(Some(&bookmark.metadata.resource_version));
+                    let seen = number(Some(&bookmark.metadata.resource_version));
+                    self.seen.store(seen, Ordering::Relaxed);
                     continue;
                 }
                 WatchEvent::Error(status) => return WatchEnd::Refused(status),
             };
             let Version { value, revision } = version(&map);
-            self.seen = revision;
+            self.seen.store(revision, Ordering::Relaxed);
             if map.labels().contains_key("crash") {
                 let commit = Commit { revision, key: map.name_any(), value: (!is_gone).then_some(value) };
                 self.told.push(Told { at, commit });

@@ -129,9 +129,9 @@ async fn watch(watcher: &mut Watcher, maps: &Api<ConfigMap>, recorder: &Recorder
     match watcher.watch(maps, recorder, CLIENT_TIMEOUT, until).await {
         WatchEnd::Reached | WatchEnd::Lost => {}
         WatchEnd::Refused(status) => {
-            panic!("the watch from {} was refused: {}", watcher.seen, status.message)
+            panic!("the watch from {} was refused: {}", watcher.seen(), status.message)
         }
-        WatchEnd::Silent => panic!("there was no event after {}", watcher.seen),
+        WatchEnd::Silent => panic!("there was no event after {}", watcher.seen()),
     }
 }
 

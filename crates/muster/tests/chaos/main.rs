@@ -1,0 +1,124 @@
+//! Several API servers on etcd under faults: three servers on three members, as processes in network namespaces, while
+//! clients write, read and watch. Processes are killed and stopped, packets are dropped and delayed, databases become
+//! full, and the history is compacted.
+//!
+//! The test needs root, `etcd`, `ip` and `nft`. Where one is missing it says so and passes, unless MUSTER_TEST_CHAOS is
+//! set. Further variables: MUSTER_TEST_CHAOS_FAULTS (number of faults), MUSTER_TEST_CHAOS_SEED (seed of their order) and
+//! MUSTER_TEST_ETCD (another program than the `etcd` on PATH).
+
+mod cluster;
+mod delay;
+mod etcd;
+mod fault;
+#[path = "../bed/history.rs"]
+mod history;
+mod load;
+mod process;
+#[path = "../bed/recorder.rs"]
+mod recorder;
+mod report;
+mod scenario;
+mod servers;
+mod topology;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cluster::Cluster;
+use fault::{Deck, LEFT_OUT};
+use recorder::random;
+use report::{say, say_summary};
+use scenario::Scenario;
+
+/// Number of faults in `make test`. They take about four minutes.
+const FAULTS: usize = 26;
+
+/// Set in the process of the test that runs in namespaces of its own.
+const IN_NAMESPACES: &str = "MUSTER_TEST_IN_NAMESPACES";
+
+#[test]
+fn servers_on_etcd_keep_their_word_through_faults() {
+    if std::env::var_os(IN_NAMESPACES).is_some() {
+        end_with_parent();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        return runtime.unwrap().block_on(run());
+    }
+    if let Some(missing) = missing_requirement() {
+        let is_required = std::env::var_os("MUSTER_TEST_CHAOS").is_some_and(|it| it != "0");
+        assert!(!is_required, "MUSTER_TEST_CHAOS is set, and {missing}");
+        return say_summary(&format!("not run: {missing}"));
+    }
+    // Whatever is left of the test ends with the first process of its PID namespace, and then its mounts and networks.
+    let mut test = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "servers_on_etcd_keep_their_word_through_faults"])
+        .env(IN_NAMESPACES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _open = test.stdin.take();
+    assert!(test.wait().unwrap().success(), "see above");
+}
+
+/// Ends this process when the process that started it ends.
+fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(1);
+    });
+}
+
+fn missing_requirement() -> Option<String> {
+    let succeeds = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|it| it.success())
+    };
+    for (program, argument) in [(etcd_program().as_str(), "--version"), ("ip", "-V"), ("nft", "--version")] {
+        if !succeeds(program, &[argument]) {
+            return Some(format!("{program} does not run"));
+        }
+    }
+    let namespaces = ["--net", "--mount", "--pid", "--fork", "--mount-proc", "true"];
+    (!succeeds("unshare", &namespaces)).then(|| "namespaces are not allowed here without root".to_owned())
+}
+
+fn etcd_program() -> String {
+    std::env::var("MUSTER_TEST_ETCD").unwrap_or_else(|_| "etcd".to_owned())
+}
+
+/// The value of a variable that is a number.
+fn number_of(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok().filter(|it| !it.is_empty())?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+}
+
+async fn run() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos");
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    std::fs::create_dir_all(&dir).unwrap();
+    let count = number_of("MUSTER_TEST_CHAOS_FAULTS").map_or(FAULTS, |it| it.try_into().unwrap());
+    let seed = number_of("MUSTER_TEST_CHAOS_SEED").unwrap_or_else(|| random() % 1_000_000);
+    let cluster = Cluster::start(&dir, &etcd_program()).await;
+    let (version, is_supported) = (cluster.version(), cluster.version().is_supported());
+    say(&format!("{count} faults on etcd {version}, seed {seed}"));
+    let mut scenario = Scenario::start(cluster).await;
+    let mut deck = Deck::new(seed, is_supported);
+    for number in 1..=count {
+        scenario.run_fault(number, deck.draw()).await;
+    }
+    let report = scenario.finish().await;
+    report.print_table();
+    say_summary(&format!("etcd {version}, seed {seed}: {}", report.summary()));
+    if !is_supported {
+        say_summary(&format!("left out, because etcd {version} is known to fail: {LEFT_OUT}"));
+    }
+    let violations = report.violations();
+    assert!(violations.is_empty(), "the logs are in {}: {violations:#?}", dir.display());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
