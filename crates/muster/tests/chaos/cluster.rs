@@ -1,6 +1,6 @@
 //! Three API servers on three members of etcd, and how a fault is made and repaired.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,9 +24,18 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
     pub(crate) servers: Vec<ApiServer>,
     version: EtcdVersion,
-    proxies: Option<DelayProxies>,
+    /// What delays connections at the moment, and the hosts whose connections go there.
+    delay: Option<Delay>,
     /// Revision of etcd at the end of each repair.
     revisions: Vec<u64>,
+}
+
+/// Connections that are delayed.
+#[derive(Default)]
+struct Delay {
+    proxies: DelayProxies,
+    /// The connections: the index of a host in [`Cluster::hosts`], and where it connects to.
+    connections: Vec<(usize, SocketAddrV4)>,
 }
 
 impl Cluster {
@@ -67,7 +76,7 @@ impl Cluster {
             let has_started = async || if server.has_kubeconfig() { Ok(()) } else { Err(()) };
             retry(has_started).await.expect("a server does not start");
         }
-        Self { members, servers, version, proxies: None, revisions: Vec::new() }
+        Self { members, servers, version, delay: None, revisions: Vec::new() }
     }
 
     pub(crate) fn version(&self) -> EtcdVersion {
@@ -153,12 +162,18 @@ impl Cluster {
 
     /// Ends a fault: starts what was killed, continues what was stopped, and passes all packets on at once.
     pub(crate) async fn repair(&mut self, fault: Fault) -> Result<(), String> {
+        let delayed = self.delay.take().map(|delay| {
+            self.reset(&delay.connections);
+            delay.proxies.connections()
+        });
         for host in self.hosts() {
             host.set_filter(&Filter::default());
         }
-        self.proxies = None;
         self.members.iter_mut().for_each(Member::ensure_running);
         self.servers.iter_mut().for_each(ApiServer::ensure_running);
+        if delayed == Some(0) {
+            return Err("no connection was delayed".to_owned());
+        }
         if fault == Fault::FullDisk {
             retry(async || self.members[0].delete_fillers().await).await.map_err(|it| it.to_string())?;
             let revision = read(&self.members[0]).await?;
@@ -241,23 +256,33 @@ impl Cluster {
 
     /// Delays all connections to members for which `is_delayed` is true, given the addresses of both sides.
     async fn delay(&mut self, is_delayed: impl Fn(Ipv4Addr, Ipv4Addr) -> bool) {
-        let mut proxies = DelayProxies::new();
-        for host in self.hosts() {
+        let mut delay = Delay::default();
+        for (number, host) in self.hosts().enumerate() {
             let mut redirects = Vec::new();
             for to in self.member_addresses() {
                 if to == host.address || !is_delayed(host.address, to) {
                     continue;
                 }
                 for port in [CLIENT_PORT, PEER_PORT] {
-                    let test_port = proxies.add(SocketAddr::from((to, port))).await;
-                    redirects.push(Redirect { address: to, port, test_port });
+                    let to = SocketAddrV4::new(to, port);
+                    let test_port = delay.proxies.add(to.into()).await;
+                    redirects.push(Redirect { to, test_port });
+                    delay.connections.push((number, to));
                 }
             }
             if !redirects.is_empty() {
                 host.set_filter(&Filter { deaf_to: Vec::new(), redirects });
             }
         }
-        self.proxies = Some(proxies);
+        self.reset(&delay.connections);
+        self.delay = Some(delay);
+    }
+
+    /// Resets connections, which are then opened again.
+    fn reset(&self, connections: &[(usize, SocketAddrV4)]) {
+        for (host, to) in connections {
+            self.hosts().nth(*host).expect("it is a host").reset_connections(*to);
+        }
     }
 
     /// Writes large values until no member accepts a write.

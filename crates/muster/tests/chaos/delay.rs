@@ -2,6 +2,8 @@
 //! delay packets too, but not every kernel has the module for it (`sch_netem`).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -16,20 +18,28 @@ use super::topology::TEST_ADDRESS;
 pub(crate) const DELAY: Duration = Duration::from_millis(200);
 
 /// Proxies that end, with their connections, when this value is dropped.
-pub(crate) struct DelayProxies(JoinSet<()>);
+#[derive(Default)]
+pub(crate) struct DelayProxies {
+    tasks: JoinSet<()>,
+    /// Number of connections so far.
+    connections: Arc<AtomicUsize>,
+}
 
 impl DelayProxies {
-    pub(crate) fn new() -> Self {
-        Self(JoinSet::new())
+    /// Number of connections that were delayed so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// Starts a proxy to `target`. Returns its port.
     pub(crate) async fn add(&mut self, target: SocketAddr) -> u16 {
         let listener = TcpListener::bind((TEST_ADDRESS, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        self.0.spawn(async move {
+        let count = self.connections.clone();
+        self.tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(pass_on(stream, target));
                 while connections.try_join_next().is_some() {}
             }

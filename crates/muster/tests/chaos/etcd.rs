@@ -27,7 +27,7 @@ pub(crate) const PEER_PORT: u16 = 2380;
 const TEST_PORT: u16 = 2378;
 
 /// Size at which the database of a member is full. The load of the test stays below half of it.
-pub(crate) const QUOTA_BYTES: u64 = 160 << 20;
+pub(crate) const QUOTA_BYTES: u64 = 64 << 20;
 
 /// Size of one value with which the database is filled. A request has at most 1.5 MiB.
 const FILLER_BYTES: usize = 1 << 20;

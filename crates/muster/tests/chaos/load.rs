@@ -94,8 +94,8 @@ impl Load {
     /// Starts the writers and readers. They end after [`Self::finish`].
     pub(crate) fn start_clients(self: &Arc<Self>) -> Vec<tokio::task::JoinHandle<()>> {
         let writers = (0..self.servers.len())
-            .flat_map(|server| std::iter::repeat_n(server, WRITERS_PER_SERVER))
-            .map(|server| tokio::spawn(self.clone().run_writer(server)));
+            .flat_map(|server| (0..WRITERS_PER_SERVER).map(move |number| (server, number)))
+            .map(|(server, number)| tokio::spawn(self.clone().run_writer(server, number)));
         let readers = (0..FRESH_READERS).map(|it| tokio::spawn(self.clone().run_fresh_reader(it)));
         writers.chain(readers).collect()
     }
@@ -179,10 +179,15 @@ impl Load {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Writes to the shared keys through one server, from what someone saw last.
-    async fn run_writer(self: Arc<Self>, server: usize) {
+    /// Writes through one server, from what someone saw last. The first writer of a server has a key of its own, so
+    /// that the others do not make its writes conflicts when answers take long. The others share their keys.
+    async fn run_writer(self: Arc<Self>, server: usize, number: usize) {
+        let own_key = (number == 0).then(|| format!("own-{server}"));
         while !self.is_over.is_cancelled() {
-            let (key, belief) = self.recorder.any_key();
+            let (key, belief) = match &own_key {
+                Some(key) => (key.clone(), self.recorder.belief(key)),
+                None => self.recorder.any_key(),
+            };
             let answer = match (random() % 30, belief) {
                 (0, _) => self.list(server).await,
                 (1..5, Some(on)) => self.delete(server, &key, on).await,

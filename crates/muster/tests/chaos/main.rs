@@ -3,8 +3,9 @@
 //! full, and the history is compacted.
 //!
 //! The test needs root, `etcd`, `ip` and `nft`. Where one is missing it says so and passes, unless MUSTER_TEST_CHAOS is
-//! set. Further variables: MUSTER_TEST_CHAOS_FAULTS (number of faults), MUSTER_TEST_CHAOS_SEED (seed of their order) and
-//! MUSTER_TEST_ETCD (another program than the `etcd` on PATH).
+//! set. Further variables: MUSTER_TEST_CHAOS_FAULTS (number of faults), MUSTER_TEST_CHAOS_SEED (seed of their order),
+//! MUSTER_TEST_CHAOS_KIND (only kinds of faults with these words) and MUSTER_TEST_ETCD (another program than the `etcd`
+//! on PATH).
 
 mod cluster;
 mod delay;
@@ -108,7 +109,9 @@ async fn run() {
     let (version, is_supported) = (cluster.version(), cluster.version().is_supported());
     say(&format!("{count} faults on etcd {version}, seed {seed}"));
     let mut scenario = Scenario::start(cluster).await;
-    let mut deck = Deck::new(seed, is_supported);
+    let kind = std::env::var("MUSTER_TEST_CHAOS_KIND").unwrap_or_default();
+    let mut deck =
+        Deck::new(seed, move |it| (is_supported || !it.is_known_to_fail()) && it.kind().contains(&kind));
     for number in 1..=count {
         scenario.run_fault(number, deck.draw()).await;
     }

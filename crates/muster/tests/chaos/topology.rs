@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, Stdio};
 
 /// Address of the test on the bridge.
@@ -24,11 +24,9 @@ pub(crate) struct Filter {
     pub(crate) redirects: Vec<Redirect>,
 }
 
-/// Connections of a host to this address and port go to a port of the test instead. Connections that exist already are
-/// reset.
+/// New connections of a host to this address go to a port of the test instead.
 pub(crate) struct Redirect {
-    pub(crate) address: Ipv4Addr,
-    pub(crate) port: u16,
+    pub(crate) to: SocketAddrV4,
     pub(crate) test_port: u16,
 }
 
@@ -69,6 +67,13 @@ impl Host {
         self.set_filter(&Filter { deaf_to: addresses.to_vec(), redirects: Vec::new() });
     }
 
+    /// Resets the connections of this host to an address. Both sides learn of it at once.
+    pub(crate) fn reset_connections(&self, to: SocketAddrV4) {
+        let (address, port) = (to.ip().to_string(), format!(":{}", to.port()));
+        let mut ss = self.command("ss");
+        run(ss.args(["-K", "-t", "-n", "-H", "dst", &address, "dport", "=", &port]).stdout(Stdio::null()));
+    }
+
     /// Replaces the packet filter.
     pub(crate) fn set_filter(&self, filter: &Filter) {
         let mut rules = "add table ip chaos\ndelete table ip chaos\nadd table ip chaos\n".to_owned();
@@ -82,12 +87,9 @@ impl Host {
             rules += "add chain ip chaos connecting { type nat hook output priority -100; }\n";
             rules += "add chain ip chaos leaving { type filter hook output priority 0; }\n";
         }
-        for Redirect { address, port, test_port } in &filter.redirects {
-            let to = format!("ip daddr {address} tcp dport {port}");
+        for Redirect { to, test_port } in &filter.redirects {
+            let to = format!("ip daddr {} tcp dport {}", to.ip(), to.port());
             let _ = writeln!(rules, "add rule ip chaos connecting {to} dnat to {TEST_ADDRESS}:{test_port}");
-            // Packets of older connections still have their old address here.
-            let _ =
-                writeln!(rules, "add rule ip chaos leaving {to} tcp flags & rst == 0 reject with tcp reset");
         }
         let mut nft = self.command("nft");
         let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
