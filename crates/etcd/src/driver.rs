@@ -15,9 +15,9 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, FollowerStatistics, HistoryWindow, KeyChange, LogError,
-    OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision,
-    StoreLimits, StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, KeyChange, LogError, OnCommitted,
+    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
+    StoredObject,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -42,6 +42,9 @@ use crate::proto::{
 /// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
 /// one is collected.
 const LANES: usize = 2;
+
+/// Number of transactions that may refuse a commit because of other commits. Then it is written alone.
+const REFUSALS_MAX: u32 = 2;
 
 /// Time after which a commit or a read barrier fails if etcd does not respond. For a commit it applies to the wait in
 /// the queue, to the transaction and to the wait for its events, one after the other. Upstream: a request of
@@ -447,7 +450,7 @@ impl<A: EtcdApi> Driver<A> {
             let waits = written_keys(commit).any(|it| is_blocked(it))
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
                 || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
-            let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
+            let is_alone = REFUSALS_MAX <= queued.refusals;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
                 blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
@@ -494,16 +497,42 @@ impl<A: EtcdApi> Driver<A> {
         batch.build(&self.keys, self.source_revision)
     }
 
-    fn handle_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
-        let next = match &outcome {
-            LaneOutcome::Applied { revision } => Some(*revision),
-            LaneOutcome::Refused { lane_revision, .. } => Some(*lane_revision),
-            LaneOutcome::Rejected { .. } => Some(used.revision),
-            LaneOutcome::Unknown { .. } => None,
-        };
-        let state = match next {
-            Some(revision) => LaneState::Free(used.moved_to(revision)),
-            None => {
+    fn handle_outcome(
+        &mut self,
+        number: usize,
+        used: Lane,
+        commits: Vec<QueuedCommit>,
+        outcome: LaneOutcome,
+    ) {
+        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
+            self.keys_in_progress.remove(key);
+        }
+        match outcome {
+            LaneOutcome::Applied { revision } => {
+                self.free_lane(number, used.moved_to(revision));
+                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
+            }
+            LaneOutcome::Refused { response, lane_revision } => {
+                self.free_lane(number, used.moved_to(lane_revision));
+                self.handle_refusal(commits, &response);
+            }
+            LaneOutcome::Rejected { error } => {
+                let revision = used.revision;
+                self.free_lane(number, used.moved_to(revision));
+                if error == EtcdError::NoSpace {
+                    return self.handle_no_space(commits);
+                }
+                let why = error.to_string();
+                for it in commits {
+                    self.answer(it, Err(CommitError::Unavailable { why: why.clone() }));
+                }
+            }
+            LaneOutcome::Unknown { error } => {
+                let why = error.to_string();
+                for it in commits {
+                    self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
+                }
+                // Until the lane has moved on, the transaction may still be applied.
                 let api = self.api.clone();
                 self.operations.push(Box::pin(async move {
                     let revision = used.advance(&*api).await;
@@ -539,6 +568,22 @@ impl<A: EtcdApi> Driver<A> {
             LaneOutcome::Unknown { error } => {
                 self.answer_all(commits, &CommitError::OutcomeUnknown { why: error.to_string() });
             }
+        }
+    }
+
+    /// Answers the commits of a transaction that etcd has no space for. Deletes that were rejected because of others are
+    /// queued again, because etcd accepts a transaction that only deletes.
+    fn handle_no_space(&mut self, commits: Vec<QueuedCommit>) {
+        let is_delete =
+            |it: &QueuedCommit| matches!(it.commit.write, CommitWrite::Delete) && it.commit.linked.is_empty();
+        let only_deletes = commits.iter().all(is_delete);
+        for mut it in commits.into_iter().rev() {
+            if only_deletes || !is_delete(&it) {
+                self.answer(it, Err(CommitError::DiskFull));
+                continue;
+            }
+            it.refusals = REFUSALS_MAX;
+            self.queue.push_front(it);
         }
     }
 

@@ -53,6 +53,8 @@ struct State {
     next_delay: Option<Duration>,
     /// Reads get no response.
     is_silent: bool,
+    /// The alarm NOSPACE is active.
+    is_full: bool,
     random: u64,
 }
 
@@ -100,6 +102,11 @@ impl FakeEtcd {
     /// Answers no read from now on.
     pub(crate) fn silence_reads(&self) {
         self.0.lock().unwrap().is_silent = true;
+    }
+
+    /// Activates or deactivates the alarm NOSPACE.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.0.lock().unwrap().is_full = is_full;
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -238,6 +245,13 @@ impl State {
                 }
                 response_op::Response::ResponseDeleteRange(Default::default())
             }
+            request_op::Request::RequestTxn(nested) => {
+                assert_eq!(nested.compare, []);
+                let responses =
+                    nested.success.iter().map(|it| self.operation(it, revision, events)).collect();
+                let response = TxnResponse { header: self.header(), succeeded: true, responses };
+                response_op::Response::ResponseTxn(response)
+            }
         };
         ResponseOp { response: Some(response) }
     }
@@ -311,14 +325,11 @@ impl EtcdApi for FakeEtcd {
             if state.happens(faults.lost_request) {
                 return Err(no_response());
             }
-            let puts_rejected_key = |it: &RequestOp| match &it.request {
-                Some(request_op::Request::RequestPut(put)) => {
-                    state.rejected_key.is_some_and(|key| put.key == key)
-                }
-                _ => false,
-            };
-            if request.success.iter().any(puts_rejected_key) {
-                return Err(EtcdError::Rejected { why: "injected".to_owned() });
+            // etcd does not look into nested transactions.
+            let mut operations = request.success.iter().chain(&request.failure);
+            let is_put = |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestPut(_)));
+            if state.is_full && operations.any(is_put) {
+                return Err(EtcdError::NoSpace);
             }
             let delay = state.next_delay.take();
             if delay.is_some() || state.happens(faults.late) {

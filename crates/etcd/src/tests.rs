@@ -572,6 +572,29 @@ async fn a_read_barrier_fails_in_time_although_it_waits_for_an_earlier_read() {
     assert!(waited.iter().all(|it| *it < Duration::from_millis(4_500)), "{waited:?}");
 }
 
+/// etcd rejects a transaction with a put as a whole, also if it has deletes.
+#[tokio::test(start_paused = true)]
+async fn an_etcd_without_space_refuses_puts_and_executes_deletes() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (server, other) = (Server::start(&etcd, "s").await, Server::start(&etcd, "other").await);
+    for it in 0..3 {
+        server.commit(put(&format!("nodes//{it}"), Precondition::Absent, "x")).await.unwrap();
+    }
+    etcd.set_full(true);
+    let update = |key: &str| put(key, Precondition::Any, "y");
+    let remove = |key: &str| delete(key, Precondition::Any);
+    assert_eq!(server.commit(update("nodes//0")).await.unwrap_err(), CommitError::DiskFull);
+    let together = [update("nodes//0"), remove("nodes//1"), update("nodes//new"), remove("nodes//2")];
+    let outcomes = futures::future::join_all(together.map(|it| server.commit(it))).await;
+    let refused: Vec<_> = outcomes.iter().map(|it| it.as_ref().err()).collect();
+    assert_eq!(refused, [Some(&CommitError::DiskFull), None, Some(&CommitError::DiskFull), None]);
+    // The deletes moved the lanes on, so a read barrier of another server waits for them.
+    assert!(other.read_barrier().await);
+    assert_eq!(other.published.read().list("").map(|it| &*it.key).collect::<Vec<_>>(), ["nodes//0"]);
+    etcd.set_full(false);
+    server.commit(update("nodes//0")).await.unwrap();
+}
+
 /// A create whose first request is late is refused, because another server has created the object. The late request must
 /// not create the object again after it was deleted.
 #[tokio::test(start_paused = true)]
