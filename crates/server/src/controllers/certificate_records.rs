@@ -51,49 +51,68 @@ pub(crate) async fn record_issued_certificates(
     issued: &[IssuedCertificate],
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let kind = Kind::builtin("", "v1", "configmaps");
-    let mut issued = issued.iter().peekable();
+    let mut unrecorded: Vec<&IssuedCertificate> = issued.iter().collect();
     for number in 0..CONFIG_MAPS_MAX {
-        if issued.peek().is_none() {
+        if unrecorded.is_empty() {
             return Ok(());
         }
         let name = format!("{ISSUED_CERTIFICATES_NAME_PREFIX}{number}");
-        let stored = registry
-            .storage
-            .find(kind, Some(CREDENTIALS_NAMESPACE), &name)
-            .map(|it| unstructured::parse_stored(&it));
-        let mut object = stored.clone().unwrap_or_else(|| json!({"metadata": {"name": name}}));
-        let records = map_at_mut(&mut object, "data");
-        records.retain(|_, it| is_unexpired(it, now));
-        if RECORDS_PER_CONFIG_MAP_MAX <= records.len() {
-            continue;
-        }
-        while records.len() < RECORDS_PER_CONFIG_MAP_MAX
-            && let Some(it) = issued.next()
-        {
-            let record = json!({
-                "subject": it.subject,
-                "groups": it.groups,
-                "issuedAt": unstructured::format_time(it.issued_at),
-                "notAfter": unstructured::format_time(it.not_after),
-            });
-            records.insert(it.serial.clone(), json!(record.to_string()));
-        }
-        if stored.is_none() {
-            let context = RequestContext::for_server("create", now);
-            registry.create(&context, kind, Some(CREDENTIALS_NAMESPACE), object).await?;
-        } else {
-            let target = RequestTarget {
-                kind,
-                namespace: Some(CREDENTIALS_NAMESPACE.to_owned()),
-                name,
-                subresource: Subresource::Whole,
-            };
-            let context = RequestContext::for_server("update", now);
-            registry.update(&context, &target, |_| Ok(object.clone())).await?;
-        }
+        let config_map = record_in_config_map(registry, &name, &unrecorded, now).await?;
+        unrecorded.retain(|it| config_map["data"].get(&it.serial).is_none());
     }
     Ok(())
+}
+
+/// Adds as many records to a ConfigMap as it can hold, and returns the ConfigMap. Creates it if it does not exist.
+///
+/// Every server records the certificates that it has issued. So the records are added to the ConfigMap as it is when
+/// the write is committed.
+async fn record_in_config_map(
+    registry: &Registry,
+    name: &str,
+    issued: &[&IssuedCertificate],
+    now: Timestamp,
+) -> Result<Value, ApiError> {
+    let kind = Kind::builtin("", "v1", "configmaps");
+    if registry.storage.find(kind, Some(CREDENTIALS_NAMESPACE), name).is_none() {
+        let object = with_records(&json!({"metadata": {"name": name}}), issued, now);
+        let context = RequestContext::for_server("create", now);
+        match registry.create(&context, kind, Some(CREDENTIALS_NAMESPACE), object).await {
+            // Another server has created it.
+            Err(error) if error.is_already_exists() => {}
+            created => return created.map(|it| unstructured::parse_stored(&it)),
+        }
+    }
+    let target = RequestTarget {
+        kind,
+        namespace: Some(CREDENTIALS_NAMESPACE.to_owned()),
+        name: name.to_owned(),
+        subresource: Subresource::Whole,
+    };
+    let context = RequestContext::for_server("update", now);
+    let updated = registry.update(&context, &target, |stored| Ok(with_records(stored, issued, now))).await?;
+    Ok(unstructured::parse_stored(&updated))
+}
+
+/// Returns a ConfigMap with as many additional records as it can hold, without the records of expired certificates. A
+/// ConfigMap that can hold no additional record is returned unchanged.
+fn with_records(stored: &Value, issued: &[&IssuedCertificate], now: Timestamp) -> Value {
+    let mut object = stored.clone();
+    let records = map_at_mut(&mut object, "data");
+    records.retain(|_, it| is_unexpired(it, now));
+    if RECORDS_PER_CONFIG_MAP_MAX <= records.len() {
+        return stored.clone();
+    }
+    for it in issued.iter().take(RECORDS_PER_CONFIG_MAP_MAX - records.len()) {
+        let record = json!({
+            "subject": it.subject,
+            "groups": it.groups,
+            "issuedAt": unstructured::format_time(it.issued_at),
+            "notAfter": unstructured::format_time(it.not_after),
+        });
+        records.insert(it.serial.clone(), json!(record.to_string()));
+    }
+    object
 }
 
 /// Whether the certificate of a record is still valid at `now`. A record that cannot be parsed counts as expired.

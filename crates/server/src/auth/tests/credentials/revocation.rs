@@ -254,3 +254,36 @@ async fn records_of_credentials_are_written_by_masters_alone() {
     let data = unstructured::parse_stored(&stored)["data"].clone();
     assert_eq!(data.as_object().unwrap().keys().collect::<Vec<_>>(), ["50"]);
 }
+
+/// Servers record certificates at the same time, also when a ConfigMap becomes full.
+#[tokio::test]
+async fn certificates_that_are_recorded_at_the_same_time_are_all_kept() {
+    const CALLS: usize = 40;
+    const CERTIFICATES_PER_CALL: usize = 20;
+    let world = World::new().await;
+    let issue = |serial: usize| crate::pki::IssuedCertificate {
+        serial: format!("{serial:04x}"),
+        subject: "me".to_owned(),
+        groups: Vec::new(),
+        issued_at: world.now,
+        not_after: world.now + SignedDuration::from_secs(60),
+    };
+    let record = async |call: usize| {
+        let first = call * CERTIFICATES_PER_CALL;
+        let issued: Vec<_> = (first..first + CERTIFICATES_PER_CALL).map(issue).collect();
+        certificate_records::record_issued_certificates(&world.registry, &issued, world.now).await.unwrap();
+    };
+    futures::future::join_all((0..CALLS).map(record)).await;
+    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let serials = |name: &str| {
+        let stored = world.registry.storage.find(kind, Some("kube-system"), name).unwrap();
+        let data = unstructured::parse_stored(&stored)["data"].clone();
+        data.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    let mut recorded = serials("muster-issued-certificates-0");
+    assert_eq!(recorded.len(), 500);
+    recorded.extend(serials("muster-issued-certificates-1"));
+    recorded.sort();
+    let issued: Vec<String> = (0..CALLS * CERTIFICATES_PER_CALL).map(|it| issue(it).serial).collect();
+    assert_eq!(recorded, issued);
+}
