@@ -1,20 +1,23 @@
 //! `muster controller` as it is deployed: replicas of the real binary, beside a server that has no controller of its own.
 
+#[path = "cluster/mod.rs"]
+mod cluster;
 #[path = "explain/mod.rs"]
 mod explain;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use http::Request;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{Value, json};
+
+use cluster::TestCluster;
 
 /// What takes a moment here may take a while on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -81,7 +84,7 @@ async fn a_leader_that_cannot_renew_ends() {
     let cluster = Cluster::start("renew").await;
     let controller = cluster.controller("a");
     assert_eq!(controller.once_ready().await, "leader 1");
-    signal(&cluster.server, "-STOP");
+    cluster.servers.signal_servers("-STOP");
     let (code, said) = controller.ended();
     assert_eq!(code, Some(1));
     assert!(
@@ -96,7 +99,7 @@ async fn a_second_signal_ends_it_at_once() {
     let controller = cluster.controller("a");
     assert_eq!(controller.once_ready().await, "leader 1");
     // Now the lease cannot be given back, and that is waited for.
-    signal(&cluster.server, "-STOP");
+    cluster.servers.signal_servers("-STOP");
     controller.signal("-TERM");
     cluster.until("true", async || controller.log().contains("shutting down").to_string()).await;
     controller.signal("-TERM");
@@ -289,7 +292,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// A server without controllers, and whoever asks it.
 struct Cluster {
-    server: Child,
+    servers: TestCluster,
     dir: PathBuf,
     client: Client,
 }
@@ -297,17 +300,10 @@ struct Cluster {
 impl Cluster {
     async fn start(name: &str) -> Self {
         let dir = fresh_dir(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
         // Nodes that are made here send no heartbeats.
-        let without = ["--without", "node-lifecycle"];
-        command.args(["server", "--listen", "127.0.0.1:0"]).args(without).arg("--data-dir").arg(&dir);
-        let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready: "), "{line}");
-        let kubeconfig = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Self { server, dir, client: Client::try_from(config).unwrap() }
+        let servers = TestCluster::serve(&dir, &["--without", "node-lifecycle"]);
+        let client = servers.client().await;
+        Self { servers, dir, client }
     }
 
     fn controller(&self, name: &str) -> Replica {
@@ -393,16 +389,6 @@ impl Cluster {
             }
             assert!(began.elapsed() < PATIENCE, "waited for:\n{expected}\n\nand saw:\n{now}");
             tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::bed::cluster::TestCluster;
 use crate::bed::{fresh_dir, kubectls};
 use crate::{command, kubeconfig, text};
 
@@ -81,7 +81,7 @@ const BUDGET: &str = r#"{
 struct Cluster {
     dir: PathBuf,
     kubectl: PathBuf,
-    server: Process,
+    servers: TestCluster,
     nodes: tokio::runtime::Runtime,
 }
 
@@ -89,32 +89,20 @@ impl Cluster {
     fn start(name: &str) -> Self {
         let dir = fresh_dir(name);
         fs::create_dir_all(&dir).unwrap();
-        let mut server = Command::new(env!("CARGO_BIN_EXE_muster"));
+        let audit = dir.join("audit");
         // The status of policies is left to the controller under test.
-        server.args(["server", "--without", "rollout-policy"]);
-        server.args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
-        server.arg("--audit-log").arg(dir.join("audit"));
-        let mut server = Process(server.stdout(Stdio::piped()).spawn().unwrap());
-        let mut line = String::new();
-        let out = server.0.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
-        assert!(line.starts_with("ready"), "{line}");
+        let flags = ["--without", "rollout-policy", "--audit-log", audit.to_str().unwrap()];
+        let servers = TestCluster::serve(&dir, &flags);
 
         let nodes =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let path = dir.join("kubeconfig");
         nodes.block_on(async {
-            let config = Kubeconfig::read_from(path).unwrap();
-            let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-            let client = kube::Client::try_from(config.unwrap()).unwrap();
-            let nodes =
-                sim::Fleet::register(client, sim::FleetOptions { count: 3, ..sim::FleetOptions::default() })
-                    .await
-                    .unwrap();
+            let options = sim::FleetOptions { count: 3, ..sim::FleetOptions::default() };
+            let nodes = sim::Fleet::register(servers.client().await, options).await.unwrap();
             tokio::spawn(nodes.run(CancellationToken::new()));
         });
         let kubectl = kubectls().into_values().next_back().expect("there is one");
-        Self { dir, kubectl, server, nodes }
+        Self { dir, kubectl, servers, nodes }
     }
 
     fn says(&self, args: &[&str]) -> Result<String, String> {
@@ -171,10 +159,9 @@ impl Cluster {
         })
     }
 
-    fn stop(mut self) {
+    fn stop(self) {
         self.nodes.shutdown_background();
-        self.server.end();
-        fs::remove_dir_all(&self.dir).unwrap();
+        self.servers.stop();
     }
 }
 

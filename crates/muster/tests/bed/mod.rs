@@ -1,11 +1,15 @@
 //! What the tests of the whole stand on: the real binary, and every real kubectl that is on this machine.
 
+#[path = "../cluster/mod.rs"]
+pub(crate) mod cluster;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
+
+use cluster::{TestCluster, UpFlags};
 
 /// Every kubectl there is, by version: those on PATH, those that stand beside the file that such a one really is,
 /// and those that are named in MUSTER_TEST_KUBECTLS.
@@ -46,62 +50,28 @@ fn version(kubectl: &Path) -> Option<String> {
     Some(rest.split_once('"')?.0.to_owned())
 }
 
-/// `muster up` in a directory of its own.
+/// A cluster in a directory of its own.
 pub(crate) struct Muster {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+    cluster: TestCluster,
+    #[allow(dead_code, reason = "each test binary uses a part")]
     pub(crate) dir: PathBuf,
 }
 
 impl Muster {
-    /// Starts a server, and waits until it says that it is ready.
+    /// Starts a cluster with so many simulated nodes, and waits until it says that it is ready.
     pub(crate) fn up(name: &str, nodes: u16) -> Self {
         let dir = fresh_dir(name);
-        let mut command = muster_up(&dir);
-        command.args(["--sim-nodes", &nodes.to_string()]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let muster = Self { child, stdout, dir };
-        let nodes = match nodes {
-            0 => "no nodes".to_owned(),
-            1 => "1 simulated node".to_owned(),
-            count => format!("{count} simulated nodes"),
-        };
-        let ready = format!("ready: {nodes}; export KUBECONFIG={}\n", muster.kubeconfig().display());
-        assert_eq!(line, ready);
-        muster
+        Self { cluster: TestCluster::up(&dir, UpFlags { nodes, ..UpFlags::default() }), dir }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.dir.join("kubeconfig")
+        self.cluster.kubeconfig()
     }
 
     /// Ctrl-C: it ends by itself, without an error and without another word.
-    pub(crate) fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest, "");
-        fs::remove_dir_all(&self.dir).unwrap();
+    pub(crate) fn stop(self) {
+        self.cluster.stop();
     }
-}
-
-/// A test that fails must not leave a server behind.
-impl Drop for Muster {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub(crate) fn muster_up(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir);
-    command
 }
 
 pub(crate) fn fresh_dir(name: &str) -> PathBuf {

@@ -26,6 +26,8 @@ impl Redactions {
             (r"(https?://127\.0\.0\.1):\d+", "${1}:PORT"),
             (r"\b10\.\d+\.\d+\.\d+", "IP"),
             (r"(LIVE|MERGED)-\d+", "${1}-N"),
+            // `muster up` and `muster sim-nodes` call their simulated nodes by different names.
+            (r"sim\.muster\.dev/fleet=\w+", "sim.muster.dev/fleet=FLEET"),
             (r"(kubectl-\S*edit-)\d+", "${1}N"),
             // The end of a generated name: five of the consonants and digits that no word is made of.
             (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-RANDOM"),

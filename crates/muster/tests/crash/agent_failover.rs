@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use super::etcd::{Etcd, write_token};
+use super::etcd::write_token;
 use super::*;
+use crate::cluster::etcd::Etcd;
 
 /// Set in the process of the test that runs in a network namespace of its own.
 const IN_NAMESPACE: &str = "MUSTER_TEST_IN_NETWORK_NAMESPACE";

@@ -1,61 +1,16 @@
 //! Servers on a real etcd, the program `etcd` on PATH.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service, ServiceAccount};
-use tempfile::TempDir;
 
 use super::*;
+use crate::cluster::etcd::Etcd;
 
 /// Number of kills in `make test`. A start takes longer than on SQLite, because the keys of the cluster are decrypted.
 const ROUNDS: u64 = 25;
-
-/// One member of etcd on loopback.
-pub(super) struct Etcd {
-    url: String,
-    child: Child,
-    /// The data of the member, which is deleted at the end of the test.
-    dir: TempDir,
-}
-
-impl Etcd {
-    pub(super) fn start() -> Self {
-        let dir = TempDir::new().unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (url, peer_url) = (format!("http://{}", free()), format!("http://{}", free()));
-        let log = fs::File::create(dir.path().join("log")).unwrap();
-        let child = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(dir.path().join("data"))
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-            .args(["--initial-cluster", &format!("default={peer_url}")])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .expect("run etcd (Debian has it in etcd-server)");
-        let etcd = Self { url, child, dir };
-        let address = etcd.url.trim_start_matches("http://");
-        while std::net::TcpStream::connect(address).is_err() {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        etcd
-    }
-
-    /// The flags of a server on this etcd. Debian's etcd is older than the supported versions.
-    pub(super) fn flags(&self) -> [&str; 3] {
-        ["--etcd", &self.url, "--etcd-any-version"]
-    }
-
-    /// The flags of a server that shares this etcd with others. `token` is the file with their server token.
-    pub(super) fn flags_with_token<'a>(&'a self, token: &'a Path) -> Vec<&'a str> {
-        [&self.flags()[..], &["--token-file", token.to_str().unwrap()]].concat()
-    }
-}
 
 /// Creates the directory `dir`, and a file with a server token in it.
 pub(super) fn write_token(dir: &Path) -> PathBuf {
@@ -63,13 +18,6 @@ pub(super) fn write_token(dir: &Path) -> PathBuf {
     let token = dir.join("token");
     muster_files::write_private_file(&token, "t".repeat(32).as_bytes()).unwrap();
     token
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::etcd::Etcd;
 use super::*;
+use crate::cluster::etcd::Etcd;
 
 /// What `content` compares: objects that no controller of an idle server changes.
 const LISTS: [&str; 10] = [

@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout)]
 
 mod agent_failover;
+#[path = "../cluster/mod.rs"]
+mod cluster;
 mod etcd;
 mod etcd_backup;
 #[path = "../bed/history.rs"]

@@ -1,16 +1,15 @@
-//! One attack: `muster up`, four hostile identities that commit every abuse of `abuse` at once, and `neighbor` beside them as an
+//! One attack: a cluster, four hostile identities that commit every abuse of `abuse` at once, and `neighbor` beside them as an
 //! administrator and as a node. None of the neighbors' requests may be refused or queued, every node must stay Ready, and the
 //! server's memory is bounded.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::abuse::{ABUSES, Outcome};
+use crate::bed::cluster::{TestCluster, UpFlags};
 use crate::connection::Endpoint;
 use crate::identity::Identities;
 use crate::neighbor::{self, Report};
@@ -27,15 +26,16 @@ pub(crate) struct Attacked {
 }
 
 pub(crate) fn run(dir: &Path) -> Attacked {
-    let server = Server::start(dir);
+    let server = ["--store-bytes-max", "64Mi"];
+    let cluster = TestCluster::up(dir, UpFlags { nodes: 5, server: &server, ..UpFlags::default() });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(attack(&dir.join("kubeconfig"), &server))
+    runtime.expect("a runtime").block_on(attack(&cluster.kubeconfig(), cluster.server_pid()))
 }
 
-async fn attack(kubeconfig: &Path, server: &Server) -> Attacked {
+async fn attack(kubeconfig: &Path, server_pid: u32) -> Attacked {
     let identities = Identities::make(kubeconfig, &Endpoint::of(kubeconfig)).await;
     let stop = CancellationToken::new();
-    let neighbors = neighbor::start(kubeconfig, &identities, server.0.id(), stop.clone()).await;
+    let neighbors = neighbor::start(kubeconfig, &identities, server_pid, stop.clone()).await;
 
     let mut attacks = tokio::task::JoinSet::new();
     let mut outcomes = BTreeMap::new();
@@ -64,36 +64,4 @@ async fn attack(kubeconfig: &Path, server: &Server) -> Attacked {
     let outcomes = outcomes.into_iter().map(|(of, outcome)| (of, outcome.to_string())).collect();
     identities.check_nothing_was_changed().await;
     Attacked { outcomes, report }
-}
-
-/// `muster up` with a small store.
-struct Server(Child);
-
-impl Server {
-    fn start(dir: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.args([
-            "up",
-            "--listen",
-            "127.0.0.1:0",
-            "--sim-nodes",
-            "5",
-            "--store-bytes-max",
-            "64Mi",
-            "--data-dir",
-        ]);
-        let mut child = command.arg(dir).stdout(Stdio::piped()).spawn().expect("muster starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("ready: "), "muster prints: {line}");
-        Self(child)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

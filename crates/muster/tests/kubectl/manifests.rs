@@ -317,7 +317,9 @@ impl Kubectl<'_> {
             let of = |field: &str| it["metadata"][field].as_str().unwrap_or_default().to_owned();
             format!("{} {}/{}", it["kind"].as_str().unwrap_or_default(), of("namespace"), of("name"))
         };
-        self.items(&kinds).iter().map(name).collect()
+        // Servers that share a store have Leases there, which come and go with them.
+        let is_of_server = |it: &String| it.starts_with("Lease kube-system/");
+        self.items(&kinds).iter().map(name).filter(|it| !is_of_server(it)).collect()
     }
 
     /// By node, the sets that have a ready pod there, once every set has all it wants; then the pods that no set has.

@@ -6,6 +6,7 @@ use muster_engine::daemonset::manifest::{Binding, Owner, controller_revision, da
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::bed::cluster::TestCluster;
 
 /// Query parameter with the field manager of kube-controller-manager.
 const MANAGER: &str = "fieldManager=kube-controller-manager";
@@ -163,9 +164,9 @@ impl Drop for Process {
 }
 
 impl Cluster {
-    /// Starts `muster server`, which has no DaemonSet controller.
+    /// Starts a server without a DaemonSet controller and without nodes.
     async fn serve(name: &str) -> Self {
-        Self::start_with(name, &["server"]).await
+        Self::start_with(name, |dir| TestCluster::serve(dir, &[])).await
     }
 
     fn process(&self, args: &[&str]) -> Process {

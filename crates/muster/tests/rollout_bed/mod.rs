@@ -1,15 +1,18 @@
 //! What the tests of progressive rollouts stand on: a cluster with simulated nodes, and `muster rollout` beside it.
 
+#[path = "../cluster/mod.rs"]
+pub(crate) mod cluster;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use http::Request;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{Value, json};
+
+use cluster::{TestCluster, UpFlags};
 
 /// Time within which a state must be reached, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -19,35 +22,29 @@ pub(crate) const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerr
 pub(crate) const ROLLOUTS: &str = "/apis/muster.dev/v1alpha1/namespaces/default/daemonrollouts";
 pub(crate) const POLICIES: &str = "/apis/muster.dev/v1alpha1/namespaces/default/rolloutpolicies";
 
-/// `muster up` with three simulated nodes.
+/// A cluster in a directory of its own.
 pub(crate) struct Cluster {
-    child: Child,
+    _processes: TestCluster,
     pub(crate) dir: PathBuf,
     pub(crate) client: Client,
 }
 
 impl Cluster {
-    /// Starts `muster up` with three simulated nodes in three zones, and with further arguments.
-    pub(crate) async fn start(name: &str, args: &[&str]) -> Self {
-        let up = ["up", "--sim-nodes", "3", "--sim-zones", "3"];
-        Self::start_with(name, &[&up, args].concat()).await
+    /// Starts a cluster with three simulated nodes in three zones, and with further flags of the controller.
+    pub(crate) async fn start(name: &str, controller: &[&str]) -> Self {
+        let flags = UpFlags { nodes: 3, sim_nodes: &["--sim-zones", "3"], controller, ..UpFlags::default() };
+        Self::start_with(name, |dir| TestCluster::up(dir, flags)).await
     }
 
-    /// Starts `muster` with these arguments, beside those of the address and the data directory.
-    pub(crate) async fn start_with(name: &str, args: &[&str]) -> Self {
+    /// Starts a cluster with `start`, which gets the data directory.
+    pub(crate) async fn start_with(name: &str, start: impl FnOnce(&Path) -> TestCluster) -> Self {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rollout-{name}"));
         if dir.exists() {
             fs::remove_dir_all(&dir).unwrap();
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.args(args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready: "), "{line}");
-        let kubeconfig = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Self { child, dir, client: Client::try_from(config).unwrap() }
+        let processes = start(&dir);
+        let client = processes.client().await;
+        Self { _processes: processes, dir, client }
     }
 
     /// Runs `muster rollout` with these words, and returns what it printed, with its exit code.
@@ -165,16 +162,6 @@ impl Cluster {
             let rollout = self.rollout().await;
             assert!(began.elapsed() < TIMEOUT, "not reached: {expected}\n{rollout:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
         }
     }
 }
