@@ -346,6 +346,7 @@ mod tests {
             let object = json!({"metadata": {"name": "a", "finalizers": finalizers}});
             registry.create(&context, kind, Some("default"), object).await.unwrap()
         };
+        let revision = || registry.storage.revision();
         let delete = async |marked: &Bytes| {
             let deleted = registry.delete_marked_object(&context, &target, marked.clone()).await.unwrap();
             let (what, object) = match deleted {
@@ -355,15 +356,22 @@ mod tests {
             format!("{what} {}", str_at(&unstructured::parse_stored(&object), "metadata.resourceVersion"))
         };
         let first = create(json!([])).await;
-        assert_eq!(delete(&first).await, "gone 7", "deleted here");
+        let marked = revision();
+        assert_eq!(delete(&first).await, format!("gone {}", revision()), "deleted here");
+        assert!(marked < revision());
         assert_eq!(
             delete(&first).await,
-            "gone 6",
+            format!("gone {marked}"),
             "deleted by another client, the version is that of the mark"
         );
         let second = create(json!(["example.com/mine"])).await;
-        assert_eq!(delete(&first).await, "gone 6", "another object with this name is left alone");
-        assert_eq!(delete(&second).await, "marked 8");
+        let held = revision();
+        assert_eq!(
+            delete(&first).await,
+            format!("gone {marked}"),
+            "another object with this name is left alone"
+        );
+        assert_eq!(delete(&second).await, format!("marked {held}"));
         assert!(registry.storage.get(&target).is_ok());
     }
 }

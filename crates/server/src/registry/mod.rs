@@ -27,6 +27,8 @@ use crate::error::ApiError;
 use crate::metrics::ServerMetrics;
 use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectStorage;
+#[cfg(test)]
+use crate::storage::test_store::TestStore;
 use crate::unstructured::str_at;
 use crate::validation::WriteToValidate;
 
@@ -66,19 +68,17 @@ impl Registry {
         Ok(Self { storage, access, admission, metrics })
     }
 
-    /// Returns an in-memory registry for tests, with unlimited size and a history of at most `history_max` events.
+    /// Returns a registry on a new [`TestStore`], with unlimited size and a history of at most `history_max` events.
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = HistoryWindow { events_max: history_max, bytes_max: usize::MAX };
         Self::for_test(window, StoreLimits::UNLIMITED)
     }
 
-    /// Returns an in-memory registry for tests, with a generated token key.
+    /// Returns a registry on a new [`TestStore`].
     #[cfg(test)]
     pub(crate) fn for_test(window: HistoryWindow, limits: StoreLimits) -> Self {
-        let open = |options| Db::open(muster_store::MemoryLog, options);
-        let opened = Self::open(open, window, limits, Box::new(|_| ()), TokenSigner::with_generated_key());
-        opened.expect("an empty log is opened")
+        TestStore::new().open(window, limits).swap_remove(0)
     }
 }
 

@@ -13,6 +13,9 @@ pub(crate) mod fence;
 mod housekeeping;
 /// Lists and their pages.
 mod list;
+/// Stores of in-process tests.
+#[cfg(test)]
+pub(crate) mod test_store;
 /// Wakes watches after commits.
 mod watch_notifier;
 

@@ -61,7 +61,7 @@ impl Bed {
 
     async fn text(&self, method: &str, path: &str) -> String {
         let request = Request::builder().method(method).uri(path).body(Full::new(Bytes::new())).unwrap();
-        let response = self.server.api.handle(Some(&User::server()), request).await;
+        let response = self.server.handle(Some(&User::server()), request).await;
         let code = response.status();
         let body = match response.into_body().collect().await {
             Ok(body) => body.to_bytes(),
@@ -175,7 +175,7 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
     writeln!(said, "{answer}").unwrap();
     drop(bed.agent);
     let gone = Request::builder().uri(LOG).body(Full::new(Bytes::new())).unwrap();
-    let gone = bed.server.api.handle(Some(&User::server()), gone).await.status();
+    let gone = bed.server.handle(Some(&User::server()), gone).await.status();
     writeln!(said, "{}", gone.as_u16()).unwrap();
     expect![[r#"
         503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: connection closed before message completed
@@ -504,7 +504,7 @@ async fn exec_requires_permission_to_create() {
         if upgrades {
             request = request.header("connection", "upgrade").header("upgrade", "websocket");
         }
-        let answering = bed.server.api.handle(Some(&user), request.body(Full::new(Bytes::new())).unwrap());
+        let answering = bed.server.handle(Some(&user), request.body(Full::new(Bytes::new())).unwrap());
         let response = tokio::select! {
             response = answering => response,
             // What comes to the agent was allowed.

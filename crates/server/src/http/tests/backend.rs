@@ -122,7 +122,7 @@ async fn server(events_max: usize) -> (Server, Remote) {
         TokenSigner::with_generated_key(),
     )
     .unwrap();
-    (Server::on(registry).await, remote.unwrap())
+    (Server::on(TestStore::in_memory(), vec![registry]).await, remote.unwrap())
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ async fn the_event_of_a_deletion_has_the_last_stored_object() {
     let (mut seen, mut last) = (String::new(), Vec::new());
     for path in [MAPS, PODS] {
         let path = format!("{path}?watch=true&resourceVersion=5&timeoutSeconds=1");
-        let body = server.answer("GET", &path, "", "").await.into_body().collect().await.unwrap().to_bytes();
+        let body = server.body(server.answer("GET", &path, "", "").await).await;
         for event in body.split(|it| *it == b'\n').filter(|it| !it.is_empty()) {
             let event: Value = serde_json::from_slice(event).unwrap();
             let meta = &event["object"]["metadata"];

@@ -351,7 +351,9 @@ async fn external_addresses_of_services_are_refused_unless_they_are_allowed() {
     let service = |name: &str, addresses: Value| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "externalIPs": addresses}});
     let allow = |ranges: &[&str]| {
         let ranges: Vec<String> = ranges.iter().map(|it| (*it).to_owned()).collect();
-        server.api.registry.admission.external_ips.set_ranges(&ranges).unwrap();
+        for it in server.registries() {
+            it.admission.external_ips.set_ranges(&ranges).unwrap();
+        }
     };
     let mut said = String::new();
     let mut tell = |what: &str, (code, made): (u16, Value)| {

@@ -10,11 +10,11 @@ impl Server {
         let request = Request::builder().method(method).uri(path);
         let request = if accept.is_empty() { request } else { request.header(ACCEPT, accept) };
         let request = request.body(Full::new(Bytes::new())).unwrap();
-        let response = self.api.handle(Some(&User::server()), request).await;
+        let response = self.handle(Some(&User::server()), request).await;
         let text = |name| response.headers().get(name).map(|it| it.to_str().unwrap().to_owned());
         let (code, media_type, length) =
             (response.status().as_u16(), text(CONTENT_TYPE).unwrap_or_default(), text(CONTENT_LENGTH));
-        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = self.body(response).await;
         (code, media_type, length, String::from_utf8(body.to_vec()).unwrap())
     }
 }
@@ -202,7 +202,7 @@ async fn deprecated_watch_paths_send_events() {
     let user = User { name: "watcher".to_owned(), ..User::default() };
     let request =
         Request::builder().uri("/api/v1/watch/pods?watch=false").body(Full::new(Bytes::new())).unwrap();
-    let response = server.api.handle(Some(&user), request).await;
+    let response = server.handle(Some(&user), request).await;
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body = String::from_utf8_lossy(&body);
@@ -234,7 +234,7 @@ async fn a_template_with_an_app_armor_annotation_is_warned_of() {
             .header(CONTENT_TYPE, JSON_MEDIA_TYPE)
             .body(Full::new(Bytes::from(set(profile).to_string())))
             .unwrap();
-        let response = server.api.handle(Some(&User::server()), request).await;
+        let response = server.handle(Some(&User::server()), request).await;
         assert_eq!(response.status(), 201);
         let warnings = response.headers().get_all("warning").iter();
         let warnings: Vec<&str> = warnings.map(|it| it.to_str().unwrap()).collect();

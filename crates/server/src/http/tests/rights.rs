@@ -41,7 +41,7 @@ fn someone(name: &str, groups: &[&str]) -> User {
 
 impl Server {
     async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> OutgoingResponse {
-        self.api.handle(user, request).await
+        self.handle(user, request).await
     }
 
     async fn grant(&self, user: &str, rules: Value) {

@@ -162,7 +162,7 @@ async fn a_watch_that_is_always_behind_ends_with_its_time_and_its_rights() {
     for (query, is_revoked) in [("timeoutSeconds=1", false), ("timeoutSeconds=3600", true)] {
         let uri = format!("{PODS}?watch=1&{query}");
         let request = Request::builder().uri(uri).body(Full::new(Bytes::new())).unwrap();
-        let mut body = server.api.handle(client.peer.as_ref(), request).await.into_body();
+        let mut body = server.handle(client.peer.as_ref(), request).await.into_body();
         if is_revoked {
             assert_eq!(server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
         }

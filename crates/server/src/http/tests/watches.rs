@@ -141,7 +141,7 @@ async fn a_watch_of_the_future_waits_for_it() {
     );
     let path = format!("{MAPS}?watch=true&resourceVersion=7");
     let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-    let mut watch = server.api.handle(Some(&User::server()), request).await.into_body();
+    let mut watch = server.handle(Some(&User::server()), request).await.into_body();
     for name in ["a", "b", "c"] {
         server.json("POST", MAPS, map(name, "x")).await;
     }
@@ -160,8 +160,8 @@ async fn a_watch_as_a_table_sends_its_columns_once() {
         .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Full::new(Bytes::new()))
         .unwrap();
-    let response = server.api.handle(Some(&User::server()), request).await;
-    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let response = server.handle(Some(&User::server()), request).await;
+    let body = server.body(response).await;
     let tables = body.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let seen: Vec<_> = tables
         .map(|it| {
@@ -186,9 +186,8 @@ async fn an_object_goes_as_it_stood() {
         .uri(format!("{MAPS}?watch=true&resourceVersion=7&timeoutSeconds=1"))
         .body(Full::new(Bytes::new()))
         .unwrap();
-    let response = server.api.handle(Some(&User::server()), request).await;
-    let event: Value =
-        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    let response = server.handle(Some(&User::server()), request).await;
+    let event: Value = serde_json::from_slice(&server.body(response).await).unwrap();
     let meta = &event["object"]["metadata"];
     assert_eq!((str_at(&event, "type"), str_at(meta, "resourceVersion")), ("DELETED", "8"));
     assert_eq!(meta["finalizers"], json!(["example.com/a"]));
@@ -208,7 +207,7 @@ async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
     let server = Server::with_history(1000).await;
     let check = async |path: &str, golden: &Expect| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        let mut watch = server.api.handle(Some(&User::server()), request).await.into_body();
+        let mut watch = server.handle(Some(&User::server()), request).await.into_body();
         let alarm = Arc::new(Alarm::default());
         let waker = std::task::Waker::from(alarm.clone());
         let mut told = String::new();

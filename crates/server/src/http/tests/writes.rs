@@ -313,7 +313,7 @@ async fn owners_that_are_named_twice_are_kept_once() {
     let object = json!({"metadata": {"name": "a", "ownerReferences": [owner, owner]}});
     let request =
         Request::builder().method("POST").uri(MAPS).body(Full::new(Bytes::from(object.to_string()))).unwrap();
-    let response = server.api.handle(Some(&User::server()), request).await;
+    let response = server.handle(Some(&User::server()), request).await;
     let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
     expect![[r#"["299 - \".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u\""]"#]].assert_eq(&format!("{warnings:?}"));
     let (_, made) = server.get(&format!("{MAPS}/a")).await;
