@@ -2,7 +2,7 @@
 //! handles the subresource `proxy`.
 //!
 //! The server authorizes the request, finds the agent and relays its response. After a protocol upgrade, the server
-//! copies data between the two connections without interpreting it.
+//! copies data between the two connections without changing it.
 
 use std::io;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
+use super::frame_writer::FrameWriter;
 use super::reply::{TEXT_PLAIN, full_response, response_with_body};
 use super::{Api, ApiRequest, ApiResponse};
 use crate::agents::{self, AgentAddress, AgentClient, AgentError};
@@ -253,13 +254,19 @@ impl Api {
             return Err(AgentError::Other("it switches to a protocol that was not requested".to_owned()));
         }
         let (of_client, of_agent) = (upgrade.upgraded.clone(), hyper::upgrade::on(answer));
+        let is_web_socket = upgrade.is_web_socket_upgrade();
         let (stop, held) = (self.stop.clone(), (guard, upgrade.connection_guard.clone()));
         let denied = wait_until_denied(reauthorization, self.registry.access.clone());
         tokio::spawn(async move {
             let _held = held;
             let splicing = async {
                 let (client, agent) = tokio::try_join!(of_client, of_agent)?;
-                let (mut client, mut agent) = (TokioIo::new(client), TokioIo::new(agent));
+                let (client, mut agent) = (TokioIo::new(client), TokioIo::new(agent));
+                let mut client = if is_web_socket {
+                    tokio_util::either::Either::Left(FrameWriter::new(client))
+                } else {
+                    tokio_util::either::Either::Right(client)
+                };
                 let copied = tokio::io::copy_bidirectional(&mut client, &mut agent).await;
                 if let Err(error) = copied {
                     tracing::debug!(%error, "a connection to an agent ended early");

@@ -15,6 +15,8 @@ mod api_request;
 mod create_actions;
 /// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
+/// Writes each frame of a WebSocket that an agent serves separately to the client.
+mod frame_writer;
 /// Handlers of API requests: one module for each verb on resources, and one for other paths.
 mod handlers;
 /// Content negotiation: chooses the representation and encoding of a response.
