@@ -3,17 +3,18 @@
 #![allow(clippy::print_stdout)]
 
 mod bed;
+#[path = "bed/installed.rs"]
+mod installed;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 use bed::{Muster, kubectls};
 use expect_test::expect;
 use futures::{StreamExt as _, TryStreamExt as _};
+use installed::{Installed, output, scripts};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{
@@ -166,74 +167,18 @@ fn refusal<T>(outcome: kube::Result<T>) -> String {
     }
 }
 
-/// A client that `ci/clients` installed, in a directory of its own.
-struct Installed {
-    name: &'static str,
-    dir: PathBuf,
-}
-
-impl Installed {
-    /// `None`, and a line that says so, where there is none. Where the directory of all is named, all must be there that
-    /// `ci/clients` does not call missing.
-    fn find(name: &'static str) -> Option<Self> {
-        let Some(all) = std::env::var_os("MUSTER_TEST_CLIENTS").map(PathBuf::from) else {
-            println!("not run: {name}: name what ci/clients prints in MUSTER_TEST_CLIENTS");
-            return None;
-        };
-        let missing = std::fs::read_to_string(all.join("missing")).unwrap_or_default();
-        if let Some(why) = missing.lines().find(|it| it.starts_with(&format!("{name}: "))) {
-            println!("not run: {why}");
-            return None;
-        }
-        let dir = all.join(name);
-        assert!(
-            name == "kubeclient" || dir.exists(),
-            "{} is not there, and not called missing",
-            dir.display()
-        );
-        Some(Self { name, dir })
-    }
-
-    fn python(&self) -> Command {
-        let mut command = Command::new(self.dir.with_file_name("python").join("bin/python"));
-        command.env("PYTHONPATH", &self.dir);
-        command
-    }
-
-    /// Runs a script against a cluster of its own with two simulated nodes. Gives all that it says.
-    fn run(&self, mut command: Command, script: &str) -> String {
-        let muster = Muster::up(self.name, 2);
-        command.arg(scripts().join(script)).env("KUBECONFIG", muster.kubeconfig());
-        let said = output(&mut command);
-        muster.stop();
-        said
-    }
-}
-
-fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
-}
-
-/// All that a command says. One that hangs is ended.
-fn output(command: &mut Command) -> String {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.unwrap_or_else(|it| panic!("{command:?}: {it}"));
-    let (id, (done, is_done)) = (child.id(), mpsc::channel::<()>());
-    let watchdog = thread::spawn(move || {
-        if is_done.recv_timeout(3 * TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            let _ = Command::new("kill").arg(id.to_string()).status();
-        }
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(done);
-    watchdog.join().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    text(&output.stdout) + &text(&output.stderr)
+/// Runs a script against a cluster of its own with two simulated nodes. Gives all that it says.
+fn run(client: &Installed, mut command: Command, script: &str) -> String {
+    let muster = Muster::up(client.name, 2);
+    command.arg(scripts().join(script)).env("KUBECONFIG", muster.kubeconfig());
+    let said = output(&mut command);
+    muster.stop();
+    said
 }
 
 fn pythons_client(name: &'static str, exec: &str) {
     let Some(client) = Installed::find(name) else { return };
-    let said = client.run(client.python(), "kubernetes_client.py");
+    let said = run(&client, client.python(), "kubernetes_client.py");
     let expected = expect![[r#"
         created: py RollingUpdate 1
         created again: 409 AlreadyExists
@@ -290,7 +235,7 @@ fn pythons_kubernetes_asyncio() {
         two: applied {'a': 'two'}
         deleted: Success
     "#]]
-    .assert_eq(&client.run(client.python(), "asyncio_client.py"));
+    .assert_eq(&run(&client, client.python(), "asyncio_client.py"));
 }
 
 #[test]
@@ -304,7 +249,7 @@ fn pythons_kr8s() {
         config map is there: False
         deleted, is there: False
     "#]]
-    .assert_eq(&client.run(client.python(), "kr8s_client.py"));
+    .assert_eq(&run(&client, client.python(), "kr8s_client.py"));
 }
 
 #[test]
@@ -320,7 +265,7 @@ fn pythons_lightkube() {
         two: applied {'a': 'two'}
         deleted: 404
     "#]]
-    .assert_eq(&client.run(client.python(), "lightkube_client.py"));
+    .assert_eq(&run(&client, client.python(), "lightkube_client.py"));
 }
 
 #[test]
@@ -342,7 +287,7 @@ fn javascripts_client_node() {
         exec in a simulated pod: Unexpected server response: 503
         deleted: Success
     "#]]
-    .assert_eq(&client.run(node, "node_client.mjs"));
+    .assert_eq(&run(&client, node, "node_client.mjs"));
 }
 
 #[test]
@@ -360,7 +305,7 @@ fn rubys_kubeclient() {
         logs of a simulated pod: 503
         deleted: 404
     "#]]
-    .assert_eq(&client.run(ruby, "ruby_client.rb"));
+    .assert_eq(&run(&client, ruby, "ruby_client.rb"));
 }
 
 /// A chart with a DaemonSet is installed, upgraded, rolled back and uninstalled.

@@ -4,12 +4,16 @@
 
 mod alone;
 mod bed;
+mod clients;
 mod cluster;
 mod deaths;
 mod fields;
 mod host;
 mod hostile;
 mod images;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../bed/installed.rs"]
+mod installed;
 mod join;
 mod names;
 mod net;

@@ -1,0 +1,66 @@
+//! Clients of other languages, which `ci/clients` installs, and their scripts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Time after which a client that hangs is ended: a machine that is busy with other tests takes its time.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// A client that `ci/clients` installed, in a directory of its own.
+pub(crate) struct Installed {
+    pub(crate) name: &'static str,
+    pub(crate) dir: PathBuf,
+}
+
+impl Installed {
+    /// `None`, and a line that says so, where there is none. Where the directory of all is named, all must be there that
+    /// `ci/clients` does not call missing.
+    pub(crate) fn find(name: &'static str) -> Option<Self> {
+        let Some(all) = std::env::var_os("MUSTER_TEST_CLIENTS").map(PathBuf::from) else {
+            println!("not run: {name}: name what ci/clients prints in MUSTER_TEST_CLIENTS");
+            return None;
+        };
+        let missing = std::fs::read_to_string(all.join("missing")).unwrap_or_default();
+        if let Some(why) = missing.lines().find(|it| it.starts_with(&format!("{name}: "))) {
+            println!("not run: {why}");
+            return None;
+        }
+        let dir = all.join(name);
+        assert!(
+            name == "kubeclient" || dir.exists(),
+            "{} is not there, and not called missing",
+            dir.display()
+        );
+        Some(Self { name, dir })
+    }
+
+    pub(crate) fn python(&self) -> Command {
+        let mut command = Command::new(self.dir.with_file_name("python").join("bin/python"));
+        command.env("PYTHONPATH", &self.dir);
+        command
+    }
+}
+
+pub(crate) fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
+}
+
+/// All that a command says. One that hangs is ended.
+pub(crate) fn output(command: &mut Command) -> String {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|it| panic!("{command:?}: {it}"));
+    let (id, (done, is_done)) = (child.id(), mpsc::channel::<()>());
+    let watchdog = thread::spawn(move || {
+        if is_done.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").arg(id.to_string()).status();
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    watchdog.join().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
