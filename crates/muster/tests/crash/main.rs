@@ -239,7 +239,46 @@ async fn a_lost_database_is_not_a_new_cluster() {
     fs::remove_file(&data).unwrap();
     let server = Server::start_with(&dir, &["--new-cluster"]);
     assert_ne!(server.cluster_uid().await, cluster);
+    server.stop();
+
+    // One file of the cluster is enough to know that there was one.
+    for file in ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key", "kubeconfig", "nodes"] {
+        let remains = fresh_dir(&format!("lost-but-{file}"));
+        fs::create_dir_all(&remains).unwrap();
+        fs::copy(dir.join("lock"), remains.join("lock")).unwrap();
+        if file == "nodes" {
+            fs::create_dir_all(remains.join("nodes/node-1")).unwrap();
+        } else {
+            fs::copy(dir.join(file), remains.join(file)).unwrap();
+        }
+        let (is_up, said) = run("server", &remains, &listen);
+        assert!(!is_up && said.contains("and this data directory had a cluster"), "{file}: {said}");
+        fs::remove_dir_all(&remains).unwrap();
+    }
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// After a kill -9 the last commits are in muster.db-wal. Nothing in a copy of muster.db alone shows that they are missing.
+#[test]
+fn a_database_that_was_copied_alone_is_opened_with_a_warning() {
+    let (dir, copy) = (fresh_dir("copied-from"), fresh_dir("copied-to"));
+    drop(Server::start(&dir));
+    fs::create_dir_all(&copy).unwrap();
+    fs::copy(dir.join("muster.db"), copy.join("muster.db")).unwrap();
+    for is_first in [true, false] {
+        let mut server = Server::start(&copy);
+        let mut stderr = server.child.stderr.take().unwrap();
+        server.stop();
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        assert_eq!(
+            said.contains("copy muster.db-wal and cluster too, or use `muster backup`"),
+            is_first,
+            "{said}"
+        );
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    fs::remove_dir_all(&copy).unwrap();
 }
 
 #[tokio::test]

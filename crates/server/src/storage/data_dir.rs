@@ -15,9 +15,12 @@ use super::etcd::EtcdOptions;
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Files that are created after the database. If one of them exists but the database does not, the database of the
-/// cluster was lost.
-const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
+/// Certificates and keys of a cluster. They are created after the database.
+const KEY_FILES: [&str; 5] = ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key"];
+
+/// Other files and directories that are created after the database: the administrator's kubeconfig, and the directory
+/// of the real nodes of `muster up`.
+const OTHER_CLUSTER_FILES: [&str; 2] = ["kubeconfig", "nodes"];
 
 /// Returns the path of the database in a data directory.
 pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
@@ -124,9 +127,17 @@ fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     DataDirectory { marker: cluster_marker_path(data_dir), had_cluster: had_cluster(data_dir), new_cluster }
 }
 
+/// Whether a data directory had a cluster.
+///
+/// Rule: a data directory with a file that is created after the database had a cluster. If it has no database, the
+/// database is lost, and no new cluster is started.
+fn had_cluster(data_dir: &Path) -> bool {
+    has_key_files(data_dir) || OTHER_CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists())
+}
+
 /// Whether a data directory has certificates or keys of a cluster.
-pub(crate) fn had_cluster(data_dir: &Path) -> bool {
-    CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists())
+pub(crate) fn has_key_files(data_dir: &Path) -> bool {
+    KEY_FILES.iter().any(|it| data_dir.join(it).exists())
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
@@ -147,9 +158,9 @@ pub fn reencrypt_secrets(
     )?)
 }
 
-/// Opens the database of a data directory. The caller must not create certificates in a new data directory before this
-/// call. If the directory contained certificates but no database, this function would assume that the database of a
-/// cluster is lost.
+/// Opens the database of a data directory. The caller must not create a file of `KEY_FILES` or `OTHER_CLUSTER_FILES` in
+/// a new data directory before this call. If the directory contained one but no database, this function would assume
+/// that the database of a cluster is lost.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = inspect_data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
@@ -162,9 +173,10 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
         );
     }
     if is_adopted {
-        tracing::info!(
+        tracing::warn!(
             dir = %data_dir.display(),
-            "adopted a data directory without a cluster marker: from now on a lost or replaced database is noticed"
+            "adopted a muster.db without the file `cluster` beside it. If muster.db was copied from another directory, its last \
+             commits may be missing: copy muster.db-wal and cluster too, or use `muster backup`"
         );
     }
     Ok(log)
