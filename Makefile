@@ -6,8 +6,9 @@ ARGS ?=
 SEEDS ?= 10000
 RUNS ?= 10
 TESTS ?= .
+FAULTS ?= 100
 
-.PHONY: help up check test flaky lint bench sim
+.PHONY: help up check test flaky chaos lint bench sim
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +30,12 @@ test: ## Run all checks and tests, from formatting to 10,000 simulated clusters
 
 flaky: ## Rerun tests RUNS=10 times under load and count failures; TESTS=pattern selects tests
 	RUNS="$(RUNS)" TESTS="$(TESTS)" JOBS="$(JOBS)" bash ci/flaky
+
+# The version of etcd decides which faults run; `make test` uses the etcd on PATH.
+chaos: ## Run FAULTS=100 faults against three servers on etcd; needs root. ETCD=path and SEED=n choose etcd and the order
+	@for need in "cc gcc" "$(or $(ETCD),etcd) etcd-server" "ip iproute2" "nft nftables"; do bash ci/need $$need; done
+	MUSTER_TEST_CHAOS=1 MUSTER_TEST_CHAOS_FAULTS="$(FAULTS)" MUSTER_TEST_CHAOS_SEED="$(SEED)" MUSTER_TEST_ETCD="$(ETCD)" \
+		cargo test --package muster --test chaos -- --nocapture
 
 lint: ## Check formatting, clippy, and licences, bans and sources of dependencies
 	cargo fmt --all --check

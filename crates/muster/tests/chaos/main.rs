@@ -88,7 +88,7 @@ fn missing_requirement() -> Option<String> {
 }
 
 fn etcd_program() -> String {
-    std::env::var("MUSTER_TEST_ETCD").unwrap_or_else(|_| "etcd".to_owned())
+    std::env::var("MUSTER_TEST_ETCD").ok().filter(|it| !it.is_empty()).unwrap_or_else(|| "etcd".to_owned())
 }
 
 /// The value of a variable that is a number.

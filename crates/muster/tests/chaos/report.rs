@@ -99,7 +99,8 @@ impl Report {
                 let is_right = match &write.reply {
                     Reply::Failed(503, _) => !window.is_full,
                     Reply::StoreFull => window.is_full && !write.is_delete,
-                    Reply::Acknowledged | Reply::Conflict => window.is_full && write.is_delete,
+                    Reply::Acknowledged => window.is_full && write.is_delete,
+                    Reply::Conflict => window.is_full,
                     Reply::Failed(..) | Reply::Lost => false,
                 };
                 let refused = &mut self.rows.entry(window.kind).or_default().refused;
