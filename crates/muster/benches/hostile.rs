@@ -8,6 +8,9 @@
 mod abuse;
 #[path = "../tests/hostile/attack.rs"]
 mod attack;
+#[path = "../tests/bed/mod.rs"]
+#[allow(dead_code, reason = "the tests of kubectl use the rest")]
+mod bed;
 #[path = "../tests/hostile/connection.rs"]
 mod connection;
 #[path = "../tests/hostile/identity.rs"]

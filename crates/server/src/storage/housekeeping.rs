@@ -180,7 +180,7 @@ mod tests {
             compacted_revisions.push(registry.storage.read_store().compacted_revision());
         }
         // After eleven minutes the commits of the first are too old, and those of the second after twelve.
-        let begin = vec![ends[0]; 11];
+        let begin = [ends[0]; 11];
         assert_eq!(compacted_revisions, [&begin[..], &ends[1..4]].concat());
     }
 }
