@@ -96,11 +96,18 @@ pub fn open(
     let ended = || OpenError::Thread(std::io::Error::other("the thread has ended"));
     let published = is_open.recv().map_err(|_| ended())??;
     let backend = EtcdBackend { commands, queued, queue_max, statistics, thread: Mutex::new(Some(thread)) };
-    // The published state is older than the state of etcd until the watch has delivered the history.
-    let (passed, is_current) = sync_mpsc::channel();
-    backend.read_barrier(Box::new(move |it| drop(passed.send(it))));
-    is_current.recv().map_err(|_| ended())??;
-    Ok((published, backend))
+    // The published state is older than the state of etcd until the watch has delivered the history. A long history
+    // takes longer than a read barrier may take.
+    loop {
+        let before = published.read().revision();
+        let (passed, is_current) = sync_mpsc::channel();
+        backend.read_barrier(Box::new(move |it| drop(passed.send(it))));
+        match is_current.recv().map_err(|_| ended())? {
+            Ok(()) => return Ok((published, backend)),
+            Err(error) if published.read().revision() == before => return Err(error.into()),
+            Err(error) => tracing::info!(%error, "reading the history from etcd"),
+        }
+    }
 }
 
 impl Backend for EtcdBackend {

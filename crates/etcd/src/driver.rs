@@ -60,6 +60,10 @@ const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Time without a read barrier after which one is passed to check the watch.
 const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Time without an event after which a watch is silent, if callers wait for events. A watch that only catches up is not
+/// opened again.
+const WATCH_SILENCE_MAX: Duration = Duration::from_secs(2);
+
 /// Delay before all objects are loaded again after an attempt has failed, and minimum time between two reloads. A reload
 /// reads the whole cluster, so a fault that comes back must not load etcd without a pause.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -124,6 +128,8 @@ struct Driver<A> {
     pools: AllocationPools,
     /// Where the next events come from.
     source: EventSource,
+    /// The time at which the watch was opened, or at which its last event was published.
+    watch_active_at: Instant,
     /// Whether the last attempt to open the watch has failed.
     is_watch_failing: bool,
     /// The etcd revision up to which all events are published.
@@ -280,6 +286,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         lane_marker,
         keys_in_progress: HashSet::new(),
         pools: AllocationPools::default(),
+        watch_active_at: Instant::now(),
         is_watch_failing: false,
         applied: revision,
         reloaded: revision,
@@ -351,9 +358,8 @@ impl<A: EtcdApi> Driver<A> {
                 }
                 _ = timeouts.tick() => {
                     self.check_watch();
-                    // Events that should have come did not: another member may have them.
-                    if self.fail_overdue() && !matches!(self.source, EventSource::Reload(_)) {
-                        self.open_watch();
+                    if self.fail_overdue() {
+                        self.replace_silent_watch();
                     }
                 }
                 _ = checks.tick() => self.start_check(),
@@ -720,7 +726,16 @@ impl<A: EtcdApi> Driver<A> {
     /// Opens the watch after the last published revision.
     fn open_watch(&mut self) {
         self.fragments.clear();
+        self.watch_active_at = Instant::now();
         self.source = open_watch(&self.api, &self.keys, self.applied);
+    }
+
+    /// Opens another watch if this one delivers nothing, although it should: another member may have the events.
+    fn replace_silent_watch(&mut self) {
+        let is_reload = matches!(self.source, EventSource::Reload(_));
+        if !is_reload && WATCH_SILENCE_MAX <= self.watch_active_at.elapsed() {
+            self.open_watch();
+        }
     }
 
     fn handle_source(&mut self, output: SourceOutput) -> Result<(), LogError> {
@@ -859,7 +874,10 @@ impl<A: EtcdApi> Driver<A> {
             let events = published.iter().filter(|it| self.keys.etcd_revision(it.revision) == own);
             self.own_events.insert(own, events.cloned().collect());
         }
-        self.applied = self.applied.max(revision);
+        if self.applied < revision {
+            self.applied = revision;
+            self.watch_active_at = Instant::now();
+        }
         self.answer_applied();
         Ok(())
     }

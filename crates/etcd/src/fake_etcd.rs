@@ -51,10 +51,18 @@ struct State {
     faults: Faults,
     /// The next transaction is applied after this time, and its response is lost.
     next_delay: Option<Duration>,
-    /// Reads get no response.
-    is_silent: bool,
-    /// The alarm NOSPACE is active.
-    is_full: bool,
+    /// The response to the next transaction comes after this time.
+    next_response_delay: Option<Duration>,
+    /// A range with larger values takes too long.
+    range_bytes_max: Option<usize>,
+    /// Number of ranges that were read.
+    ranges: usize,
+    /// Whether a watch sends every revision in a response of its own.
+    is_slow: bool,
+    /// Number of watches that were opened.
+    watches_opened: usize,
+    /// Transactions that put this key are rejected.
+    rejected_key: Option<&'static str>,
     random: u64,
 }
 
@@ -104,9 +112,63 @@ impl FakeEtcd {
         self.0.lock().unwrap().is_silent = true;
     }
 
-    /// Activates or deactivates the alarm NOSPACE.
-    pub(crate) fn set_full(&self, is_full: bool) {
-        self.0.lock().unwrap().is_full = is_full;
+    /// Lets every range with larger values fail, as if it took too long.
+    pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
+        self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
+    }
+
+    /// Sends every revision to watches in a response of its own, so that a history takes time.
+    pub(crate) fn slow_down_watches(&self) {
+        self.0.lock().unwrap().is_slow = true;
+    }
+
+    /// Returns how many watches were opened so far.
+    pub(crate) fn watches_opened(&self) -> usize {
+        self.0.lock().unwrap().watches_opened
+    }
+
+    /// Writes a key at once, with no server.
+    pub(crate) fn write(&self, key: Bytes, value: Bytes) {
+        let success = vec![lane::put(key, value)];
+        self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
+    }
+
+    /// Rejects every transaction that puts this key.
+    pub(crate) fn reject(&self, key: &'static str) {
+        self.0.lock().unwrap().rejected_key = Some(key);
+    }
+
+    /// Returns how many ranges were read so far.
+    pub(crate) fn ranges(&self) -> usize {
+        self.0.lock().unwrap().ranges
+    }
+
+    /// Stops sending events to the watch that was opened as number `index`, as if its server was cut off.
+    pub(crate) fn stop_watch(&self, index: usize) {
+        self.0.lock().unwrap().watches[index].is_stopped = true;
+    }
+
+    pub(crate) fn resume_watches(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.watches.iter_mut().for_each(|it| it.is_stopped = false);
+        state.notify();
+    }
+
+    /// Lets the member of the watch that was opened as number `index` lose its leader: it gets no more events and ends.
+    pub(crate) fn lose_leader(&self, index: usize) {
+        let watch = self.0.lock().unwrap().watches.remove(index);
+        let _ = watch.sender.send(Err(EtcdError::NoResponse { why: "no leader".to_owned() }));
+    }
+
+    /// Loses the events of the next revision in the watch that was opened as number `index`.
+    pub(crate) fn lose_next_event(&self, index: usize) {
+        self.0.lock().unwrap().watches[index].loses_next = true;
+    }
+
+    /// Deletes all objects of a kind in one transaction, as an administrator may do with etcdctl.
+    pub(crate) fn delete_prefix(&self, prefix: &str) {
+        let success = vec![lane::delete_range(KeyRange::with_prefix(prefix))];
+        self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -274,6 +336,14 @@ impl State {
             if watch.loses_next && watch.next <= self.revision {
                 (watch.loses_next, watch.next) = (false, watch.next + 1);
             }
+            if self.is_slow {
+                for (_, events) in self.history.range(watch.next..self.revision) {
+                    let (header, events) = (self.header(), events.clone());
+                    let response = WatchResponse { header, events, ..WatchResponse::default() };
+                    let _ = watch.sender.send(Ok(response));
+                }
+                watch.next = watch.next.max(self.revision);
+            }
             let events: Vec<Event> =
                 self.history.range(watch.next..).flat_map(|(_, it)| it.clone()).collect();
             watch.next = self.revision + 1;
@@ -366,6 +436,7 @@ impl EtcdApi for FakeEtcd {
         let header = state.header();
         let _ = sender.send(Ok(WatchResponse { header, created: true, ..WatchResponse::default() }));
         let next = request.start_revision;
+        state.watches_opened += 1;
         state.watches.push(Watch { next, sender, is_stopped: false, loses_next: false });
         state.notify();
         let responses = futures::stream::unfold((receiver, self.clone()), async |(mut receiver, etcd)| {

@@ -453,6 +453,56 @@ async fn check_leader_loss<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
     assert_eq!(idle.published.read().revision(), last.revision, "the watch is silent");
 }
 
+/// Reading a long history takes longer than a request waits. The watch must not be opened again and again.
+#[tokio::test(start_paused = true)]
+async fn a_server_catches_up_with_a_long_history() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    write_history(&etcd, 3000);
+    etcd.slow_down_watches();
+    let server = Server::start(&etcd, "s").await;
+    let mut failed = 0;
+    while !server.read_barrier().await {
+        failed += 1;
+    }
+    assert!(3 < failed, "{failed}");
+    assert_eq!(server.get("nodes//n").map(|it| value_of(&it).to_owned()).as_deref(), Some("2999"));
+    assert_eq!((etcd.watches_opened(), server.statistics()), (1, FollowerStatistics::default()));
+}
+
+/// A server starts although it must read a long history first.
+#[test]
+fn a_server_with_a_long_history_starts() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    write_history(&etcd, 600);
+    etcd.slow_down_watches();
+    let options = muster_store::DbOptions {
+        window: WIDE,
+        limits: StoreLimits::UNLIMITED,
+        queue_max: 10,
+        on_commit: Box::new(|_| ()),
+        on_failure: Box::new(|error| panic!("{error}")),
+    };
+    let started = std::time::Instant::now();
+    let (published, backend) = crate::open(etcd, Keyspace::new("/m", 0), None, options).unwrap();
+    assert!(Duration::from_secs(4) < started.elapsed(), "the barrier has not failed");
+    assert_eq!(published.read().get("nodes//n").map(|it| value_of(it).to_owned()).as_deref(), Some("599"));
+    muster_store::Backend::close(&backend);
+}
+
+/// Writes an object often, as other servers did in the past.
+fn write_history(etcd: &FakeEtcd, writes: usize) {
+    let keys = Keyspace::new("/m", 0);
+    for it in 0..writes {
+        let CommitWrite::Put { index, draft, .. } = put("nodes//n", Precondition::Any, &it.to_string()).write
+        else {
+            unreachable!()
+        };
+        let value = ObjectCodec::default().encode("nodes//n", 0, None, None, &index, &draft).unwrap();
+        etcd.write(keys.object("nodes//n"), value);
+    }
+    etcd.write(keys.lane("other", 0), Default::default());
+}
+
 /// A member may stop sending events without an error. A server without requests must notice it too.
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_opened_again() {

@@ -73,6 +73,9 @@ impl Remote {
 
 impl Backend for Remote {
     fn commit(&self, commit: Commit, done: OnCommitted) {
+        if commit.key.ends_with("/large") {
+            return done(Err(CommitError::TooLarge { bytes: 2_000_000, bytes_max: 1_500_000 }));
+        }
         let event = self.event(commit);
         if let Ok(event) = &event {
             self.published.publish(std::slice::from_ref(event), |_| ());
@@ -203,6 +206,17 @@ async fn after_a_reload_watches_and_paged_lists_begin_again() {
     let listed = str_at(&list, "metadata.resourceVersion").to_owned();
     server.json("DELETE", &format!("{MAPS}/c"), json!({})).await;
     assert_eq!(server.watch(&watch(&listed)).await, "DELETED ConfigMap c 1537\n");
+}
+
+#[tokio::test]
+async fn an_object_that_the_storage_cannot_hold_is_refused_with_its_size() {
+    let (server, _) = server(5).await;
+    check(
+        server.json("POST", MAPS, map("large", "x")).await,
+        &expect![[
+            r#"413 Request entity too large: configmaps "large": the object needs 2000000 bytes in the storage, with its labels stored twice, limit is 1500000"#
+        ]],
+    );
 }
 
 #[tokio::test]
