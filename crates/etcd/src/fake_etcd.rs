@@ -336,13 +336,13 @@ impl State {
             if watch.loses_next && watch.next <= self.revision {
                 (watch.loses_next, watch.next) = (false, watch.next + 1);
             }
-            if self.is_slow {
+            if self.is_slow && watch.next < self.revision {
                 for (_, events) in self.history.range(watch.next..self.revision) {
                     let (header, events) = (self.header(), events.clone());
                     let response = WatchResponse { header, events, ..WatchResponse::default() };
                     let _ = watch.sender.send(Ok(response));
                 }
-                watch.next = watch.next.max(self.revision);
+                watch.next = self.revision;
             }
             let events: Vec<Event> =
                 self.history.range(watch.next..).flat_map(|(_, it)| it.clone()).collect();
