@@ -242,12 +242,12 @@ async fn a_lost_database_is_not_a_new_cluster() {
     server.stop();
 
     // One file of the cluster is enough to know that there was one.
-    for file in ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key", "kubeconfig", "nodes"] {
-        let remains = fresh_dir(&format!("lost-but-{file}"));
+    for file in ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key", "kubeconfig", "nodes/node-1"] {
+        let remains = fresh_dir(&format!("lost-but-{}", file.replace('/', "-")));
         fs::create_dir_all(&remains).unwrap();
         fs::copy(dir.join("lock"), remains.join("lock")).unwrap();
-        if file == "nodes" {
-            fs::create_dir_all(remains.join("nodes/node-1")).unwrap();
+        if file == "nodes/node-1" {
+            fs::create_dir_all(remains.join(file)).unwrap();
         } else {
             fs::copy(dir.join(file), remains.join(file)).unwrap();
         }

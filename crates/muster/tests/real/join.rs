@@ -50,10 +50,11 @@ impl Drop for Running {
             println!("{}", self.log());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let cleared = runtime.block_on(local_node::clean_up(&self.dir, Duration::ZERO));
+        let machines = machines_dir(&self.dir);
+        let cleared = runtime.block_on(local_node::clean_up(&machines, Duration::ZERO));
         if !thread::panicking() {
             cleared.unwrap();
-            assert_eq!(local_node::find_leftovers(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
+            assert_eq!(local_node::find_leftovers(&machines).unwrap().0, Vec::<String>::new(), "it is left");
             fs::remove_dir_all(&self.dir).unwrap();
         }
     }
@@ -109,15 +110,17 @@ pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, LocalCluster,
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("real-{name}"));
     if dir.exists() {
-        let _ = muster(&["down", "--data-dir"]).arg(&dir).output();
+        let _ = muster(&["down", "--data-dir"]).arg(machines_dir(&dir)).output();
         fs::remove_dir_all(&dir).unwrap();
     }
-    // As one that has been a data directory before, for the nodes' directories come first.
-    fs::create_dir_all(dir.join("images")).unwrap();
+    // As those that have been data directories before, for other files come first.
+    for dir in [&dir, &machines_dir(&dir)] {
+        fs::create_dir_all(dir.join("images")).unwrap();
+    }
     let running = Running { dir: dir.clone(), children: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (machine, places) = runtime.block_on(async {
-        let machine = LocalCluster::open_or_create(&dir).await.unwrap();
+        let machine = LocalCluster::open_or_create(&machines_dir(&dir)).await.unwrap();
         let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
         for place in &places {
             place.create().await.unwrap();
@@ -127,6 +130,11 @@ pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, LocalCluster,
         (machine, places)
     });
     Some((running, machine, places))
+}
+
+/// The directory of the machines, beside the data of the server that they join.
+fn machines_dir(dir: &Path) -> PathBuf {
+    dir.join("machines")
 }
 
 /// Starts `muster server`, and waits until it is ready.

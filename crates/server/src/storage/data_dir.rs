@@ -19,8 +19,8 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const KEY_FILES: [&str; 5] = ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key"];
 
 /// Other files and directories that are created after the database: the administrator's kubeconfig, and the directory
-/// of the real nodes of `muster up`.
-const OTHER_CLUSTER_FILES: [&str; 2] = ["kubeconfig", "nodes"];
+/// of the first real node of `muster up`. The directory `nodes` itself is created before the database.
+const OTHER_CLUSTER_FILES: [&str; 2] = ["kubeconfig", "nodes/node-1"];
 
 /// Returns the path of the database in a data directory.
 pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
