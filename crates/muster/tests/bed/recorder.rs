@@ -147,8 +147,12 @@ impl Recorder {
         };
         let answer = answer.map(|map| version(&map).revision);
         let outcome = answer.outcome(|revision| Some(*revision));
+        match outcome {
+            Outcome::Done(revision) => self.believe(key, revision),
+            Outcome::Refused | Outcome::Unknown => self.believe(key, None),
+            Outcome::NotMade => {}
+        }
         self.record(begin, What::Put { key: key.to_owned(), value, on, outcome });
-        self.believe(key, if let Answer::Done(revision) = &answer { Some(*revision) } else { None });
         answer
     }
 

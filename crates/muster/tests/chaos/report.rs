@@ -42,12 +42,19 @@ pub(crate) struct AwayWindow {
     pub(crate) to: Instant,
 }
 
+/// A time after which all servers acknowledged writes, until the next fault.
+pub(crate) struct QuietWindow {
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
 /// The observations, and the violations of what must hold.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: BTreeMap<&'static str, Row>,
     pub(crate) refusals: Vec<RefusalWindow>,
     pub(crate) away: Vec<AwayWindow>,
+    pub(crate) quiet: Vec<QuietWindow>,
     violations: Vec<String>,
 }
 
@@ -83,7 +90,8 @@ impl Report {
     /// Checks the answers to all writes.
     ///
     /// Rule: a write that cannot be made fails with 503 within [`REFUSAL_MAX`]. If etcd has no space, it fails with the
-    /// words for a full store, and deletes are made. Every server that runs answers every write.
+    /// words for a full store, and deletes are made. Every server that runs answers every write. Without a fault no write
+    /// fails.
     pub(crate) fn check_writes(&mut self, writes: &[WriteAttempt]) {
         let mut wrong = Vec::new();
         for window in &self.refusals {
@@ -129,6 +137,17 @@ impl Report {
                     "lost its connection"
                 };
                 wrong.push(format!("a write through server {}, which runs, {how}", write.server + 1));
+            }
+        }
+        let fails = |it: &&WriteAttempt| !matches!(it.reply, Reply::Acknowledged | Reply::Conflict);
+        for write in writes.iter().filter(fails) {
+            let is_quiet = |it: &QuietWindow| it.from <= write.began && write.ended <= it.to;
+            if self.quiet.iter().any(is_quiet) {
+                wrong.push(format!(
+                    "without a fault, a write through server {}: {:?}",
+                    write.server + 1,
+                    write.reply
+                ));
             }
         }
         let more = wrong.len().saturating_sub(20);

@@ -11,7 +11,7 @@ use super::fault::{Fault, Impact, SERVERS};
 use super::history::{self, History, Revision};
 use super::load::{Load, Reply, WatcherProgress, WriteAttempt};
 use super::recorder::{Answer, Watcher, random, summary};
-use super::report::{AwayWindow, Observed, RECOVERY_MAX, RefusalWindow, Report, say, seconds};
+use super::report::{AwayWindow, Observed, QuietWindow, RECOVERY_MAX, RefusalWindow, Report, say, seconds};
 use super::servers::ApiServer;
 
 /// Minimum duration of a fault under which all writes are made at some server, and of one under which all are refused at
@@ -73,6 +73,7 @@ impl Scenario {
 
     /// Makes a fault, waits until it has had its effect, repairs it, and waits until all servers and members work.
     pub(crate) async fn run_fault(&mut self, number: usize, fault: Fault) {
+        let quiet_since = Instant::now();
         let pause = PAUSE_MS.0 + random() % (PAUSE_MS.1 - PAUSE_MS.0);
         self.wait(Duration::from_millis(pause), |_| None::<()>).await;
         let leader = self.cluster.leader().await;
@@ -85,6 +86,7 @@ impl Scenario {
         };
 
         let begun = Instant::now();
+        self.report.quiet.push(QuietWindow { from: quiet_since, to: begun });
         if let Err(why) = self.cluster.inject(fault, leader).await {
             self.violation(&what, format_args!("it could not be made: {why}"));
         }
