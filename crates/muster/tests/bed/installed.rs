@@ -1,5 +1,7 @@
 //! Clients of other languages, which `ci/clients` installs, and their scripts.
 
+#![allow(clippy::print_stdout)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
