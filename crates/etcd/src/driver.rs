@@ -909,12 +909,12 @@ impl<A: EtcdApi> Driver<A> {
     fn reload_at(&mut self, begin: Option<Instant>) {
         self.fragments.clear();
         let (api, keys, codec) = (self.api.clone(), self.keys.clone(), self.codec.clone());
-        let (window, followed) = (self.window, self.followed_cluster());
+        let (window, followed, published) = (self.window, self.followed_cluster(), self.published.clone());
         self.source = EventSource::Reload(Box::pin(async move {
             if let Some(begin) = begin {
                 tokio::time::sleep_until(begin).await;
             }
-            load::load_again(&*api, keys, &codec, window, followed).await
+            load::load_again(&*api, keys, &codec, window, followed, &published).await
         }));
     }
 

@@ -2,8 +2,9 @@
 //! revision.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
-use muster_store::{HistoryWindow, Store, StoredObject};
+use muster_store::{HistoryWindow, PublishedStore, Store, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError};
 use crate::cluster_state::{self, ClusterState, FollowedCluster, ReplacedError, UnusableError};
@@ -61,27 +62,33 @@ pub(crate) async fn load(
     // An etcd without data has revision 1. The history of a restored cluster begins after the restore.
     let compacted = parse_number(&compacted)?.unwrap_or(1).max(cluster.state.source_revision);
     let compacted = compacted.min(cluster.revision).max(1);
-    match list(api, &cluster.keys, codec, window, compacted).await {
+    let new = |object| Arc::new(object);
+    match list(api, &cluster.keys, codec, window, compacted, new).await {
         Ok(store) => cluster.loaded(api, store, compacted).await,
-        Err(LoadError::Etcd { source: EtcdError::Compacted }) => cluster.load(api, codec, window).await,
+        Err(LoadError::Etcd { source: EtcdError::Compacted }) => cluster.load(api, codec, window, new).await,
         Err(error) => Err(error),
     }
 }
 
-/// Lists all objects, page by page, at the current revision. Fails if this is no longer the cluster that the server
-/// follows.
+/// Lists all objects, page by page, at the current revision. Objects that are already in `published` share its memory.
+/// Fails if this is no longer the cluster that the server follows.
 pub(crate) async fn load_again(
     api: &impl EtcdApi,
     keys: Keyspace,
     codec: &ObjectCodec,
     window: HistoryWindow,
     followed: FollowedCluster,
+    published: &PublishedStore,
 ) -> Result<LoadedObjects, LoadError> {
     let cluster = Cluster::read(api, keys).await?;
     followed.check_id(cluster.id)?;
     followed.check_revision(cluster.revision)?;
     followed.check_source(cluster.state.source_revision)?;
-    cluster.load(api, codec, window).await
+    let share = |object: StoredObject| match published.read().get(&object.key) {
+        Some(known) if **known == object => known.clone(),
+        _ => Arc::new(object),
+    };
+    cluster.load(api, codec, window, share).await
 }
 
 /// A cluster that servers may use.
@@ -110,8 +117,10 @@ impl Cluster {
         api: &impl EtcdApi,
         codec: &ObjectCodec,
         window: HistoryWindow,
+        share: impl Fn(StoredObject) -> Arc<StoredObject> + Send + Sync,
     ) -> Result<LoadedObjects, LoadError> {
-        let (store, revision) = (list(api, &self.keys, codec, window, self.revision).await?, self.revision);
+        let revision = self.revision;
+        let store = list(api, &self.keys, codec, window, revision, share).await?;
         self.loaded(api, store, revision).await
     }
 
@@ -137,17 +146,18 @@ fn failed(source: EtcdError) -> LoadError {
     LoadError::Etcd { source }
 }
 
-/// Lists all objects at an etcd revision.
+/// Lists all objects at an etcd revision. `share` allocates an object, or returns an equal one.
 async fn list(
     api: &impl EtcdApi,
     keys: &Keyspace,
     codec: &ObjectCodec,
     window: HistoryWindow,
     revision: i64,
+    share: impl Fn(StoredObject) -> Arc<StoredObject> + Send + Sync,
 ) -> Result<Store, LoadError> {
     let mut store = Store::empty_after(keys.last_resource_version(revision), window);
     read_objects::<LoadError>(api, keys, codec, revision, &mut |object| {
-        store.restore_object(object);
+        store.restore_object(share(object));
         Ok(())
     })
     .await?;

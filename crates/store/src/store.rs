@@ -213,12 +213,13 @@ impl Store {
 
     /// Adds an object that existed at the compacted revision. It is called while the store is loaded. The history does
     /// not get the commit of the object.
-    pub fn restore_object(&mut self, record: StoredObject) {
+    pub fn restore_object(&mut self, record: impl Into<Arc<StoredObject>>) {
+        let record = record.into();
         assert!(
             record.modified <= self.compacted_revision,
             "a record of the state at the compacted revision is not newer than that revision"
         );
-        self.insert_object(Arc::new(record));
+        self.insert_object(record);
     }
 
     /// Applies the next commit to the objects and the history. The caller calls [`Store::trim_history`] afterwards.

@@ -36,6 +36,7 @@ async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
     }
     assert!(one.read_barrier().await);
     let (before, known) = (one.published.read().revision(), one.events.lock().unwrap().len());
+    let same = one.get("pods/a/same").unwrap();
     etcd.stop_watch(0);
     put_now(&two, "pods/a/changed", "2").await;
     put_now(&two, "pods/a/new", "1").await;
@@ -56,6 +57,7 @@ async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
         pods/a/recreated 2 1152..1152
         pods/a/same 1 512..512"#]]
     .assert_eq(&objects(&one).join("\n"));
+    assert!(Arc::ptr_eq(&same, &one.get("pods/a/same").unwrap()), "equal objects share their memory");
     // The history begins with the reload. Watches are woken by the differences.
     let reloaded = one.published.read().revision();
     assert_eq!(reloaded, Keyspace::new("/m", 0).last_resource_version(12));

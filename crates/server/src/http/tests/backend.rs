@@ -40,7 +40,7 @@ impl Remote {
         let window = HistoryWindow { events_max: 100, bytes_max: usize::MAX };
         let objects: Vec<_> = self.published.read().list("").filter(|it| *it.key != *key).cloned().collect();
         let mut store = Store::empty_after(self.published.read().revision() + GAP, window);
-        objects.into_iter().for_each(|it| store.restore_object((*it).clone()));
+        objects.into_iter().for_each(|it| store.restore_object(it));
         self.published.replace(store);
     }
 
