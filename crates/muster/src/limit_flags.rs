@@ -23,10 +23,12 @@ pub(crate) struct LimitFlags {
     /// Time after which a request times out with 504; watches, logs, exec and proxies are exempt
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     request_timeout: Duration,
-    /// Time without received data after which a request with an incomplete body is rejected with 408
+    /// Time for the first bytes of a request body, which must then arrive at 64 KiB/s on average, or the request is
+    /// rejected with 408
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     request_body_timeout: Duration,
-    /// Time after which the connection of a client that does not read its response is closed
+    /// Time without progress after which an unread response is dropped: over HTTP/2 its stream is reset, over HTTP/1 the
+    /// connection is closed; after that time, it must also be read at 16 KiB/s on average
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     response_timeout: Duration,
     /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked
