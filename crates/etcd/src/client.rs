@@ -30,7 +30,7 @@ use crate::proto::{
 /// Maximum time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of one call. Two attempts take less than the time after which the backend gives up.
-const CALL_TIMEOUT: Duration = Duration::from_millis(1500);
+const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
 /// Interval of HTTP/2 pings, and maximum time for the response to a ping. Without a response the connection is closed,
 /// so that calls do not wait for a member that hangs.
 const PING_INTERVAL: Duration = Duration::from_secs(5);

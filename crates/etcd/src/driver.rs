@@ -266,7 +266,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
     let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
     let lane_marker = keys.lane(&server_id, LANES);
     let mut driver = Driver {
-        source: open_watch(&api, &keys, revision),
+        source: open_watch(&api, &keys, revision, Duration::ZERO),
         api,
         keys,
         codec,
@@ -727,7 +727,13 @@ impl<A: EtcdApi> Driver<A> {
     fn open_watch(&mut self) {
         self.fragments.clear();
         self.watch_active_at = Instant::now();
-        self.source = open_watch(&self.api, &self.keys, self.applied);
+        self.source = open_watch(&self.api, &self.keys, self.applied, Duration::ZERO);
+    }
+
+    /// Opens a watch that etcd has ended again, after a delay: a member without a leader ends every watch at once.
+    fn reopen_watch(&mut self) {
+        self.open_watch();
+        self.source = open_watch(&self.api, &self.keys, self.applied, WATCH_RETRY_DELAY);
     }
 
     /// Opens another watch if this one delivers nothing, although it should: another member may have the events.
@@ -760,7 +766,7 @@ impl<A: EtcdApi> Driver<A> {
                 if let Some(Err(error)) = ended {
                     tracing::warn!(%error, "the watch of etcd ended: opening it again");
                 }
-                self.open_watch();
+                self.reopen_watch();
             }
             SourceOutput::Reloaded(result) => self.handle_reload(result)?,
         }
@@ -776,7 +782,7 @@ impl<A: EtcdApi> Driver<A> {
         }
         if response.canceled {
             tracing::warn!(reason = response.cancel_reason, "etcd ended the watch: opening it again");
-            self.open_watch();
+            self.reopen_watch();
             return Ok(());
         }
         self.fragments.extend(response.events);
@@ -1115,8 +1121,8 @@ impl EventSource {
     }
 }
 
-/// Opens a watch of all keys after an etcd revision. An error comes only after a delay.
-fn open_watch<A: EtcdApi>(api: &Arc<A>, keys: &Keyspace, after: i64) -> EventSource {
+/// Opens a watch of all keys after an etcd revision, after `delay`. An error comes only after another delay.
+fn open_watch<A: EtcdApi>(api: &Arc<A>, keys: &Keyspace, after: i64, delay: Duration) -> EventSource {
     let api = api.clone();
     let range = keys.all();
     let request = WatchCreateRequest {
@@ -1128,6 +1134,7 @@ fn open_watch<A: EtcdApi>(api: &Arc<A>, keys: &Keyspace, after: i64) -> EventSou
         ..WatchCreateRequest::default()
     };
     EventSource::Opening(Box::pin(async move {
+        tokio::time::sleep(delay).await;
         let opened = api.watch(request).await;
         if opened.is_err() {
             tokio::time::sleep(WATCH_RETRY_DELAY).await;

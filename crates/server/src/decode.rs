@@ -1,5 +1,7 @@
 //! Decodes request bodies (JSON, YAML, protobuf) into objects of the expected type.
 
+/// Decoding of protobuf request bodies.
+mod protobuf;
 /// Converts quantities, times and base64 to their canonical form.
 mod scalar;
 /// Decodes values of a given type.
@@ -9,12 +11,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::go_format;
 use crate::kinds::group_version;
 use crate::request::{FieldValidation, RequestContext};
 use crate::types::{self, GroupVersionKind, Type};
 use crate::unstructured::str_at;
 use crate::validation::FieldError;
-use crate::{go_format, protobuf};
 use value_reader::{ContentErrors, MemoryBudget};
 
 pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};

@@ -72,8 +72,6 @@ mod openapi;
 mod patch;
 /// The CA of the cluster, certificates and kubeconfigs.
 mod pki;
-/// Decoding of protobuf request bodies.
-mod protobuf;
 /// Create, update and delete of objects of all kinds.
 mod registry;
 /// User, target and options of a request.

@@ -314,7 +314,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             Some(WatchSource::Commits(kind)) => {
                 context.checks.on_list(WatchClient::Controller(self.controller), kind, revision);
                 match context.lagging.filter(|_| self.server == ServerId::Lagging) {
-                    Some(lagging) => lagging.objects(kind).map(|it| it.to_string()).collect(),
+                    Some(lagging) => lagging.objects(kind).map(|(_, it)| it.to_string()).collect(),
                     None => context.server.objects(kind).map(|(_, it)| it.to_string()).collect(),
                 }
             }
@@ -525,7 +525,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         if context.lagging.is_some_and(|it| it.down == Some(ServerId::Lagging)) {
             in_flight.outcome = Some(Outcome::Refused(CallError::NoAnswer));
         } else {
-            context.checks.on_acknowledged(written);
+            context.checks.on_write_acknowledged(written, context.visible_revision(ServerId::Lagging));
         }
         context.schedule_soon(ControllerStep::ReceiveResponse(at));
     }

@@ -2,9 +2,12 @@
 //! and which is behind the store by a seeded number of commits.
 //!
 //! Its requests have the semantics of a server on etcd. A request waits for the read barrier, so that it sees every
-//! write that was acknowledged before. A write is committed only if its object has not changed in the store since the
-//! state of this server. The write is acknowledged when the state of this server contains it. A list with
-//! `resourceVersion=0` and the watches see the state as it is.
+//! write that was acknowledged before. A write is committed only if the store has the same version of its object as this
+//! server. The write is acknowledged when the state of this server contains it. A list with `resourceVersion=0` and the
+//! watches see the state as it is.
+//!
+//! Users and the writes of kubelets use the current server. Reads and writes through the lagging server are
+//! linearizable, so that such a request would only take longer there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,8 +159,8 @@ impl LaggingServer {
     }
 
     /// Returns all objects of a kind in the state of this server, as JSON.
-    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
-        self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|(_, object)| object)
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
+        self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
     /// Returns the resourceVersion of an object in the state of this server, or 0 if the object does not exist there.
@@ -244,5 +247,90 @@ impl LaggingServer {
     /// Whether no task waits for this server.
     pub fn has_no_waiting_tasks(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::server::Actor;
+
+    fn node(name: &str) -> Value {
+        json!({"metadata": {"name": name, "labels": {"zone": "a"}}})
+    }
+
+    fn relabel(store: &mut SimServer, name: &str, zone: &str) {
+        let change = |it: &mut Value| it["metadata"]["labels"]["zone"] = zone.into();
+        store.update(Kind::Nodes, &ObjectKey::new("", name), Actor::User, change).unwrap();
+    }
+
+    #[test]
+    fn the_state_is_that_of_the_store_some_commits_ago() {
+        let mut store = SimServer::default();
+        let mut server = LaggingServer::new(ServerFaults::only_lag(2));
+        let mut states = vec![Vec::new()];
+        let state_of_store = |store: &SimServer| -> Vec<Arc<Value>> {
+            store.objects(Kind::Nodes).map(|(_, it)| it.clone()).collect()
+        };
+        for name in ["a", "b"] {
+            store.create(Kind::Nodes, node(name), Actor::User).unwrap();
+            states.push(state_of_store(&store));
+        }
+        relabel(&mut store, "a", "b");
+        states.push(state_of_store(&store));
+        store.delete(Kind::Nodes, &ObjectKey::new("", "b"), None, None, true, Actor::User).unwrap();
+        states.push(state_of_store(&store));
+        for (applied, expected) in states.iter().enumerate() {
+            let found: Vec<Arc<Value>> = server.objects(Kind::Nodes).map(|(_, it)| it.clone()).collect();
+            assert_eq!(found, *expected, "after {applied} commits");
+            assert_eq!(server.count_missing_commits(&store), 4 - applied as u64);
+            server.apply_commits(&store, 1);
+        }
+        assert_eq!(server.revision(), store.revision());
+    }
+
+    #[test]
+    fn a_request_waits_for_the_read_barrier_and_a_write_for_the_newest_version() {
+        let mut store = SimServer::default();
+        let mut server = LaggingServer::new(ServerFaults::only_lag(2));
+        for name in ["a", "b"] {
+            store.create(Kind::Nodes, node(name), Actor::User).unwrap();
+        }
+        let barrier = ReadBarrier { revision: store.revision(), acknowledged: 0 };
+        assert_eq!(server.revision_to_wait_for(&store, barrier, None), Some(barrier.revision));
+        server.apply_commits(&store, 2);
+        relabel(&mut store, "a", "b");
+        let written = |name: &str| (Kind::Nodes, ObjectKey::new("", name));
+        let wait = |server: &LaggingServer, written: Option<&(Kind, ObjectKey)>| {
+            server.revision_to_wait_for(&store, barrier, written)
+        };
+        assert_eq!(wait(&server, None), None);
+        assert_eq!(wait(&server, Some(&written("b"))), None);
+        assert_eq!(wait(&server, Some(&written("new"))), None);
+        assert_eq!(wait(&server, Some(&written("a"))), Some(store.revision()));
+        server.apply_commits(&store, 1);
+        assert_eq!(wait(&server, Some(&written("a"))), None);
+    }
+
+    #[test]
+    fn tasks_wait_for_their_revision_in_order() {
+        let mut store = SimServer::default();
+        let mut server = LaggingServer::new(ServerFaults::only_lag(2));
+        for name in ["a", "b"] {
+            store.create(Kind::Nodes, node(name), Actor::User).unwrap();
+        }
+        let first = Store::FIRST_REVISION + 1;
+        server.add_waiting_task(first + 1, SimTask::SendHeartbeats);
+        server.add_waiting_task(first, SimTask::SendBookmarks);
+        server.add_waiting_task(first, SimTask::InjectFaults);
+        assert_eq!(server.take_ready_tasks(), []);
+        server.apply_commits(&store, 1);
+        assert_eq!(server.take_ready_tasks(), [SimTask::SendBookmarks, SimTask::InjectFaults]);
+        assert!(!server.has_no_waiting_tasks());
+        server.apply_commits(&store, 1);
+        assert_eq!(server.take_ready_tasks(), [SimTask::SendHeartbeats]);
+        assert!(server.has_no_waiting_tasks());
     }
 }

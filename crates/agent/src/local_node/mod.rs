@@ -96,10 +96,10 @@ pub struct LocalNode {
 
 impl LocalCluster {
     /// Opens the cluster of this data directory, creates its bridge if it is missing, and sets up IP forwarding and
-    /// masquerading. The nodes are not changed, and the directory `nodes` is not created: it shows that the data
-    /// directory had a cluster.
+    /// masquerading. The nodes are not changed.
     pub async fn open_or_create(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = cluster_identity(data_dir)?;
+        create_dir(&dir.join("nodes"))?;
         create_dir(&PathBuf::from(RUN_DIR).join(&id))?;
         let range = network::ensure_bridge(&dir.join(RANGE_FILE), &id).await?;
         Ok(Self { dir, id, range })

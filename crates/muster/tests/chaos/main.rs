@@ -33,7 +33,7 @@ use report::{say, say_summary};
 use scenario::Scenario;
 
 /// Number of faults in `make test`. They take about four minutes.
-const FAULTS: usize = 26;
+const FAULTS: usize = 29;
 
 /// Set in the process of the test that runs in namespaces of its own.
 const IN_NAMESPACES: &str = "MUSTER_TEST_IN_NAMESPACES";

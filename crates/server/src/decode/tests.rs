@@ -3,8 +3,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::protobuf::encoding::{body as protobuf_body, bytes, number};
 use super::*;
-use crate::protobuf::encoding::{body as protobuf_body, bytes, number};
 use crate::request::User;
 
 const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1", kind: "DaemonSet" };

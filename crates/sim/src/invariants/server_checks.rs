@@ -7,9 +7,15 @@ use super::{InvariantChecks, WatchClient};
 use crate::server::{SimCommit, SimServer};
 
 impl InvariantChecks {
-    /// Records that a server has acknowledged the commit with this revision.
-    pub fn on_acknowledged(&mut self, revision: u64) {
-        self.acknowledged_revision = self.acknowledged_revision.max(revision);
+    /// Records that the lagging server has acknowledged the write with the revision `written`. Checks S17: the state of
+    /// the server, which has the revision `published`, contains the write.
+    pub fn on_write_acknowledged(&mut self, written: u64, published: u64) {
+        self.acknowledged_revision = self.acknowledged_revision.max(written);
+        if published < written {
+            self.report_violation("S17", || {
+                format!("the write r{written} is acknowledged by a server that shows r{published}")
+            });
+        }
     }
 
     /// Checks S17: a request that must see every acknowledged write is handled in a state that contains them.
@@ -54,7 +60,10 @@ impl InvariantChecks {
     /// Checks S19: a server bases a write on the newest version of the object in the store. Records commits of the
     /// current server as acknowledged.
     pub(super) fn check_base_of_write(&mut self, server: &SimServer, commit: &SimCommit) {
-        let Some(based_on) = commit.based_on else { return self.on_acknowledged(commit.revision) };
+        let Some(based_on) = commit.based_on else {
+            self.acknowledged_revision = self.acknowledged_revision.max(commit.revision);
+            return;
+        };
         let event = server.store.commits_since("", commit.revision - 1).ok().and_then(|mut it| it.next());
         let before = event.and_then(|it| match &it.change {
             KeyChange::Put { before, .. } => before.as_ref(),

@@ -722,7 +722,7 @@ impl World {
         let outcome = if is_late || !self.is_server_up(ServerId::Lagging) {
             Response::Refused(CallError::NoAnswer)
         } else {
-            self.checks.on_acknowledged(written);
+            self.checks.on_write_acknowledged(written, self.visible_revision(ServerId::Lagging));
             outcome
         };
         self.respond(index, process_number, at, outcome, None);

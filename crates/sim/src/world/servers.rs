@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 
 use super::replica::ListVersion;
@@ -28,6 +29,9 @@ impl World {
         let lagging = LaggingServer::new(faults);
         for controller in self.controllers.values_mut() {
             controller.set_server(lagging.random_server(&mut self.rng));
+        }
+        for kubelet in self.kubelets.values_mut() {
+            kubelet.server = lagging.random_server(&mut self.rng);
         }
         self.lagging = Some(lagging);
     }
@@ -121,9 +125,17 @@ impl World {
     /// and the tasks that waited for them.
     fn apply_to_lagging_server(&mut self, count: u64) {
         let Some(lagging) = &mut self.lagging else { return };
+        let before = lagging.revision();
         let mut kinds = lagging.apply_commits(&self.server, count);
         kinds.sort_unstable();
         kinds.dedup();
+        let changes_pods = kinds.iter().any(|it| matches!(it, Kind::Pods | Kind::Nodes));
+        for node in self.kubelets_of(ServerId::Lagging) {
+            let is_waiting = self.kubelets.get(&node).is_some_and(|it| before < it.watched_revision());
+            if changes_pods || is_waiting {
+                self.schedule_kubelet_sync(&node);
+            }
+        }
         for kind in kinds {
             for replica in 0..self.replicas.len() {
                 self.schedule_delivery(replica, kind);
@@ -162,6 +174,16 @@ impl World {
                 self.move_controller(controller);
             }
         }
+        for node in self.kubelets.keys().cloned().collect::<Vec<_>>() {
+            if self.is_client_moved() {
+                self.move_kubelet(&node);
+            }
+        }
+    }
+
+    /// Returns the nodes whose kubelets watch this server.
+    fn kubelets_of(&self, server: ServerId) -> Vec<Text> {
+        self.kubelets.iter().filter(|(_, it)| it.server == server).map(|(node, _)| node.clone()).collect()
     }
 
     /// Draws whether the next client is moved to the other server.
@@ -196,6 +218,9 @@ impl World {
                 }
             }
         }
+        for node in self.kubelets_of(server) {
+            self.move_kubelet(&node);
+        }
     }
 
     /// Starts a killed server. It is ready when its state is that of the store.
@@ -227,8 +252,8 @@ impl World {
     /// Moves the watches of a replica of the DaemonSet controller to the other server. A watch is resumed there from
     /// its last revision after a short interruption, or the kind is listed again.
     ///
-    /// Rule: a watch from a resourceVersion that the server has not reached yet delivers nothing until it has. Such a
-    /// list waits (NotOlderThan).
+    /// Rule: a watch from a resourceVersion that the server has not reached yet delivers nothing until it has. A list
+    /// that must not be older than a resourceVersion waits in the same way.
     pub(super) fn move_replica(&mut self, index: usize) {
         let server = self.replicas[index].server.other();
         if self.lagging.is_none() || !self.replicas[index].alive || !self.is_server_up(server) {
@@ -265,6 +290,14 @@ impl World {
         self.trace.add_line(self.now, || format!("{controller:?} moves to the {server:?} server"));
         for kind in Kind::ALL {
             self.schedule_delivery_to_controllers(server, kind);
+        }
+    }
+
+    /// Moves the watch of a kubelet to the other server, where it is resumed.
+    fn move_kubelet(&mut self, node: &Text) {
+        if let Some(kubelet) = self.kubelets.get_mut(node) {
+            kubelet.server = kubelet.server.other();
+            self.schedule_kubelet_sync(node);
         }
     }
 }

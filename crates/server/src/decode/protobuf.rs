@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::decode::value_reader::{self, ENTRY_BYTES, ITEM_BYTES, MemoryBudget, OBJECT_BYTES};
+use super::value_reader::{self, ENTRY_BYTES, ITEM_BYTES, MemoryBudget, OBJECT_BYTES};
 use crate::types::{Field, Shape, Type};
 
 /// The first bytes of every request body in protobuf.
