@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(urls("/var/lib/muster"), urls("/var/lib/muster"));
         expect_test::expect![[r#"
             [
-                "http://127.22.22.1:2379",
-                "http://127.22.22.2:2379",
-                "http://127.22.22.3:2379",
+                "http://127.197.174.1:2379",
+                "http://127.197.174.2:2379",
+                "http://127.197.174.3:2379",
             ]
         "#]]
         .assert_debug_eq(&urls("/var/lib/muster"));
