@@ -402,7 +402,7 @@ impl<A: EtcdApi> Driver<A> {
                     _ => None,
                 };
                 self.pools.end(&pools, applied);
-                self.handle_outcome(number, used, outcome);
+                self.handle_transaction_outcome(number, used, outcome);
             }
             Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),
             Completion::Barrier(result) => self.handle_barrier(result)?,
@@ -503,42 +503,18 @@ impl<A: EtcdApi> Driver<A> {
         batch.build(&self.keys, self.source_revision)
     }
 
-    fn handle_outcome(
-        &mut self,
-        number: usize,
-        used: Lane,
-        commits: Vec<QueuedCommit>,
-        outcome: LaneOutcome,
-    ) {
-        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
-            self.keys_in_progress.remove(key);
-        }
-        match outcome {
-            LaneOutcome::Applied { revision } => {
-                self.free_lane(number, used.moved_to(revision));
-                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
-            }
-            LaneOutcome::Refused { response, lane_revision } => {
-                self.free_lane(number, used.moved_to(lane_revision));
-                self.handle_refusal(commits, &response);
-            }
-            LaneOutcome::Rejected { error } => {
-                let revision = used.revision;
-                self.free_lane(number, used.moved_to(revision));
-                if error == EtcdError::NoSpace {
-                    return self.handle_no_space(commits);
-                }
-                let why = error.to_string();
-                for it in commits {
-                    self.answer(it, Err(CommitError::Unavailable { why: why.clone() }));
-                }
-            }
-            LaneOutcome::Unknown { error } => {
-                let why = error.to_string();
-                for it in commits {
-                    self.answer(it, Err(CommitError::OutcomeUnknown { why: why.clone() }));
-                }
-                // Until the lane has moved on, the transaction may still be applied.
+    /// Frees the lane of a transaction, or keeps it blocked if the outcome is not known. Answers the commits of the
+    /// transaction, lets them wait for their events, or queues them again.
+    fn handle_transaction_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
+        let next = match &outcome {
+            LaneOutcome::Applied { revision } => Some(*revision),
+            LaneOutcome::Refused { lane_revision, .. } => Some(*lane_revision),
+            LaneOutcome::Rejected { .. } => Some(used.revision),
+            LaneOutcome::Unknown { .. } => None,
+        };
+        let state = match next {
+            Some(revision) => LaneState::Free(used.moved_to(revision)),
+            None => {
                 let api = self.api.clone();
                 self.operations.push(Box::pin(async move {
                     let revision = used.advance(&*api).await;

@@ -5,7 +5,8 @@
 //! depends on. A write is acknowledged when etcd has committed it and this server's own watch has delivered it, so a
 //! client reads its own writes from this server's memory. A read that must be current first passes the read barrier.
 //!
-//! Only this crate knows etcd. It runs on a thread of its own, so the store and the simulator stay synchronous.
+//! No other crate depends on etcd's interface. The backend runs on a thread of its own, so the store and the simulator
+//! stay synchronous.
 
 /// Pools of values, such as cluster IPs, of which every object must have its own.
 mod allocation_pool;

@@ -7,14 +7,14 @@ use muster_api::time::{self, DurationError};
 
 /// Parses a positive duration such as `500ms`, `30s`, `15m`, `24h` or `7d`.
 pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
-    match parse_duration_or_zero(text)? {
+    match parse_nonnegative_duration(text)? {
         Duration::ZERO => bail!("{text:?} is not a positive duration"),
         duration => Ok(duration),
     }
 }
 
-/// Parses a duration such as `0s`, `500ms`, `30s`, `15m`, `24h` or `7d`.
-pub(crate) fn parse_duration_or_zero(text: &str) -> anyhow::Result<Duration> {
+/// Parses a duration that may be zero, such as `0s`, `500ms`, `30s`, `15m`, `24h` or `7d`.
+pub(crate) fn parse_nonnegative_duration(text: &str) -> anyhow::Result<Duration> {
     match time::parse_duration(text) {
         Ok(duration) => Ok(duration),
         Err(DurationError::InvalidUnit) => {

@@ -75,7 +75,7 @@ pub(crate) struct ServingFlags {
     service_account_max_token_expiration: Option<Duration>,
     /// Time for which a server that is stopped with SIGTERM still serves while /readyz fails, so that load balancers stop
     /// sending requests to it
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration_flag::parse_duration_or_zero)]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration_flag::parse_nonnegative_duration)]
     shutdown_delay: Duration,
     #[command(flatten)]
     pod_security: pod_security_flags::PodSecurityFlags,

@@ -6,7 +6,7 @@
 mod api_servers;
 /// The load balancer in front of the API servers.
 mod balancer;
-/// Logs and end of the child processes.
+/// Logs of the child processes, and how they are stopped.
 mod child_process;
 /// The trial etcd cluster of `--servers`.
 mod trial_etcd;

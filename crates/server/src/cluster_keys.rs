@@ -176,7 +176,7 @@ impl ClusterKeys {
         let token = find_token(token_file, data_dir)?
             .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(TOKEN_FILE) })?;
         let files = decrypt_key_files(&sealed, &token)?;
-        Self::new(files, sealed, data_dir)
+        Self::from_files(files, sealed, data_dir)
     }
 
     /// Whether a data directory has a server token.
@@ -214,10 +214,12 @@ impl ClusterKeys {
         let token_copy = data_dir.join(TOKEN_FILE);
         write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
         let sealed = encrypt_key_files(&files, &token)?;
-        Self::new(files, sealed, data_dir)
+        Self::from_files(files, sealed, data_dir)
     }
 
-    fn new(files: ClusterKeyFiles, sealed: Bytes, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+    /// Creates the keys from the decrypted files and their encrypted form. Fails if the encryption keys for Secrets are
+    /// missing or invalid. The error names their file in `data_dir`.
+    fn from_files(files: ClusterKeyFiles, sealed: Bytes, data_dir: &Path) -> Result<Self, ClusterKeysError> {
         let text = files.get(ENCRYPTION_KEY_FILE).ok_or(ClusterKeysError::Damaged)?;
         let encryption = EncryptionKeys::parse(text, &data_dir.join(ENCRYPTION_KEY_FILE))?;
         Ok(Self { files, sealed, encryption })

@@ -383,8 +383,8 @@ impl Kubelet {
         keys.retain(|uid, _| managed_pods.contains_key(uid) || runtime.has_pod(uid));
     }
 
-    /// Executes an action of the kubelet's rules. API requests and the starts and stops of containers complete later. A
-    /// probe completes when its result changes.
+    /// Executes an action that the kubelet's rules have decided. API requests, and starts and stops of containers, complete
+    /// later. A probe stays in progress until its result differs from the last one. All other actions complete immediately.
     fn execute_action(
         &mut self,
         uid: &Text,

@@ -47,8 +47,8 @@ impl Db {
         self.0.backend.commit(commit, Box::new(done));
     }
 
-    /// Calls `done` when reads include all commits that were acknowledged before this call, or when this failed. See
-    /// [`Backend::read_barrier`].
+    /// Calls `done` with `Ok` when reads include all commits that were acknowledged before this call, or with an error if
+    /// the backend cannot ensure this. See [`Backend::read_barrier`].
     pub fn read_barrier(&self, done: impl FnOnce(Result<(), ReadBarrierError>) + Send + 'static) {
         self.0.backend.read_barrier(Box::new(done));
     }

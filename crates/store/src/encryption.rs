@@ -46,7 +46,7 @@ pub struct EncryptionKeys(Arc<Vec<EncryptionKey>>);
 struct EncryptionKey {
     /// The ID of the key. Every value that is encrypted with the key contains this ID.
     id: String,
-    /// The AES-256 key from which the keys of values are derived.
+    /// The secret from which the AES-256 key of each value is derived.
     secret: [u8; KEY_BYTES],
 }
 

@@ -68,8 +68,8 @@ impl Store {
         )
     }
 
-    /// Creates a store without objects whose history begins after `compacted_revision`. [`Store::restore_object`] adds
-    /// the objects of that revision.
+    /// Creates an empty store at `compacted_revision`, after which its history begins. [`Store::restore_object`] adds the
+    /// objects of that revision.
     pub fn empty_after(compacted_revision: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),

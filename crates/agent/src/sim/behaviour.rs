@@ -322,7 +322,8 @@ impl ContainerBehaviour {
     }
 }
 
-/// Returns the reason that the kubelet reports for an exit code, unless a container was killed for its memory usage.
+/// Returns the reason that the kubelet reports for a container that exits by itself with this code. The caller sets other
+/// reasons, such as `OOMKilled`.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }

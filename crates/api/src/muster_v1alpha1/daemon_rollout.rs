@@ -272,7 +272,7 @@ pub struct RolloutNodeCounts {
     pub soaked: i32,
     /// Nodes that are not admitted, but have a pod of a revision that is not known to be good.
     pub unassigned: i32,
-    /// Nodes that are not admitted, so that they keep or get the stable revision.
+    /// Eligible nodes that are not admitted, including unassigned nodes. They keep or get the stable revision.
     pub held: i32,
 }
 

@@ -22,9 +22,9 @@ use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
-/// Maximum number of calls of one plan that are in flight at a time. It is half of the client's default limit, so that
-/// a large DaemonSet does not block the others.
-const CALLS_PER_PLAN_MAX: usize = 32;
+/// Maximum number of calls of one plan that are in flight at a time. It is half of the default limit on all calls of the
+/// client that are in flight, so that a large DaemonSet does not block the others.
+const CALLS_IN_FLIGHT_PER_PLAN_MAX: usize = 32;
 
 /// Delay before a DaemonSet is reconciled again after a panic. Doubles with each further consecutive panic, up to
 /// [`PANIC_RETRY_DELAY_MAX`].
@@ -203,7 +203,7 @@ impl DaemonSetController {
     }
 
     /// Returns the calls that the execution of a DaemonSet's plan may send now: so many that at most
-    /// [`CALLS_PER_PLAN_MAX`] are in flight. A list of pods by a selector that selects none is not sent: an empty list
+    /// [`CALLS_IN_FLIGHT_PER_PLAN_MAX`] are in flight. A list of pods by a selector that selects none is not sent: an empty list
     /// is applied as its response.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
@@ -213,7 +213,7 @@ impl DaemonSetController {
             return Vec::new();
         };
         let mut calls = Vec::new();
-        while execution.in_flight() < CALLS_PER_PLAN_MAX {
+        while execution.in_flight() < CALLS_IN_FLIGHT_PER_PLAN_MAX {
             let NextStep::Call(call) = execution.next() else { break };
             let set = execution.set().clone();
             if manifest::call_path(&set, &call).is_none() {
@@ -294,11 +294,11 @@ impl Controller for DaemonSetController {
     /// Whether a plan of the DaemonSet may be made or continued now.
     ///
     /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan that is
-    /// being executed continues if it has a call to send and fewer than `CALLS_PER_PLAN_MAX` calls in flight.
+    /// being executed continues if it has a call to send and fewer than `CALLS_IN_FLIGHT_PER_PLAN_MAX` calls in flight.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
         match self.executions.get(key) {
             Some(RunningPlan { execution, .. }) => {
-                execution.has_ready_calls() && execution.in_flight() < CALLS_PER_PLAN_MAX
+                execution.has_ready_calls() && execution.in_flight() < CALLS_IN_FLIGHT_PER_PLAN_MAX
             }
             None => self.executions.len() < self.workers,
         }

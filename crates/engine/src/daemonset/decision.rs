@@ -101,8 +101,9 @@ impl SetState {
         self.reindex_cell(current, node, before.as_ref(), flags);
     }
 
-    /// Returns the rollout actions that use rollout budget, each with its node, in update order.
-    pub(crate) fn candidate_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
+    /// Returns the rollout actions that need rollout budget before they may be executed, each with its node, in update
+    /// order.
+    pub(crate) fn budgeted_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
         self.actions(&self.candidates)
     }
 
@@ -376,7 +377,7 @@ fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Set
     let allowed = rollout_budget(set, desired);
     let charged = usize::try_from(set_state.totals.charged).unwrap_or(0);
     let mut left = allowed.saturating_sub(charged);
-    for (node, action) in set_state.candidate_actions().take(settings.burst) {
+    for (node, action) in set_state.budgeted_actions().take(settings.burst) {
         if left == 0 {
             break;
         }

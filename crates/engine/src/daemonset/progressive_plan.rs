@@ -239,7 +239,7 @@ fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) 
 /// Returns why some or all outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or evictions were
 /// refused. `None` if there is no such reason. Does not check whether the phase of the rollout allows replacements.
 fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
-    let has_candidates = input.set_state.candidate_actions().next().is_some();
+    let has_candidates = input.set_state.budgeted_actions().next().is_some();
     if is_budget_always_zero(input.set.rollout) && has_candidates {
         return Some(ZERO_BUDGET_MESSAGE.into());
     }
@@ -364,7 +364,7 @@ fn choose_actions(
     if groups_left.as_ref().is_some_and(|it| it.values().all(|left| *left == 0)) {
         return ChosenActions { actions, excuses, wake_at };
     }
-    for (node, action) in set_state.candidate_actions() {
+    for (node, action) in set_state.budgeted_actions() {
         if left == 0 || free == 0 || evictions_left == 0 {
             break;
         }

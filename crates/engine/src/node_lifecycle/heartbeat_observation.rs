@@ -32,12 +32,12 @@ impl HeartbeatObservation {
         self.since
     }
 
-    /// Restarts the observation on the first call and after a gap. Returns whether the clock was set back by more than
-    /// a fifth of `grace`, the grace period of nodes.
+    /// Checks whether this process has paused since the last call, and restarts the observation on the first call and
+    /// after a pause. Returns whether the clock was set back.
     ///
-    /// Rule: after a gap of this process every node gets its grace period again. There is a gap if more than a fifth of
-    /// the grace period has passed since the last call of this function, or if the clock was set back by more than
-    /// that.
+    /// Rule: after a pause of this process every node gets its grace period `grace` again. The process counts as paused
+    /// if more than a fifth of the grace period has passed since the last call of this function, or if the clock was set
+    /// back by more than that.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;

@@ -1,4 +1,5 @@
-//! The child processes of `muster up --servers`: their logs, and their end.
+//! Child processes of `muster up --servers`: opens and quotes their logs, waits until they exit, and stops them,
+//! including those that a killed `muster up` left behind.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};

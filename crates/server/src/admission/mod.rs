@@ -238,7 +238,7 @@ impl AdmissionChain {
         if !is_whole {
             return Ok(None);
         }
-        resource_quota::charge_quotas(self, context, attributes, object).await
+        resource_quota::prepare_quota_charge(self, context, attributes, object).await
     }
 
     /// Refuses a write that would escalate the user's privileges. Checks writes to RBAC objects,

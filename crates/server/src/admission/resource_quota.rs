@@ -74,9 +74,10 @@ pub(crate) trait QuotaAccessor: Sync {
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
-/// Charges a write to all matching quotas of its namespace. Fails if the write would exceed a quota. Returns `None` if
-/// the namespace has no quota or the write does not increase the usage of a quota.
-pub(super) async fn charge_quotas(
+/// Computes how a write changes the usage of all matching quotas of its namespace. The caller commits the new usage together
+/// with the write. Fails if the write would exceed a quota. Returns `None` if the namespace has no quota, or if the write
+/// does not increase the usage of a quota.
+pub(super) async fn prepare_quota_charge(
     admission: &AdmissionChain,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,

@@ -103,7 +103,7 @@ pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health
     if user.is_component() {
         return queued(PriorityLevel::System, FlowSeatLimit::Level);
     }
-    if is_heartbeat(user, action) || is_leader_lease(user, action) {
+    if is_heartbeat(user, action) || is_leader_election_request(user, action) {
         return queued(PriorityLevel::System, FlowSeatLimit::Heartbeat);
     }
     queued(PriorityLevel::Workload, FlowSeatLimit::Quarter)
@@ -130,7 +130,7 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
 
 /// Whether the request gets, creates, updates or patches a Lease in `kube-system`, and its user may take part in leader
 /// election. These users are kube-controller-manager, kube-scheduler and the service accounts of `kube-system`.
-fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
+fn is_leader_election_request(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
         == ("coordination.k8s.io", "leases", "kube-system")

@@ -35,8 +35,9 @@ const WATCH_DELAY: Duration = Duration::from_millis(20);
 
 /// Offset of resourceVersions on etcd. It is so high that a number in a response that is not a resourceVersion is
 /// lower.
-const VERSIONS_BEGIN: Revision = 7_000_000_000_000;
-const VERSIONS_END: Revision = 8_000_000_000_000;
+const RESOURCE_VERSIONS_BEGIN: Revision = 7_000_000_000_000;
+/// Numbers in a response from `RESOURCE_VERSIONS_BEGIN` up to this one, exclusive, are taken for resourceVersions.
+const RESOURCE_VERSIONS_END: Revision = 8_000_000_000_000;
 
 /// A store without objects at first.
 #[derive(Debug)]
@@ -111,10 +112,10 @@ impl TestStore {
     pub(crate) fn resource_version(&self, number: Revision) -> Revision {
         let Location::Etcd { commits, .. } = &self.0 else { return number };
         let commits = commits.lock().unwrap();
-        let last = commits.last().copied().unwrap_or(VERSIONS_BEGIN);
+        let last = commits.last().copied().unwrap_or(RESOURCE_VERSIONS_BEGIN);
         match number.checked_sub(Store::FIRST_REVISION) {
             None => number,
-            Some(0) => VERSIONS_BEGIN,
+            Some(0) => RESOURCE_VERSIONS_BEGIN,
             Some(at) => match commits.iter().nth(at as usize - 1) {
                 Some(commit) => *commit,
                 // A commit of the future.
@@ -127,7 +128,7 @@ impl TestStore {
     pub(crate) fn with_numbers(&self, text: &str) -> String {
         let Location::Etcd { commits, .. } = &self.0 else { return text.to_owned() };
         let commits = commits.lock().unwrap();
-        let last = commits.last().copied().unwrap_or(VERSIONS_BEGIN);
+        let last = commits.last().copied().unwrap_or(RESOURCE_VERSIONS_BEGIN);
         let number = |version: Revision| {
             let before = commits.range(..=version).count() as Revision;
             Store::FIRST_REVISION
@@ -141,7 +142,7 @@ impl TestStore {
             let (before, found) = rest[..start + digits].split_at(start);
             translated += before;
             match found.parse() {
-                Ok(version) if (VERSIONS_BEGIN..VERSIONS_END).contains(&version) => {
+                Ok(version) if (RESOURCE_VERSIONS_BEGIN..RESOURCE_VERSIONS_END).contains(&version) => {
                     translated += &number(version).to_string();
                 }
                 _ => translated += found,
@@ -167,7 +168,7 @@ fn create_cluster(url: &str, prefix: &str) {
     };
     let creating = async {
         let client = client(url);
-        let written = client.txn(put("base", VERSIONS_BEGIN.to_string())).await.unwrap();
+        let written = client.txn(put("base", RESOURCE_VERSIONS_BEGIN.to_string())).await.unwrap();
         let revision = written.header.expect("a response has a header").revision;
         client.txn(put("compacted", revision.to_string())).await.unwrap();
     };

@@ -1,6 +1,6 @@
 //! Tables for `kubectl get`: the columns of each kind. Upstream: `printers/internalversion`.
 
-/// Columns of Namespaces, Nodes, Events, Leases, classes and quotas.
+/// Columns of Namespaces, Nodes, Events, Leases, PriorityClasses, RuntimeClasses and ResourceQuotas.
 mod cluster;
 /// Columns of ConfigMaps, Secrets, role bindings and CertificateSigningRequests.
 mod config_and_auth;

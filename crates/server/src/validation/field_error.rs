@@ -208,7 +208,8 @@ enum ErrorPathStep<'a> {
 }
 
 impl<'a> ErrorPath<'a> {
-    /// Returns the path of a top-level field. `name` is a field name or a dotted path.
+    /// Returns a path that begins at the object. `name` is a top-level field such as `spec`, or a dotted path such as
+    /// `status.addresses`.
     pub(crate) const fn new(name: &'a str) -> Self {
         Self { parent: None, step: ErrorPathStep::Field(name) }
     }

@@ -13,7 +13,7 @@ mod nodes;
 mod operators;
 /// Replicas of the DaemonSet controller.
 pub mod replica;
-/// The second API server.
+/// The second, lagging API server: which server handles a request, and how clients move between the servers.
 mod servers;
 /// Execution of user actions.
 mod users;
