@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use crate::auth::TokenSigner;
 use crate::registry::Registry;
+use crate::signing_keys::SigningKeys;
 
 /// Number of registries of a store with `etcd-balanced`.
 const BALANCED_REGISTRIES: usize = 3;
@@ -77,15 +78,16 @@ impl TestStore {
         matches!(self.0, Location::Memory)
     }
 
-    /// Opens the registries of this store, with a generated token key.
+    /// Opens the registries of this store, with a generated key for tokens.
     pub(crate) fn open(&self, window: HistoryWindow, limits: StoreLimits) -> Vec<Registry> {
         let count = match &self.0 {
             Location::Memory => 1,
             Location::Etcd { registries, .. } => *registries,
         };
+        let keys = Arc::new(SigningKeys::generate().expect("generating a key does not fail"));
         let open = |at: usize| {
             let open = |options| Ok::<_, std::convert::Infallible>(self.open_db(at, options));
-            let tokens = TokenSigner::with_generated_key();
+            let tokens = TokenSigner::new(keys.clone());
             Registry::open(open, window, limits, Box::new(|_| ()), tokens).unwrap_or_else(|it| match it {})
         };
         (0..count).map(open).collect()

@@ -236,7 +236,7 @@ async fn metrics_show_how_well_the_store_follows_its_storage() {
         muster_store_reloads_total{reason="loss"} 2"#]]
     .assert_eq(&of_store.join("\n"));
     // A server with a database has neither.
-    let text = Server::new().await.api.metrics_text();
+    let text = Server::on_store(TestStore::in_memory(), 100).await.api.metrics_text();
     assert!(!text.contains("muster_store_reloads_total") && !text.contains("consistency_checks_total"));
 }
 

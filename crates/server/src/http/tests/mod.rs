@@ -61,8 +61,11 @@ impl Server {
     }
 
     async fn with_history(history_max: usize) -> Self {
+        Self::on_store(TestStore::new(), history_max).await
+    }
+
+    async fn on_store(store: TestStore, history_max: usize) -> Self {
         let window = HistoryWindow { events_max: history_max, bytes_max: usize::MAX };
-        let store = TestStore::new();
         let registries = store.open(window, StoreLimits::UNLIMITED);
         Self::on(store, registries).await
     }
