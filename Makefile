@@ -8,10 +8,10 @@ RUNS ?= 10
 TESTS ?= .
 FAULTS ?= 100
 
-.PHONY: help up check test flaky chaos lint bench sim
+.PHONY: help up check test test-etcd flaky chaos lint bench sim
 
 help: ## List the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 # The dev profile, because an optimised first build takes much longer. Real nodes need root; without root, or for other
 # nodes, pass ARGS.
@@ -27,6 +27,9 @@ check: ## Before every commit: formatting, clippy, tests of api and engine, chec
 
 test: ## Run all checks and tests, from formatting to 10,000 simulated clusters
 	bash ci/test
+
+test-etcd: ## Run the tests of the API server on etcd: one server, then three behind a balancer of requests
+	bash ci/test-etcd
 
 flaky: ## Rerun tests RUNS=10 times under load and count failures; TESTS=pattern selects tests
 	RUNS="$(RUNS)" TESTS="$(TESTS)" JOBS="$(JOBS)" bash ci/flaky

@@ -33,7 +33,7 @@ use late_watch::LateWatchProxy;
 
 /// Number of servers behind the balancer. With two servers, a client that writes and reads in turn would always read
 /// from the same server.
-const BALANCED_SERVERS: usize = 3;
+pub(crate) const BALANCED_SERVERS: usize = 3;
 
 /// Time by which the servers that get events late are behind. It is longer than a client takes for its next request.
 const WATCH_DELAY: Duration = Duration::from_millis(100);
@@ -102,7 +102,8 @@ impl TestCluster {
             assert_eq!(ready, format!("ready: {nodes}; export KUBECONFIG={}\n", kubeconfig.display()));
             return Self::of_server(dir, up);
         }
-        let mut cluster = Self::start_servers(Ipv4Addr::LOCALHOST.into(), dir, flags.server, flags.trace_log);
+        let (store, ip) = (TestStore::from_env(), Ipv4Addr::LOCALHOST.into());
+        let mut cluster = Self::start_servers(store, ip, dir, flags.server, flags.trace_log);
         let mut nodes = muster(&["sim-nodes", "--keep", "--count", &count], flags.trace_log);
         nodes.args(flags.sim_nodes).arg("--kubeconfig").arg(cluster.kubeconfig());
         cluster.others.push(Process::spawn_until_ready(&mut nodes).0);
@@ -116,22 +117,32 @@ impl TestCluster {
 
     /// Starts servers without a DaemonSet controller and without nodes.
     pub(crate) fn serve(dir: &Path, flags: &[&str]) -> Self {
-        Self::start_servers(Ipv4Addr::LOCALHOST.into(), dir, flags, None)
+        Self::serve_at(Ipv4Addr::LOCALHOST.into(), dir, flags)
+    }
+
+    /// Starts servers behind the balancer, whatever MUSTER_TEST_STORE selects.
+    pub(crate) fn serve_balanced(dir: &Path) -> Self {
+        Self::start_servers(TestStore::EtcdBalanced, Ipv4Addr::LOCALHOST.into(), dir, &[], None)
     }
 
     /// Like [`TestCluster::serve`], with another address than that of the loopback interface.
     pub(crate) fn serve_at(ip: IpAddr, dir: &Path, flags: &[&str]) -> Self {
-        Self::start_servers(ip, dir, flags, None)
+        Self::start_servers(TestStore::from_env(), ip, dir, flags, None)
     }
 
-    fn start_servers(ip: IpAddr, dir: &Path, flags: &[&str], trace_log: Option<&Path>) -> Self {
+    fn start_servers(
+        store: TestStore,
+        ip: IpAddr,
+        dir: &Path,
+        flags: &[&str],
+        trace_log: Option<&Path>,
+    ) -> Self {
         let listen = SocketAddr::new(ip, 0).to_string();
         let start_server = |dir: &Path, store: &[&str]| {
             let mut server = muster(&["server", "--listen", &listen], trace_log);
             server.args(store).args(flags).arg("--data-dir").arg(dir);
             Process::spawn_until_ready(&mut server).0
         };
-        let store = TestStore::from_env();
         if store == TestStore::Sqlite {
             return Self::of_server(dir, start_server(dir, &[]));
         }
