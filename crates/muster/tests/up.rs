@@ -78,6 +78,8 @@ impl Drop for Up {
 /// The code it ended with, and its last words.
 fn said(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    // Log lines begin with the time.
+    let err: String = err.split_inclusive('\n').filter(|it| !it.contains("Z  WARN ")).collect();
     format!("{} {out}{err}", output.status.code().unwrap_or(-1))
 }
 

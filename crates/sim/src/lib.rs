@@ -19,8 +19,6 @@ pub mod invariants;
 pub mod kubelet;
 /// Invariants of a kubelet's actions.
 pub mod kubelet_checks;
-/// A second API server, whose state lags behind.
-pub mod lagging_server;
 /// Simulation of a single pod on a single node.
 pub mod pod_simulation;
 /// The seeded random number generator.

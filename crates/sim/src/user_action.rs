@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::faults::RequestFault;
 use crate::invariants::rollout_oracle::admitted_names;
 use crate::kubelet::ImageBehaviour;
-use crate::lagging_server::ServerId;
 
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,10 +99,6 @@ pub enum UserAction {
     /// Freezes the process of the replica that is the leader, for this time. If there is no leader, freezes the first
     /// replica.
     FreezeLeader { seconds: u64 },
-    /// Moves all replicas of the DaemonSet controller to the other one of two API servers.
-    SwitchServer,
-    /// Kills one of two API servers. It starts again later.
-    KillServer(ServerId),
     /// Stalls the watches of one kind on all replicas, for this time.
     StallWatches { kind: Kind, seconds: u64 },
     /// Steps the clocks of all replicas, backward if `seconds` is negative.
@@ -273,9 +268,6 @@ impl UserAction {
             ["crash"] => Self::CrashReplicas,
             ["crash-leader"] => Self::CrashLeader,
             ["freeze", n] => Self::FreezeLeader { seconds: number(n)? },
-            ["switch-server"] => Self::SwitchServer,
-            ["kill-server", "current"] => Self::KillServer(ServerId::Current),
-            ["kill-server", "lagging"] => Self::KillServer(ServerId::Lagging),
             ["stick", kind, n] => Self::StallWatches { kind: parse_kind(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClocks { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
             ["resync"] => Self::ResyncSets,

@@ -10,6 +10,9 @@
 mod create;
 /// Deletes objects.
 mod delete;
+/// Stores of in-process tests.
+#[cfg(test)]
+pub(crate) mod test_store;
 /// Updates existing objects.
 mod update;
 
@@ -21,14 +24,14 @@ use futures::future::BoxFuture;
 use muster_store::{Db, DbOptions, HistoryWindow, OnFailure, StoreLimits};
 use serde_json::Value;
 
+#[cfg(test)]
+use self::test_store::TestStore;
 use crate::admission::{AdmissionChain, QuotaAccessor};
 use crate::auth::{AccessControl, TokenSigner};
 use crate::error::ApiError;
 use crate::metrics::ServerMetrics;
 use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectStorage;
-#[cfg(test)]
-use crate::storage::test_store::TestStore;
 use crate::unstructured::str_at;
 use crate::validation::WriteToValidate;
 

@@ -13,9 +13,6 @@ pub(crate) mod fence;
 mod housekeeping;
 /// Lists and their pages.
 mod list;
-/// Stores of in-process tests.
-#[cfg(test)]
-pub(crate) mod test_store;
 /// Wakes watches after commits.
 mod watch_notifier;
 

@@ -18,8 +18,6 @@ mod plan_checks;
 mod rollout_checks;
 /// A second implementation of the rules of progressive rollouts, which the checks compare with the engine's.
 pub mod rollout_oracle;
-/// Checks of reads, watches and writes in a cluster with two API servers.
-mod server_checks;
 /// Checks of commits, of delivered events and of the store.
 mod state_checks;
 /// Checks of each write of the DaemonSet controller.
@@ -37,7 +35,6 @@ use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
 
-use crate::controllers::SimController;
 use crate::faults::RequestFault;
 use crate::server::{Actor, SimCommit, SimServer};
 
@@ -72,15 +69,6 @@ pub struct DecidedPlan {
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// A client that watches an API server.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum WatchClient {
-    /// A replica of the DaemonSet controller, by its index.
-    Replica(usize),
-    /// A built-in controller.
-    Controller(SimController),
-}
-
 /// Maximum time from the expiry of the Lease until a replica acquires it. It is the retry period of two seconds plus
 /// network latency.
 const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -112,10 +100,6 @@ pub struct InvariantChecks {
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
     /// The revisions of all pods that have ever been Ready: UID of the set and revision hash.
     ready_revisions: BTreeSet<(Text, Text)>,
-    /// The highest revision whose commit a server has acknowledged.
-    pub acknowledged_revision: u64,
-    /// The highest revision that a watch has delivered since its last list, by client and kind.
-    watch_positions: BTreeMap<(WatchClient, Kind), u64>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
@@ -244,7 +228,6 @@ impl InvariantChecks {
     pub fn on_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         self.clear_recovered_node(server, commit, now);
         self.excuse_foreign_changes(server, commit);
-        self.check_base_of_write(server, commit);
         self.check_commit(server, commit, now);
         self.check_rollout_commit(server, commit);
     }

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::{SimTask, World};
 use crate::kubelet::{HEARTBEAT_INTERVAL, Kubelet, SyncIteration};
-use crate::lagging_server::ServerId;
 use crate::server::Actor;
 
 impl World {
@@ -20,8 +19,7 @@ impl World {
             i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
         let start = Duration::from_millis(self.rng.between(20, 1500));
         let stop = Duration::from_millis(self.rng.between(20, 3000));
-        let mut kubelet = Kubelet::new(skew, start, stop);
-        kubelet.server = self.random_server();
+        let kubelet = Kubelet::new(skew, start, stop);
         self.kubelets.insert(node.clone(), kubelet);
         self.schedule_kubelet_sync(node);
     }
@@ -50,9 +48,8 @@ impl World {
 
     /// Reboots a crashed node. Its containers are stopped, and a new kubelet process starts.
     pub fn reboot_node(&mut self, node: &Text) {
-        let revision = self.server.revision();
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
-            kubelet.reboot(self.now, revision);
+            kubelet.reboot(self.now);
             self.trace.add_line(self.now, || format!("node {node} is back"));
             self.schedule_kubelet_sync(node);
         }
@@ -60,9 +57,8 @@ impl World {
 
     /// Restarts the kubelet of a node while its containers keep running.
     pub fn restart_kubelet_of(&mut self, node: &Text) {
-        let revision = self.server.revision();
         if let Some(kubelet) = self.kubelets.get_mut(node) {
-            kubelet.restart_kubelet(revision);
+            kubelet.restart_kubelet();
             self.trace.add_line(self.now, || format!("the kubelet of {node} restarts"));
             self.schedule_kubelet_sync(node);
         }
@@ -93,17 +89,7 @@ impl World {
         if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
             self.kubelet_sync_due.remove(node);
         }
-        let Self {
-            now,
-            server,
-            lagging,
-            kubelets,
-            image_behaviours: behaviours,
-            fault_rates,
-            rng,
-            checks,
-            ..
-        } = self;
+        let Self { now, server, kubelets, image_behaviours: behaviours, fault_rates, rng, checks, .. } = self;
         let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if !server.nodes.contains_key(node) {
             return;
@@ -114,7 +100,6 @@ impl World {
             now: *now,
             clock,
             server,
-            lagging: lagging.as_ref().filter(|_| kubelet.server == ServerId::Lagging),
             behaviours,
             fault_rates,
             rng,

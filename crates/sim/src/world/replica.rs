@@ -15,13 +15,11 @@ use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
 use muster_engine::daemonset::{DaemonSetController, SetCall};
 use serde_json::{Value, json};
 
-use super::servers::RequestAdmission;
 use super::{SimTask, World};
 use crate::faults::{RequestFault, WatchFault};
-use crate::invariants::{DecidedPlan, WatchClient};
-use crate::lagging_server::{ReadBarrier, ServerId};
+use crate::invariants::DecidedPlan;
 use crate::rng::Rng;
-use crate::server::{Actor, RequestHandler, store_key_prefix};
+use crate::server::{Actor, store_key_prefix};
 
 /// Time from the last renewal of the Lease until the Lease expires. It is upstream's default.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -61,8 +59,6 @@ pub struct Replica {
     deferred_tasks: Vec<SimTask>,
     /// Time until which the replica has no network.
     cut_off_until: Time,
-    /// The API server of the watches, and usually of the requests.
-    pub server: ServerId,
     pub is_leader: bool,
     /// Time of the last Lease renewal, by the replica's own clock.
     renewed_at: Time,
@@ -73,12 +69,6 @@ pub struct Replica {
     scheduled_deliveries: BTreeSet<Kind>,
     /// Time until which the watch of a kind is stalled.
     stalled_until: BTreeMap<Kind, Time>,
-    /// Lists that the replica has requested and not received yet, with what they must contain. The watches of these
-    /// kinds have ended.
-    awaited_lists: BTreeMap<Kind, ReadBarrier>,
-    /// Whether the replica has acquired the Lease, and waits for the lists that every new leader makes. It reconciles
-    /// nothing before.
-    awaits_lists_of_leader: bool,
     /// Work queue: the keys of the sets to reconcile.
     queue: BTreeSet<ObjectKey>,
     /// Whether the next reconcile ([`SimTask::Reconcile`]) is scheduled.
@@ -96,28 +86,11 @@ pub struct Replica {
 struct RequestInFlight {
     call: SetCall,
     sent_at: Time,
-    /// The API server to which the request was sent.
-    server: ServerId,
-    /// The read barrier of the request. `None` until the request has reached the API server.
-    barrier: Option<ReadBarrier>,
-    /// The response that the lagging server sends when its state contains the write, and the revision of the write.
-    unacknowledged: Option<(Response, u64)>,
     /// The response as a decoded value for the checks, and as the outcome that the controller gets. `None` until the
     /// API server has handled the request.
     response: Option<(Response, Outcome)>,
     /// The plan that caused the request.
     decided: DecidedPlan,
-}
-
-/// The state that a list request asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ListVersion {
-    /// A list without `resourceVersion`: the state includes every acknowledged write.
-    Fresh,
-    /// A list with this `resourceVersion`: the state has at least this revision.
-    NotOlderThan(u64),
-    /// A list with `resourceVersion=0`: the state of the server, however old it is.
-    Any,
 }
 
 /// Maximum number of plans that a replica executes at the same time. It is the shipped default.
@@ -136,15 +109,12 @@ impl Replica {
             frozen: false,
             deferred_tasks: Vec::new(),
             cut_off_until: Time::default(),
-            server: ServerId::Current,
             is_leader: false,
             renewed_at: Time::default(),
             controller: DaemonSetController::new(Settings::default(), CONCURRENT_PLANS_MAX),
             cursors: BTreeMap::new(),
             scheduled_deliveries: BTreeSet::new(),
             stalled_until: BTreeMap::new(),
-            awaited_lists: BTreeMap::new(),
-            awaits_lists_of_leader: false,
             queue: BTreeSet::new(),
             is_reconcile_scheduled: false,
             executing: BTreeMap::new(),
@@ -169,16 +139,6 @@ impl Replica {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
-    /// Whether the replica has requested a list of a kind and not received it yet.
-    pub(super) fn awaits_list(&self, kind: Kind) -> bool {
-        self.awaited_lists.contains_key(&kind)
-    }
-
-    /// Returns the revision up to which the watch of a kind has delivered events. Returns `None` before the first list.
-    pub(super) fn watch_revision(&self, kind: Kind) -> Option<u64> {
-        self.cursors.get(&kind).copied()
-    }
-
     /// Returns the revision up to which the watch of each kind has delivered events.
     fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
@@ -189,7 +149,7 @@ impl World {
     /// Starts a new process with empty caches. It lists all kinds, the required ones possibly from an API server that
     /// lags behind.
     pub fn start_replica(&mut self, index: usize) {
-        let (settings, server) = (self.settings, self.random_server());
+        let settings = self.settings;
         let replica = &mut self.replicas[index];
         replica.process_number += 1;
         let (skew, usual_skew) = (replica.skew, replica.usual_skew);
@@ -198,20 +158,20 @@ impl World {
             process_number: replica.process_number,
             skew,
             usual_skew,
-            server,
             controller: DaemonSetController::new(settings, CONCURRENT_PLANS_MAX),
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let process_number = replica.process_number;
         for kind in Kind::OPTIONAL {
-            self.list_kind(index, kind, ListVersion::Fresh);
+            self.relist_kind(index, kind, self.server.revision().max(1));
         }
         for kind in Kind::REQUIRED {
-            if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
-                self.list_old_state(index, kind, 20);
+            let lag = if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
+                20
             } else {
-                self.list_kind(index, kind, ListVersion::Fresh);
-            }
+                0
+            };
+            self.relist_kind(index, kind, self.server.revision().saturating_sub(lag).max(1));
         }
         let delay = self.random_delay();
         self.schedule_after(delay, SimTask::RenewLease { replica: index, process_number });
@@ -285,68 +245,10 @@ impl World {
         true
     }
 
-    /// Makes a replica list a kind on its server, and watch from the revision of the list. If the state of the server
-    /// is older than the replica asks for, the server responds later.
-    ///
-    /// Rule: a list waits until the server has the requested state. Only a list with `resourceVersion=0` may be old.
-    pub(super) fn list_kind(&mut self, index: usize, kind: Kind, version: ListVersion) {
-        let wanted = match version {
-            ListVersion::Fresh => self.read_barrier(),
-            ListVersion::NotOlderThan(revision) => ReadBarrier { revision, acknowledged: 0 },
-            ListVersion::Any => ReadBarrier { revision: 0, acknowledged: 0 },
-        };
-        self.replicas[index].awaited_lists.insert(kind, wanted);
-        self.receive_list(index, self.replicas[index].process_number, kind);
-    }
-
-    /// Delivers a list of a kind that a replica has requested, if its server has the state that the list must contain.
-    pub(super) fn receive_list(&mut self, index: usize, process_number: u64, kind: Kind) {
-        let task = SimTask::ReceiveList { replica: index, process_number, kind };
-        if !self.is_running_or_defer(index, process_number, || task.clone()) {
-            return;
-        }
-        let replica = &self.replicas[index];
-        let Some(wanted) = replica.awaited_lists.get(&kind).copied() else { return };
-        let revision = self.visible_revision(replica.server);
-        if revision < wanted.revision {
-            return self.wait_for_revision(wanted.revision, task);
-        }
-        self.checks.check_fresh_state(wanted.acknowledged, revision);
-        self.checks.check_list(WatchClient::Replica(index), kind, wanted.revision, revision);
-        self.replicas[index].awaited_lists.remove(&kind);
-        self.relist_kind(index, kind, revision);
-        let replica = &mut self.replicas[index];
-        if replica.awaits_lists_of_leader && replica.awaited_lists.is_empty() {
-            self.begin_reconciling(index);
-        }
-    }
-
-    /// Makes a replica list an old state of a kind: on the lagging server the one that this server has, otherwise that
-    /// of `behind` commits ago.
-    fn list_old_state(&mut self, index: usize, kind: Kind, behind: u64) {
-        match self.replicas[index].server {
-            ServerId::Current => {
-                self.relist_kind(index, kind, self.server.revision().saturating_sub(behind).max(1))
-            }
-            ServerId::Lagging => self.list_kind(index, kind, ListVersion::Any),
-        }
-    }
-
-    /// Resumes the watch of a kind on the server of a replica after the revision `watched`, when the interruption `gap`
-    /// has passed.
-    pub(super) fn resume_watch(&mut self, index: usize, kind: Kind, watched: u64, gap: Duration) {
-        let replica = &mut self.replicas[index];
-        replica.cursors.insert(kind, watched);
-        let stalled = replica.stalled_until.entry(kind).or_default();
-        *stalled = (*stalled).max(self.now + gap);
-        self.schedule_delivery(index, kind);
-    }
-
-    /// Makes the controller of a replica contain the objects of a kind at a revision, and watch from this revision.
-    fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
+    /// Makes a replica list a kind at a revision, and watch from this revision.
+    pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
         let items = self.server.list_at_revision(kind, revision);
         let count = items.len();
-        self.checks.on_list(WatchClient::Replica(index), kind, revision);
         let replica = &mut self.replicas[index];
         replica.cursors.insert(kind, revision);
         let clock = replica.local_time(self.now);
@@ -365,14 +267,17 @@ impl World {
     pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
-        if !replica.alive || replica.scheduled_deliveries.contains(&kind) || replica.awaits_list(kind) {
+        if !replica.alive || replica.scheduled_deliveries.contains(&kind) {
             return;
         }
-        let server = replica.server;
-        if self.next_commit_after_revision(server, kind, cursor).is_none() {
+        if self
+            .server
+            .store
+            .commits_since(store_key_prefix(kind), cursor)
+            .is_ok_and(|mut it| it.next().is_none())
+        {
             return;
         }
-        let replica = &mut self.replicas[index];
         let process_number = replica.process_number;
         replica.scheduled_deliveries.insert(kind);
         let stuck = replica.stalled_until.get(&kind).copied().unwrap_or_default().since(self.now);
@@ -384,20 +289,19 @@ impl World {
     /// bookmarks.
     pub fn send_bookmarks(&mut self) {
         self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
+        let revision = self.server.revision();
         for index in 0..self.replicas.len() {
-            let server = self.replicas[index].server;
-            let revision = self.visible_revision(server);
             for kind in Kind::ALL {
-                let replica = &self.replicas[index];
+                let replica = &mut self.replicas[index];
                 let Some(cursor) = replica.cursors.get(&kind).copied() else { continue };
-                // A watch that was resumed from a later revision than the server has is ahead of it.
-                let is_in_sync =
-                    cursor <= revision && self.next_commit_after_revision(server, kind, cursor).is_none();
-                if !replica.alive || replica.frozen || replica.awaits_list(kind) || !is_in_sync {
+                let behind = self
+                    .server
+                    .store
+                    .commits_since(store_key_prefix(kind), cursor)
+                    .is_ok_and(|mut it| it.next().is_some());
+                if !replica.alive || replica.frozen || behind {
                     continue;
                 }
-                self.checks.check_watch_position(WatchClient::Replica(index), kind, revision);
-                let replica = &mut self.replicas[index];
                 replica.cursors.insert(kind, revision);
                 let keys = replica.controller.apply_bookmark(kind.index(), revision);
                 replica.queue.extend(keys);
@@ -417,9 +321,6 @@ impl World {
             return;
         }
         self.replicas[index].scheduled_deliveries.remove(&kind);
-        if self.replicas[index].awaits_list(kind) {
-            return;
-        }
         if self.now < self.replicas[index].cut_off_until {
             let until = self.replicas[index].cut_off_until;
             self.replicas[index].stalled_until.insert(kind, until);
@@ -431,10 +332,11 @@ impl World {
             _ => self.fault_rates.random_watch_fault(&mut self.rng),
         };
         match fault {
-            Some(WatchFault::Relist) => return self.list_kind(index, kind, ListVersion::Fresh),
+            Some(WatchFault::Relist) => return self.relist_kind(index, kind, self.server.revision()),
             Some(WatchFault::StaleRelist) => {
                 let behind = self.rng.between(1, 30);
-                return self.list_old_state(index, kind, behind);
+                let revision = self.server.revision().saturating_sub(behind).max(1);
+                return self.relist_kind(index, kind, revision);
             }
             Some(WatchFault::Freeze) => {
                 let until = self.now + Duration::from_millis(self.rng.between(500, 15_000));
@@ -445,9 +347,8 @@ impl World {
         }
         let Some(mut next) = self.next_undelivered_commit(index, kind) else { return };
         if fault == Some(WatchFault::Coalesce) {
-            let server = self.replicas[index].server;
             while let Some(later) =
-                self.next_commit_after(server, kind, next).filter(|it| self.is_same_object(next, *it))
+                self.next_commit_after(kind, next).filter(|it| self.is_same_object(next, *it))
             {
                 next = later;
             }
@@ -463,24 +364,19 @@ impl World {
     /// Returns the index in the commit log of the next commit of a kind that was not delivered to a replica. Returns
     /// `None` if all commits were delivered.
     fn next_undelivered_commit(&mut self, index: usize, kind: Kind) -> Option<usize> {
-        let replica = &self.replicas[index];
-        let cursor = replica.cursors.get(&kind).copied()?;
-        self.next_commit_after_revision(replica.server, kind, cursor)
+        let cursor = self.replicas[index].cursors.get(&kind).copied()?;
+        self.next_commit_after_revision(kind, cursor)
     }
 
-    /// Returns the next commit of a kind in the state of a server after the commit `at`, or `None` if there is none.
-    /// `at` and the result are indexes in the commit log.
-    fn next_commit_after(&self, server: ServerId, kind: Kind, at: usize) -> Option<usize> {
-        self.next_commit_after_revision(server, kind, self.server.log[at].revision)
+    /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. `at` and the result are
+    /// indexes in the commit log.
+    fn next_commit_after(&self, kind: Kind, at: usize) -> Option<usize> {
+        self.next_commit_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// Returns the index in the commit log of the next commit of a kind in the state of a server after a revision, or
-    /// `None` if there is none.
-    fn next_commit_after_revision(&self, server: ServerId, kind: Kind, revision: u64) -> Option<usize> {
+    /// Returns the index in the commit log of the next commit of a kind after a revision, or `None` if there is none.
+    fn next_commit_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
-        if self.visible_revision(server) < event {
-            return None;
-        }
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
     }
 
@@ -505,7 +401,6 @@ impl World {
             self.replicas[index].cursors[&commit.kind],
             commit.revision,
         );
-        self.checks.check_watch_position(WatchClient::Replica(index), commit.kind, commit.revision);
         let replica = &mut self.replicas[index];
         let fact = commit.fact.clone().unwrap_or(gone);
         let clock = replica.local_time(self.now);
@@ -521,8 +416,7 @@ impl World {
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
-        let may_reconcile = replica.alive && replica.is_leader && !replica.awaits_lists_of_leader;
-        if may_reconcile && !replica.is_reconcile_scheduled && waits {
+        if replica.alive && replica.is_leader && !replica.is_reconcile_scheduled && waits {
             replica.is_reconcile_scheduled = true;
             let process_number = replica.process_number;
             let delay = Duration::from_micros(self.rng.between(50, 2_000));
@@ -569,7 +463,7 @@ impl World {
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
-                self.list_kind(index, kind, ListVersion::Fresh);
+                self.relist_kind(index, kind, self.server.revision());
             }
         }
         if plan.is_idle() {
@@ -594,18 +488,9 @@ impl World {
                 // The replica may no longer be the leader: it stops in the middle of the plan.
                 return self.stop_leading(index);
             }
-            let server = self.route_request(self.replicas[index].server);
             let replica = &mut self.replicas[index];
             let Some(decided) = replica.executing.get(key).cloned() else { return };
-            replica.calls.push(RequestInFlight {
-                call,
-                sent_at: now,
-                server,
-                barrier: None,
-                unacknowledged: None,
-                response: None,
-                decided,
-            });
+            replica.calls.push(RequestInFlight { call, sent_at: now, response: None, decided });
             let call = replica.calls.len() - 1;
             let delay = self.random_delay();
             self.schedule_after(delay, SimTask::HandleRequest { replica: index, process_number, call });
@@ -637,36 +522,22 @@ impl World {
     /// Handles a request on the simulated API server, even if the replica that sent it has crashed and is not restarted
     /// yet. `at` is the index of the request in `Replica::calls`.
     pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
-        // The replica may have crashed and started again, with other requests.
-        let request = self.replicas[index].calls.get(at);
-        if request.is_none_or(|it| it.decided.process_number != process_number) {
+        if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
         }
         let is_read = matches!(
             self.replicas[index].calls[at].call.call,
             Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
         );
-        let (SetCall { set, call, .. }, sent_at, server, decided) = {
+        let (SetCall { set, call, .. }, sent_at, decided) = {
             let it = &self.replicas[index].calls[at];
-            (it.call.clone(), it.sent_at, it.server, it.decided.clone())
+            (it.call.clone(), it.sent_at, it.decided.clone())
         };
         let key = set.key.clone();
-        let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
-        let barrier = self.read_barrier();
-        let barrier = *self.replicas[index].calls[at].barrier.get_or_insert(barrier);
-        let written = written_object(&set, &call, self.settings.binding).filter(|_| !is_read);
-        let task = SimTask::HandleRequest { replica: index, process_number, call: at };
-        let admission = if too_late {
-            RequestAdmission::Unreachable
-        } else {
-            self.admit_request(server, barrier, written.as_ref(), task)
-        };
-        if admission == RequestAdmission::Waits {
-            return;
-        }
         let fault = self.next_request_fault(&call, is_read);
+        let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
         let outcome = match fault {
-            _ if admission == RequestAdmission::Unreachable => Response::Refused(CallError::NoAnswer),
+            _ if too_late => Response::Refused(CallError::NoAnswer),
             Some(RequestFault::CrashBefore) => {
                 self.crash_replica(index);
                 return;
@@ -684,7 +555,7 @@ impl World {
                 let before = self.server.revision();
                 let body = manifest::call_body(&set, &call, Binding::Scheduler).unwrap_or_default();
                 self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
-                let outcome = self.apply_request(index, server, &key, &set, &call);
+                let outcome = self.apply_request(index, &key, &set, &call);
                 self.trace.add_line(self.now, || {
                     format!("replica {index} {} -> {}", describe_call(&call), describe_response(&outcome))
                 });
@@ -697,50 +568,9 @@ impl World {
                     before,
                     self.now,
                 );
-                let written = self.server.revision();
-                if fault.is_none() && server == ServerId::Lagging && before < written {
-                    self.replicas[index].calls[at].unacknowledged = Some((outcome, written));
-                    let task = SimTask::AcknowledgeWrite { replica: index, process_number, call: at };
-                    return self.wait_for_revision(written, task);
-                }
                 outcome
             }
         };
-        self.respond(index, process_number, at, outcome, fault);
-    }
-
-    /// Responds to a write that the lagging server has committed, when the state of this server contains the write. If
-    /// the server was killed before, or the response comes too late, there is no response. `at` is the index of the
-    /// request in `Replica::calls`.
-    pub fn acknowledge_write(&mut self, index: usize, process_number: u64, at: usize) {
-        let replica = &mut self.replicas[index];
-        if replica.process_number != process_number {
-            return;
-        }
-        let is_late = replica.calls[at].sent_at + WRITE_TIMEOUT < self.now;
-        let Some((outcome, written)) = replica.calls[at].unacknowledged.take() else { return };
-        let outcome = if is_late || !self.is_server_up(ServerId::Lagging) {
-            Response::Refused(CallError::NoAnswer)
-        } else {
-            self.checks.on_write_acknowledged(written, self.visible_revision(ServerId::Lagging));
-            outcome
-        };
-        self.respond(index, process_number, at, outcome, None);
-    }
-
-    /// Sends the response to a request. `outcome` is what the server did, and `fault` is the fault of the request. `at`
-    /// is the index of the request in `Replica::calls`.
-    fn respond(
-        &mut self,
-        index: usize,
-        process_number: u64,
-        at: usize,
-        outcome: Response,
-        fault: Option<RequestFault>,
-    ) {
-        let request = &self.replicas[index].calls[at];
-        let (sent_at, server, decided) = (request.sent_at, request.server, request.decided.clone());
-        let SetCall { set, call, .. } = request.call.clone();
         self.checks.on_response(&decided, &call, &outcome, fault);
         let lost = matches!(fault, Some(RequestFault::LostApplied))
             || outcome == Response::Refused(CallError::NoAnswer);
@@ -760,7 +590,7 @@ impl World {
             }
             _ => outcome,
         };
-        let sent = self.encode_response(server, &set.key, &call, &response);
+        let sent = self.encode_response(&key, &call, &response);
         self.replicas[index].calls[at].response = Some((response, sent));
         self.schedule_after(delay, SimTask::DeliverResponse { replica: index, process_number, call: at });
     }
@@ -821,20 +651,8 @@ impl World {
     }
 
     /// Encodes a response of the simulated API server as the outcome that the controller decodes.
-    fn encode_response(
-        &self,
-        server: ServerId,
-        key: &ObjectKey,
-        call: &Call,
-        response: &Response,
-    ) -> Outcome {
-        let object = |kind: Kind, key: &ObjectKey| match self.lagging.as_ref() {
-            Some(lagging) if server == ServerId::Lagging => {
-                let object = lagging.object(kind, key);
-                Outcome::Done(object.map(|it| it.to_string().into_bytes()).unwrap_or_default())
-            }
-            _ => Outcome::Done(self.server.object_json(kind, key).to_vec()),
-        };
+    fn encode_response(&self, key: &ObjectKey, call: &Call, response: &Response) -> Outcome {
+        let object = |kind: Kind, key: &ObjectKey| Outcome::Done(self.server.object_json(kind, key).to_vec());
         let body: Value = match (response, call) {
             (Response::Refused(error), _) => return Outcome::Refused(error.clone()),
             (Response::Set(_), _) => return object(Kind::Sets, key),
@@ -904,23 +722,13 @@ impl World {
             self.trace.add_line(self.now, || format!("replica {index} leads"));
             self.replicas[index].is_leader = true;
             // A new leader must see all writes of the previous leader, so it lists again.
-            self.replicas[index].awaits_lists_of_leader = self.replicas[index].server == ServerId::Lagging;
             for kind in Kind::ALL {
-                self.list_kind(index, kind, ListVersion::Fresh);
+                self.relist_kind(index, kind, self.server.revision());
             }
-            if self.replicas[index].awaited_lists.is_empty() {
-                self.begin_reconciling(index);
-            }
+            let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
+            self.replicas[index].queue.extend(keys);
+            self.wake_worker(index);
         }
-    }
-
-    /// Makes a new leader reconcile all sets.
-    fn begin_reconciling(&mut self, index: usize) {
-        let replica = &mut self.replicas[index];
-        replica.awaits_lists_of_leader = false;
-        let keys: Vec<ObjectKey> = replica.controller.planner().keys().cloned().collect();
-        replica.queue.extend(keys);
-        self.wake_worker(index);
     }
 
     /// Ends the process of a leader that has lost its Lease. A new process starts later.
@@ -930,121 +738,95 @@ impl World {
         }
     }
 
-    /// Executes a request on a simulated API server, with the body that the controller would send.
-    fn apply_request(
-        &mut self,
-        index: usize,
-        server: ServerId,
-        key: &ObjectKey,
-        set: &Set,
-        call: &Call,
-    ) -> Response {
+    /// Executes a request on the simulated API server, with the body that the controller would send.
+    fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Response {
         let actor = Actor::Controller(index);
         let body = manifest::call_body(set, call, self.settings.binding).unwrap_or_default();
         let namespace = key.namespace.clone();
-        let revision = self.visible_revision(server);
-        let lagging = self.lagging.as_ref().filter(|_| server == ServerId::Lagging);
-        let mut handler = RequestHandler { store: &mut self.server, lagging };
-        let wrote = |handler: &RequestHandler<'_>, kind: Kind, key: &ObjectKey| Response::Wrote {
+        let of = |name: &str| ObjectKey::new(namespace.clone(), name);
+        let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Response::Wrote {
             name: key.name.clone(),
-            resource_version: handler.store.resource_version(kind, key),
+            resource_version: world.server.resource_version(kind, key),
         };
         let result = match call {
-            Call::ReadSet => match handler.store.object_at_revision(Kind::Sets, key, revision) {
-                Some(WatchedObject::Set(it)) => return Response::Set(it.clone()),
-                _ => Err(CallError::NotFound),
-            },
+            Call::ReadSet => {
+                return self
+                    .server
+                    .sets
+                    .get(key)
+                    .map_or(Response::Refused(CallError::NotFound), |it| Response::Set(it.clone()));
+            }
             Call::ListPods => {
-                let pods = handler.store.list_at_revision(Kind::Pods, revision).into_iter();
-                let pods = pods.filter_map(|it| match it {
-                    WatchedObject::Pod(it) => Some(it),
-                    _ => None,
-                });
-                let pods =
-                    pods.filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
+                let pods = self
+                    .server
+                    .pods
+                    .values()
+                    .filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
                 return Response::Pods(
                     pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
                 );
             }
             Call::ReadRevision { name } => {
-                let key = ObjectKey::new(namespace.clone(), name.clone());
-                match handler.object(Kind::Revisions, &key) {
-                    None => Err(CallError::NotFound),
-                    Some(_) => match handler.store.object_at_revision(Kind::Revisions, &key, revision) {
-                        Some(WatchedObject::Revision(it)) => return Response::Revision(Some(it.clone())),
-                        _ => return Response::Revision(None),
-                    },
-                }
+                let key = of(name);
+                return match self.server.object(Kind::Revisions, &key) {
+                    None => Response::Refused(CallError::NotFound),
+                    Some(_) => Response::Revision(self.server.revisions.get(&key).cloned()),
+                };
             }
             Call::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it)) | Call::RelabelPod { pod: it, .. } => {
-                let written = handler.patch(Kind::Pods, &it.key, &body, actor);
-                written.map(|_| wrote(&handler, Kind::Pods, &it.key))
+                self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
             }
             Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
             | Call::WriteRevision(
                 RevisionWrite::Renumber { revision: it, .. }
                 | RevisionWrite::Label { revision: it }
-                | RevisionWrite::Judge { revision: it, .. },
-            ) => {
-                let written = handler.patch(Kind::Revisions, &it.key, &body, actor);
-                written.map(|_| wrote(&handler, Kind::Revisions, &it.key))
-            }
+                | RevisionWrite::StoreVerdict { revision: it, .. },
+            ) => self
+                .server
+                .patch(Kind::Revisions, &it.key, &body, actor)
+                .map(|_| wrote(self, Kind::Revisions, &it.key)),
             Call::WriteRevision(RevisionWrite::Create { .. }) => {
-                let created = handler.create(Kind::Revisions, body, actor);
-                created.map(|key| wrote(&handler, Kind::Revisions, &key))
+                self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
             }
             Call::CreatePod { .. } => {
-                let created = handler.create(Kind::Pods, body, actor);
-                created.map(|key| wrote(&handler, Kind::Pods, &key))
+                self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key))
             }
             Call::DeletePod { pod, .. } => {
                 let guards = &body["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
-                handler
+                self.server
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
                     .map(|()| Response::Deleted)
             }
             Call::EvictPod { pod, .. } => {
                 let guards = &body["deleteOptions"]["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
-                handler
+                self.server
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
                     .map(|()| Response::Deleted)
             }
             Call::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
-                handler
+                self.server
                     .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
                     .map(|()| Response::Deleted)
             }
             Call::PutStatus { of, .. } => {
-                let written = handler.put_status(Kind::Sets, &of.key, &body, actor);
-                written.map(|_| wrote(&handler, Kind::Sets, &of.key))
+                let written = self.server.put_status(Kind::Sets, &of.key, &body, actor);
+                written.map(|_| wrote(self, Kind::Sets, &of.key))
             }
             // Only assist mode applies conditions, and no simulated controller runs in it.
             Call::ApplyConditions { .. } => Err(CallError::Invalid("apply is not simulated".to_owned())),
             Call::WriteRollout(RolloutWrite::Create) => {
-                let created = handler.create(Kind::Rollouts, body, actor);
-                created.map(|key| wrote(&handler, Kind::Rollouts, &key))
+                self.server.create(Kind::Rollouts, body, actor).map(|key| wrote(self, Kind::Rollouts, &key))
             }
             Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => {
-                let written = handler.put_status(Kind::Rollouts, &record.key, &body, actor);
-                written.map(|_| wrote(&handler, Kind::Rollouts, &record.key))
+                let written = self.server.put_status(Kind::Rollouts, &record.key, &body, actor);
+                written.map(|_| wrote(self, Kind::Rollouts, &record.key))
             }
         };
         result.unwrap_or_else(Response::Refused)
     }
-}
-
-/// Returns the object that a call writes, or `None` if the call reads, or if the server generates the name of the
-/// object.
-fn written_object(set: &Set, call: &Call, binding: Binding) -> Option<(Kind, ObjectKey)> {
-    let target = manifest::call_target(set, call);
-    let name = target.name.map(|it| it.to_string()).or_else(|| {
-        let body = manifest::call_body(set, call, binding)?;
-        Some(body["metadata"]["name"].as_str()?.to_owned())
-    })?;
-    Some((target.kind, ObjectKey::new(set.key.namespace.clone(), name)))
 }
 
 /// Formats a call for the trace.

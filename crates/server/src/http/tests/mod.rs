@@ -41,9 +41,9 @@ use crate::bootstrap;
 use crate::decode::JSON_MEDIA_TYPE;
 use crate::kinds::Kind;
 use crate::limits::{LimitsConfig, ServerLimits};
+use crate::registry::test_store::TestStore;
 use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget, User};
-use crate::storage::test_store::TestStore;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
