@@ -18,9 +18,9 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Certificates and keys of a cluster. They are created after the database.
 const KEY_FILES: [&str; 5] = ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key"];
 
-/// Other files and directories that are created after the database: the administrator's kubeconfig, and the directory
-/// of the first real node of `muster up`. The directory `nodes` itself is created before the database.
-const OTHER_CLUSTER_FILES: [&str; 2] = ["kubeconfig", "nodes/node-1"];
+/// Another file that is created after the database: the administrator's kubeconfig. The directories of real nodes do not
+/// count: a mount keeps them when a data directory is removed while its containers run, and the cleanup leaves them empty.
+const KUBECONFIG_FILE: &str = "kubeconfig";
 
 /// Returns the path of the database in a data directory.
 pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
@@ -132,7 +132,7 @@ fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
 /// Rule: a data directory with a file that is created after the database had a cluster. If it has no database, the
 /// database is lost, and no new cluster is started.
 fn had_cluster(data_dir: &Path) -> bool {
-    has_key_files(data_dir) || OTHER_CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists())
+    has_key_files(data_dir) || data_dir.join(KUBECONFIG_FILE).exists()
 }
 
 /// Whether a data directory has certificates or keys of a cluster.
@@ -158,7 +158,7 @@ pub fn reencrypt_secrets(
     )?)
 }
 
-/// Opens the database of a data directory. The caller must not create a file of `KEY_FILES` or `OTHER_CLUSTER_FILES` in
+/// Opens the database of a data directory. The caller must not create a file of `KEY_FILES` or `KUBECONFIG_FILE` in
 /// a new data directory before this call. If the directory contained one but no database, this function would assume
 /// that the database of a cluster is lost.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
