@@ -1,7 +1,7 @@
 //! The stores of in-process tests. MUSTER_TEST_STORE selects where their objects are:
 //!
 //! - not set: in memory;
-//! - `etcd`: on the etcd whose URL is in MUSTER_TEST_ETCD, with a prefix of its own for each store;
+//! - `etcd`: on the etcd whose URL is in MUSTER_TEST_ETCD_URL, with a prefix of its own for each store;
 //! - `etcd-balanced`: there as well, with several registries. The test server sends every request to another one, and
 //!   all but the first get the events of etcd late, so that a read without a read barrier is stale.
 //!
@@ -64,7 +64,7 @@ impl TestStore {
             Ok("etcd-balanced") => BALANCED_REGISTRIES,
             Ok(other) => panic!("MUSTER_TEST_STORE is {other:?}, and not etcd or etcd-balanced"),
         };
-        let url = std::env::var("MUSTER_TEST_ETCD").expect("MUSTER_TEST_ETCD has the URL of an etcd");
+        let url = std::env::var("MUSTER_TEST_ETCD_URL").expect("MUSTER_TEST_ETCD_URL has the URL of an etcd");
         let prefix = format!("/test/{}", uuid::Uuid::new_v4());
         create_cluster(&url, &prefix);
         Self(Location::Etcd { url, prefix, registries, commits: Arc::default() })
@@ -156,7 +156,7 @@ impl TestStore {
 }
 
 fn client(url: &str) -> EtcdClient {
-    EtcdClient::new(&[url.to_owned()], None).expect("MUSTER_TEST_ETCD is a URL").accept_any_version()
+    EtcdClient::new(&[url.to_owned()], None).expect("MUSTER_TEST_ETCD_URL is a URL").accept_any_version()
 }
 
 /// Writes the offset of the resourceVersions of a cluster. Also writes the revision at which its history begins, so that
