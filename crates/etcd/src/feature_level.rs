@@ -7,8 +7,8 @@ use crate::keyspace::Keyspace;
 use crate::lane::{found_keys, get, put, revision_is};
 use crate::proto::{KeyValue, TxnRequest};
 
-/// The highest feature level of this version. Whoever changes the meaning or the format of a key in etcd adds a level, and
-/// writes the new format only if the level of the cluster allows it.
+/// The highest feature level of this version. A change of the meaning or the format of a key in etcd needs a new level. A
+/// server writes the new format only if the level of the cluster allows it.
 ///
 /// | level | since version | what is written |
 /// |---|---|---|

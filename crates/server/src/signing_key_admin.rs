@@ -123,7 +123,7 @@ fn apply_change<T>(
     let before = file.to_text();
     let result = change(&mut file)?;
     let after = file.to_text();
-    // A file that somebody has written by hand stays as it is.
+    // Unless a key changes, a file that an administrator has written stays as it is.
     Ok((if after == before { text.to_owned() } else { after }, result))
 }
 
