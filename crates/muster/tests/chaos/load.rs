@@ -193,7 +193,7 @@ impl Load {
                 (1..5, Some(on)) => self.delete(server, &key, on).await,
                 (_, on) => self.put(server, &key, on).await.map(drop),
             };
-            // Whoever came too late looks again.
+            // A client whose write came too late reads the object again.
             let answer = match answer {
                 Answer::Refused => self.recorder.get(&self.servers[server], &key).await,
                 answer => answer,

@@ -113,7 +113,7 @@ async fn write_until_lost(recorder: &Recorder, maps: Api<ConfigMap>) {
             (2..4, Some(on)) => recorder.delete(&maps, &key, on).await,
             (_, on) => recorder.put(&maps, &key, on).await.map(drop),
         };
-        // Whoever came too late looks again.
+        // A client whose write came too late reads the object again.
         let answer = match answer {
             Answer::Refused => recorder.get(&maps, &key).await,
             answer => answer,
