@@ -15,9 +15,9 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, KeyChange, LogError, OnCommitted,
-    OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError, Revision, StoreLimits,
-    StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, FollowerStatistics, HistoryWindow,
+    KeyChange, LogError, OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore,
+    ReadBarrierError, Revision, StoreLimits, StoredObject,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -42,9 +42,6 @@ use crate::proto::{
 /// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
 /// one is collected.
 const LANES: usize = 2;
-
-/// Number of transactions that may refuse a commit because of other commits. Then it is written alone.
-const REFUSALS_MAX: u32 = 2;
 
 /// Time after which a commit or a read barrier fails if etcd does not respond. For a commit it applies to the wait in
 /// the queue, to the transaction and to the wait for its events, one after the other. Upstream: a request of
@@ -456,7 +453,7 @@ impl<A: EtcdApi> Driver<A> {
             let waits = written_keys(commit).any(|it| is_blocked(it))
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
                 || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
-            let is_alone = REFUSALS_MAX <= queued.refusals;
+            let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
                 blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
@@ -540,12 +537,9 @@ impl<A: EtcdApi> Driver<A> {
                     self.queue.push_front(QueuedCommit { refusals: ALONE_AFTER_REFUSALS, ..it });
                 }
             }
+            LaneOutcome::Rejected { error: EtcdError::NoSpace } => self.handle_no_space(commits),
             LaneOutcome::Rejected { error } => {
-                let refusal = match error {
-                    EtcdError::NoSpace => CommitError::DiskFull,
-                    error => CommitError::Unavailable { why: error.to_string() },
-                };
-                self.answer_all(commits, &refusal);
+                self.answer_all(commits, &CommitError::Unavailable { why: error.to_string() });
             }
             LaneOutcome::Unknown { error } => {
                 self.answer_all(commits, &CommitError::OutcomeUnknown { why: error.to_string() });
@@ -564,7 +558,7 @@ impl<A: EtcdApi> Driver<A> {
                 self.answer(it, Err(CommitError::DiskFull));
                 continue;
             }
-            it.refusals = REFUSALS_MAX;
+            it.refusals = ALONE_AFTER_REFUSALS;
             self.queue.push_front(it);
         }
     }
@@ -1026,9 +1020,7 @@ impl<A: EtcdApi> Driver<A> {
         let (overdue, queue): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|it| is_overdue(&it.submitted));
         self.queue = queue.into();
-        for it in overdue {
-            self.answer(it, Err(CommitError::Unavailable { why: why() }));
-        }
+        self.answer_all(overdue, &CommitError::Unavailable { why: why() });
         // The callers of the read in progress may have waited for the read before it.
         for callers in self.barriers_in_progress.iter_mut().chain([&mut self.barriers]) {
             for (_, done) in callers.extract_if(.., |(since, _)| is_overdue(since)) {

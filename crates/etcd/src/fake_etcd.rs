@@ -63,6 +63,10 @@ struct State {
     watches_opened: usize,
     /// Transactions that put this key are rejected.
     rejected_key: Option<&'static str>,
+    /// Reads get no response.
+    is_silent: bool,
+    /// The alarm NOSPACE is active.
+    is_full: bool,
     random: u64,
 }
 
@@ -107,9 +111,9 @@ impl FakeEtcd {
         self.0.lock().unwrap().next_delay = Some(delay);
     }
 
-    /// Answers no read from now on.
-    pub(crate) fn silence_reads(&self) {
-        self.0.lock().unwrap().is_silent = true;
+    /// Delays the response to the next transaction by this time. The caller waits for it.
+    pub(crate) fn delay_next_response(&self, delay: Duration) {
+        self.0.lock().unwrap().next_response_delay = Some(delay);
     }
 
     /// Lets every range with larger values fail, as if it took too long.
@@ -169,6 +173,16 @@ impl FakeEtcd {
     pub(crate) fn delete_prefix(&self, prefix: &str) {
         let success = vec![lane::delete_range(KeyRange::with_prefix(prefix))];
         self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
+    }
+
+    /// Answers no read from now on.
+    pub(crate) fn silence_reads(&self) {
+        self.0.lock().unwrap().is_silent = true;
+    }
+
+    /// Activates or deactivates the alarm NOSPACE.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.0.lock().unwrap().is_full = is_full;
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -382,7 +396,13 @@ impl EtcdApi for FakeEtcd {
         if self.0.lock().unwrap().is_silent {
             std::future::pending().await
         }
-        let response = self.0.lock().unwrap().range(&request);
+        let response = {
+            let mut state = self.0.lock().unwrap();
+            state.ranges += 1;
+            let response = state.range(&request);
+            let bytes = response.iter().flat_map(|it| &it.kvs).map(|it| it.value.len()).sum();
+            if state.range_bytes_max.is_some_and(|it| it < bytes) { Err(no_response()) } else { response }
+        };
         self.delay().await;
         response
     }
@@ -394,6 +414,15 @@ impl EtcdApi for FakeEtcd {
             let faults = state.faults;
             if state.happens(faults.lost_request) {
                 return Err(no_response());
+            }
+            let puts_rejected_key = |it: &RequestOp| match &it.request {
+                Some(request_op::Request::RequestPut(put)) => {
+                    state.rejected_key.is_some_and(|key| put.key == key)
+                }
+                _ => false,
+            };
+            if request.success.iter().any(puts_rejected_key) {
+                return Err(EtcdError::Rejected { why: "injected".to_owned() });
             }
             // etcd does not look into nested transactions.
             let mut operations = request.success.iter().chain(&request.failure);

@@ -1,4 +1,4 @@
-//! The lock, owner and mode of the data directory, and the command `muster down`.
+//! The lock, owner and mode of the data directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -7,11 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use muster_agent::local_node;
 use muster_files::DirPrivacy;
-
-use crate::logging::{print_to_stderr, print_to_stdout};
-use crate::up::stop_leftover_processes;
 
 /// Names of files and directories by which a data directory is recognized. A directory that is not empty is accepted as
 /// a data directory only if it contains one of them.
@@ -114,99 +110,13 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
     Ok(DataDirLock { file, path: dir.join("lock") })
 }
 
-/// Remove the containers and node processes of a `muster up` that was killed
-///
-/// The real nodes of a killed `muster up` keep running. This command stops their containers and removes their
-/// containerds, network namespaces, bridges, mounts and cgroups. The data directory is kept, and the next `muster up`
-/// continues with it.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  sudo muster down --data-dir /var/lib/muster")]
-pub(crate) struct DownArgs {
-    /// Data directory of the killed `muster up`
-    #[arg(long, value_name = "DIR", default_value = ".muster")]
-    data_dir: PathBuf,
-}
-
-/// Executes `muster down`.
-pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
-    let dir = &args.data_dir;
-    if !dir.join("lock").exists() {
-        return clean_up_without_data_dir(dir).await;
-    }
-    let mut file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
-    match file.try_lock() {
-        Ok(()) => {
-            for pid in stop_leftover_processes(dir).await? {
-                print_to_stdout(format_args!("stopped: process {pid}"));
-            }
-            remove_local_nodes(dir).await?;
-            let dir = dir.display();
-            print_to_stdout(format_args!(
-                "nothing is running on {dir}. `muster up --data-dir {dir}` continues with its data; to delete the cluster, remove \
-                 the directory"
-            ));
-            Ok(())
-        }
-        Err(TryLockError::WouldBlock) => {
-            bail!(
-                "muster{} is still running on {}: stop it with Ctrl-C or SIGTERM",
-                lock_holder_text(&mut file),
-                dir.display()
-            )
-        }
-        Err(TryLockError::Error(error)) => Err(data_dir_error(dir, &error)),
-    }
-}
-
-/// Executes `muster down` for a directory without a lock file, such as a data directory that was deleted. The mounts,
-/// namespaces and cgroups of its nodes are found by the path of the directory.
-async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
-    if local_node::find_leftovers(dir)?.0.is_empty() {
-        bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
-    }
-    if let Some(up) = local_node::supervisor_pid(dir)? {
-        bail!(
-            "muster (process {up}) is still running on {}, which was deleted: stop it with SIGTERM",
-            dir.display()
-        );
-    }
-    remove_local_nodes(dir).await?;
-    print_to_stdout(format_args!("removed all leftovers of the deleted data directory {}", dir.display()));
-    Ok(())
-}
-
-/// Removes the real nodes of the data directory from this machine, and prints what was removed. Fails if anything is
-/// left.
-async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
-    let pods = local_node::count_running_pods(dir).await;
-    if 0 < pods {
-        let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-        print_to_stderr(format_args!(
-            "muster: stopping {pods}, up to {} s",
-            local_node::STOP_GRACE_MAX.as_secs()
-        ));
-    }
-    // A containerd whose files were deleted cannot stop pods gracefully.
-    let abandoned = local_node::clean_up_abandoned(dir).await?;
-    let removed = local_node::clean_up(dir, local_node::STOP_GRACE_MAX).await?;
-    let left = local_node::find_leftovers(dir)?;
-    if !left.0.is_empty() {
-        bail!("could not be removed (try as root): {}", left.0.join(", "));
-    }
-    for it in abandoned.0.iter().chain(&removed.0) {
-        print_to_stdout(format_args!("removed: {it}"));
-    }
-    Ok(())
-}
-
-fn open_lock_file(dir: &Path) -> io::Result<File> {
+pub(crate) fn open_lock_file(dir: &Path) -> io::Result<File> {
     muster_files::open_private_file(&dir.join("lock"))
 }
 
 /// Reads the PID of the process that holds the lock from the lock file, and formats it as ` (process PID)` for an error
 /// message. Returns an empty string if the PID is unknown.
-fn lock_holder_text(file: &mut File) -> String {
+pub(crate) fn lock_holder_text(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
     match (read, text.trim().parse::<u32>()) {
@@ -216,7 +126,7 @@ fn lock_holder_text(file: &mut File) -> String {
 }
 
 /// Returns the error for a data directory that cannot be created or locked. The message has a remedy.
-fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
+pub(crate) fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied => {

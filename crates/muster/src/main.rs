@@ -12,8 +12,10 @@ mod cert;
 mod check_flags;
 /// `muster controller`: runs the DaemonSet controller.
 mod controller;
-/// The lock on the data directory, and `muster down`.
+/// The lock on the data directory.
 mod data_dir;
+/// `muster down`: removes what a killed `muster up` has left.
+mod down;
 /// Parses durations in flag values.
 mod duration_flag;
 /// `muster encrypt`: encrypts Secrets at rest.
@@ -87,7 +89,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum MusterCommand {
     Up(up::UpArgs),
-    Down(data_dir::DownArgs),
+    Down(down::DownArgs),
     Server(server::ServerArgs),
     Agent(Box<agent::AgentArgs>),
     /// Import container images from archives, without a registry, and list them
@@ -146,7 +148,7 @@ async fn run_command(command: MusterCommand) -> anyhow::Result<ExitCode> {
     let done = match command {
         MusterCommand::Rollout(args) => return rollout::run(*args).await,
         MusterCommand::Up(args) => up::run(args).await,
-        MusterCommand::Down(args) => data_dir::down(&args).await,
+        MusterCommand::Down(args) => down::run(&args).await,
         MusterCommand::Server(args) => server::run(args).await,
         MusterCommand::Agent(args) => agent::run(*args).await,
         MusterCommand::Image(args) => image::run(args).await,

@@ -85,11 +85,15 @@ impl LeasePreference {
     /// their preferred holder.
     pub fn is_preferred(&self, lease: &str) -> bool {
         let weight = |server: &str| {
-            // FNV-1a: all servers must calculate the same value, also servers of different versions.
+            // FNV-1a, and the finalizer of SplitMix64, because similar names have similar FNV-1a hashes. All servers must
+            // calculate the same value, also servers of different versions.
             let bytes = server.bytes().chain(lease.bytes());
-            bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, it| {
+            let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, it| {
                 (hash ^ u64::from(it)).wrapping_mul(0x100_0000_01b3)
-            })
+            });
+            let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
         };
         let own = weight(&self.own);
         self.live.borrow().iter().all(|it| weight(it) <= own)

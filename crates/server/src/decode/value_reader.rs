@@ -114,7 +114,7 @@ struct ValueReader {
     /// Name of the Go struct that is being decoded, for error messages.
     go_struct: &'static str,
     budget: MemoryBudget,
-    /// Whether to drop `metadata.managedFields`.
+    /// Whether to drop `metadata.managedFields` of the decoded object.
     drops_managed_fields: bool,
     errors: ContentErrors,
 }
