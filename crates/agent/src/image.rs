@@ -2,8 +2,6 @@
 
 /// Image archives: OCI layouts and the output of `docker save`.
 mod archive;
-/// Image references such as `busybox:1.36`.
-mod reference;
 /// The built-in sandbox image.
 mod sandbox;
 
@@ -14,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_api::image_reference::ImageReference;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-pub use self::reference::{ImageNameError, normalize_reference};
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
 use self::archive::{Archive, ArchiveImage, Blob};
@@ -97,8 +95,7 @@ pub async fn import_archive(
             return Err(ImageError::NoName { path: path.to_owned() });
         }
         for name in names {
-            let name =
-                normalize_reference(name).map_err(|_| ImageError::BadName { name: name.to_owned() })?;
+            let name = normalize_name(name)?;
             if !named.iter().any(|(it, _)| *it == name) {
                 named.push((name, image));
             }
@@ -140,9 +137,14 @@ pub async fn ensure_sandbox_image(runtime: &CriClient) -> Result<Option<String>,
     if runtime.image_status(&name).await.map_err(failed)?.is_some() {
         return Ok(None);
     }
-    let normal = normalize_reference(&name).map_err(|_| ImageError::BadName { name: name.clone() })?;
-    import_built_image(runtime, &BuiltImage { name: normal, ..sandbox_image() }).await?;
+    import_built_image(runtime, &BuiltImage { name: normalize_name(&name)?, ..sandbox_image() }).await?;
     Ok(Some(name))
+}
+
+/// Returns the form of an image name under which containerd stores the image.
+fn normalize_name(name: &str) -> Result<String, ImageError> {
+    let reference = ImageReference::parse(name).map_err(|_| ImageError::BadName { name: name.to_owned() })?;
+    Ok(reference.normalized())
 }
 
 /// An image that was built in memory: name, manifest descriptor and blobs.

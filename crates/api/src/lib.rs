@@ -9,7 +9,7 @@
 //! - [`meta`]: object keys;
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
 //! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
-//! - [`names`]: the syntax of names and label keys;
+//! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
 
@@ -37,6 +37,8 @@ pub mod json;
 /// Reference-counted strings.
 pub mod text;
 
+/// References to container images, and the default pull policy.
+pub mod image_reference;
 /// Labels and label selectors.
 pub mod labels;
 /// Namespace and name of an object.

@@ -1,5 +1,7 @@
 //! The quality of service class of a pod.
 
+use serde_json::Value;
+
 use crate::quantity::Quantity;
 
 /// QoS class of a pod, from the least to the most protected.
@@ -40,6 +42,21 @@ impl CpuAndMemory {
 }
 
 impl QosClass {
+    /// Computes the QoS class of a pod from its `spec` in JSON. An invalid quantity counts as zero.
+    pub fn of_pod_spec(spec: &Value) -> Self {
+        let compute_resources = |resources: &Value| {
+            let compute = |part: &str| CpuAndMemory {
+                cpu: Quantity::from_json(&resources[part]["cpu"]),
+                memory: Quantity::from_json(&resources[part]["memory"]),
+            };
+            ComputeResources { requests: compute("requests"), limits: compute("limits") }
+        };
+        let list = |key: &str| spec[key].as_array().into_iter().flatten();
+        let pod = Some(&spec["resources"]).filter(|it| !it.is_null()).map(compute_resources);
+        let containers = list("containers").chain(list("initContainers"));
+        Self::compute(pod, containers.map(|it| compute_resources(&it["resources"])))
+    }
+
     /// Computes the QoS class of a pod. `pod` are the pod-level resources, `None` if the pod has none. `containers` are
     /// the resources of all containers, including the init containers.
     ///

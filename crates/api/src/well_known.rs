@@ -107,5 +107,8 @@ pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 /// The namespace of the Leases that nodes renew as heartbeats.
 pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
 
+/// The namespace of Muster's own controllers when they run in a cluster (`deploy/kubernetes`).
+pub const NAMESPACE_MUSTER_SYSTEM: &str = "muster-system";
+
 /// The `schedulerName` of pods that request no other scheduler.
 pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";

@@ -76,7 +76,7 @@ pub struct Monitor {
     last_heartbeat_ms: AtomicU64,
     /// Computes the metrics of each DaemonSet, and the time since each watch delivered data.
     collector: Arc<DaemonSetCollector>,
-    /// Metric `muster_looks_total`: reconciles by result.
+    /// Metric `muster_reconciles_total`: reconciles by result.
     reconciles: Family<ReconcileLabels, Counter>,
     /// Metric `muster_decisions_total`: decisions of plans, by kind and reason.
     decisions: Family<DecisionLabels, Counter>,
@@ -107,7 +107,7 @@ pub struct Monitor {
     pub(crate) events_dropped: Counter,
     /// Metric `muster_panics_total`: panics of the controller while it worked on a DaemonSet.
     pub(crate) panics: Counter,
-    /// Metric `muster_rival_writes_total`: detected status writes of another controller while this replica is the
+    /// Metric `muster_conflicting_writes_total`: detected status writes of another controller while this replica is the
     /// leader.
     pub(crate) conflicting_writes: Counter,
 }
@@ -118,7 +118,7 @@ impl fmt::Debug for Monitor {
     }
 }
 
-/// Labels of the metric `muster_looks_total`, which counts reconciles.
+/// Labels of the metric `muster_reconciles_total`, which counts reconciles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
     /// Result of the reconcile: `waits`, `nothing to do` or `plan`.
@@ -214,27 +214,23 @@ impl Default for Monitor {
         };
         let mut registry = Registry::with_prefix("muster");
         let all = &mut registry;
-        all.register("build", "What runs here", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        all.register("leader", "1 while this replica leads, or runs without a lease", monitor.leader.clone());
-        all.register("queue_length", "DaemonSets that wait to be looked at", monitor.queued.clone());
-        let help = "Time that a DaemonSet waited to be looked at";
-        all.register("queue_wait_seconds", help, monitor.queue_wait.clone());
         all.register(
-            "busy_daemonsets",
-            "DaemonSets whose plan is being carried out",
-            monitor.executing.clone(),
+            "build",
+            "The version of this binary",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
-        all.register("looks", "Looks at a DaemonSet, by what came of them", monitor.reconciles.clone());
-        let help = "What was decided, by reason; what became of it is in muster_calls";
+        all.register("leader", "1 while this replica leads, or runs without a lease", monitor.leader.clone());
+        all.register("queue_length", "DaemonSets that wait to be reconciled", monitor.queued.clone());
+        let help = "Time that a DaemonSet waited to be reconciled";
+        all.register("queue_wait_seconds", help, monitor.queue_wait.clone());
+        all.register("busy_daemonsets", "DaemonSets whose plan is being executed", monitor.executing.clone());
+        all.register("reconciles", "Reconciles of a DaemonSet, by result", monitor.reconciles.clone());
+        let help = "Decisions by reason; muster_calls has the outcome of their API calls";
         all.register("decisions", help, monitor.decisions.clone());
         all.register("calls", "Calls to the API server, by outcome", monitor.calls.clone());
-        all.register("call_duration_seconds", "Time from a call to its answer", monitor.latency.clone());
-        all.register("cache_objects", "Objects known", monitor.objects.clone());
-        all.register(
-            "lists",
-            "Whole lists read: one for each kind, and more after a fault",
-            monitor.lists.clone(),
-        );
+        all.register("call_duration_seconds", "Time from a call to its response", monitor.latency.clone());
+        all.register("cache_objects", "Objects in the cache, by kind", monitor.objects.clone());
+        all.register("lists", "Full lists: one for each kind, and more after a fault", monitor.lists.clone());
         let help = "Time from the end of a plan until the watches have shown all that it wrote";
         all.register("watch_lag_seconds", help, monitor.watch_lag.clone());
         let help = "Results of the measured checks of progressive rollouts, by name of the check";
@@ -244,9 +240,13 @@ impl Default for Monitor {
             "Events not recorded: there were too many, or they were refused",
             monitor.events_dropped.clone(),
         );
-        all.register("panics", "Looks and plans that ended in a panic", monitor.panics.clone());
+        all.register(
+            "panics",
+            "Reconciles and plan executions that ended in a panic",
+            monitor.panics.clone(),
+        );
         let help = "Writes of another controller to the status of a DaemonSet while this one leads";
-        all.register("rival_writes", help, monitor.conflicting_writes.clone());
+        all.register("conflicting_writes", help, monitor.conflicting_writes.clone());
         all.register_collector(Box::new(monitor.collector.clone()));
         monitor.registry = registry;
         monitor

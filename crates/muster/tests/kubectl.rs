@@ -56,7 +56,7 @@ fn the_controller_of_up_is_asked_through_its_server() {
     };
     // It may have something to write down yet.
     let began = Instant::now();
-    while !explained().contains("looks again when") && began.elapsed() < ROLLOUT_TIMEOUT {
+    while !explained().contains("next reconcile when") && began.elapsed() < ROLLOUT_TIMEOUT {
         thread::sleep(Duration::from_millis(200));
     }
     expect![[r#"
@@ -68,7 +68,7 @@ fn the_controller_of_up_is_asked_through_its_server() {
                               sim-1, sim-2, sim-3
 
         rollout     complete: 3 nodes with an available pod of this revision
-        controller  looks again when something changes
+        controller  next reconcile when something changes
     "#]]
     .assert_eq(&explained());
     let who = ["get", "--raw", "/debug/explain?namespace=kube-system&name=fluentd-elasticsearch"];

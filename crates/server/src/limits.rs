@@ -281,6 +281,17 @@ mod tests {
     }
 
     #[test]
+    fn watches_of_one_user_and_of_one_node_are_bounded() {
+        let limits = ServerLimits::new(LimitsConfig::default());
+        let watches = |user: &User| std::iter::from_fn(|| limits.acquire_watch(user)).collect::<Vec<_>>();
+        let flood = watches(&User::service_account("default", "default"));
+        let node = watches(&User::new("system:node:a", ["system:nodes"]));
+        assert_eq!((flood.len(), node.len()), (5_000, 200));
+        assert!(limits.acquire_watch(&User::service_account("default", "other")).is_some());
+        assert!(limits.acquire_watch(&User::new("system:node:b", ["system:nodes"])).is_some());
+    }
+
+    #[test]
     fn watches_of_a_user_leave_watches_for_others() {
         let limits = ServerLimits::new(LimitsConfig { watches: 20, ..LimitsConfig::default() });
         let watches = |user: &User| std::iter::from_fn(|| limits.acquire_watch(user)).collect::<Vec<_>>();

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use muster_api::image_reference::ImageReference;
 use serde::Deserialize;
 
-use crate::image::normalize_reference;
 use crate::references::ReferenceClient;
 use crate::runtime::v1::AuthConfig;
 
 /// Normalizes the image name of a container. The error is the kubelet's message.
 pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
-    normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
+    let reference = ImageReference::parse(image);
+    reference.map(|it| it.normalized()).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
 /// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A Secret that cannot
@@ -191,8 +192,8 @@ mod tests {
             "team/app": Ok("docker.io/team/app:latest")
             "localhost/app:1": Ok("localhost/app:1")
             "registry.test:5000/team/app": Ok("registry.test:5000/team/app:latest")
-            "registry.test/app@sha256:0123456789abcdef0123456789abcdef": Ok("registry.test/app@sha256:0123456789abcdef0123456789abcdef")
-            "Busybox": Err("couldn't parse image name \"Busybox\": repository name must be lowercase")
+            "registry.test/app@sha256:0123456789abcdef0123456789abcdef": Err("couldn't parse image name \"registry.test/app@sha256:0123456789abcdef0123456789abcdef\": invalid checksum digest length")
+            "Busybox": Err("couldn't parse image name \"Busybox\": invalid reference format: repository name (Busybox) must be lowercase")
             "": Err("couldn't parse image name \"\": invalid reference format")
             "a b": Err("couldn't parse image name \"a b\": invalid reference format")
             "app:": Err("couldn't parse image name \"app:\": invalid reference format")

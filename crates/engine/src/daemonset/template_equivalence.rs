@@ -9,6 +9,7 @@ use alloc::{
 };
 
 use muster_api::go_json;
+use muster_api::image_reference::default_pull_policy;
 use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
@@ -308,7 +309,7 @@ fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in objects_in_list(spec, list) {
-            remove_if_default(container, "imagePullPolicy", default_pull_policy(container.get("image")));
+            remove_if_default(container, "imagePullPolicy", pull_policy_default(container.get("image")));
             remove_default_requests(container);
             if host_network {
                 // With `hostNetwork`, `hostPort` defaults to `containerPort`.
@@ -320,7 +321,7 @@ fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     }
     for volume in objects_in_list(spec, "volumes") {
         if let Some(Value::Object(image)) = volume.get_mut("image") {
-            remove_if_default(image, "pullPolicy", default_pull_policy(image.get("reference")));
+            remove_if_default(image, "pullPolicy", pull_policy_default(image.get("reference")));
         }
     }
 }
@@ -337,19 +338,10 @@ fn merge_service_account(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the default `imagePullPolicy` of an image. `None` if there is no image.
-///
-/// Rule: `imagePullPolicy` defaults to `Always` for an image with the tag `latest` and for an image with neither tag
-/// nor digest. For all other images it defaults to `IfNotPresent`.
-fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
+/// Returns the default pull policy of an image. `None` if there is no image.
+fn pull_policy_default(image: Option<&Value>) -> Option<Value> {
     let image = image?.as_str().filter(|it| !it.is_empty())?;
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    let moves = match (last.split_once(':'), digest) {
-        (Some((_, tag)), _) => tag == "latest",
-        (None, digest) => digest.is_none(),
-    };
-    Some(if moves { "Always" } else { "IfNotPresent" }.into())
+    Some(default_pull_policy(image).into())
 }
 
 /// Removes the resource requests of a container that equal its limits.

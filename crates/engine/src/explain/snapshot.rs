@@ -421,7 +421,7 @@ impl Snapshot {
         }
         if set.status.observed_generation < set.generation {
             notes.push(format!(
-                "No controller has taken note of generation {} yet (the last one was {}): is one running?",
+                "No controller has observed generation {} yet (the last one was {}): is one running?",
                 set.generation, set.status.observed_generation
             ));
         }

@@ -339,7 +339,7 @@ fn what_the_controller_remembers() {
                     waits until its watches show 2 own writes
                     3 calls failed in a row, tried again at 00:16:42Z (in 2s)
                     holds failed pods back on 1 node
-                    looks again at 00:17:34Z (in 54s), or when something changes
+                    next reconcile at 00:17:34Z (in 54s), or when something changes
     "#]]
     .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());
 }
@@ -390,22 +390,22 @@ fn a_set_that_no_controller_saw() {
     check(
         "now 10\nset web observed=0\nnode n1\nnode n2 taint=x:NoSchedule",
         expect![[r#"
-        DaemonSet default/web: not recorded yet, generation 1
-        2 nodes: 1 should run it (1 missing), 1 should not (1 excluded)
+            DaemonSet default/web: not recorded yet, generation 1
+            2 nodes: 1 should run it (1 missing), 1 should not (1 excluded)
 
-          NODES  STATE        WHY
-              1  missing      no pod yet
-                              n1
-              1  excluded     taint x:NoSchedule is not tolerated
-                              n2
+              NODES  STATE        WHY
+                  1  missing      no pod yet
+                                  n1
+                  1  excluded     taint x:NoSchedule is not tolerated
+                                  n2
 
-        rollout     the template is not recorded as a revision yet: no pod is made
-                    before it is
-        controller  not known from outside: this cluster's controller has no endpoint
-                    for it
-        note        No controller has taken note of generation 1 yet (the last one was
-                    0): is one running?
-    "#]],
+            rollout     the template is not recorded as a revision yet: no pod is made
+                        before it is
+            controller  not known from outside: this cluster's controller has no endpoint
+                        for it
+            note        No controller has observed generation 1 yet (the last one was 0): is
+                        one running?
+        "#]],
     );
 }
 
@@ -662,7 +662,7 @@ fn why_pods_cannot_be_created() {
                     waits for 2 nodes: pods cannot be created: error looking up service
                     account default/web: serviceaccount "web" not found: n1, n2
         controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
-                    looks again at 00:16:57Z (in 17s), or when something changes
+                    next reconcile at 00:16:57Z (in 17s), or when something changes
     "#]]
     .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());
 }

@@ -356,14 +356,14 @@ impl ControllerState {
         }
         if let Some(at) = self.panic_backoff_until.filter(|at| now < *at) {
             words.push(format!(
-                "it made the controller panic, and is left alone until {}",
+                "its reconcile panicked, and the next one is at {} or later",
                 format_time(at, now)
             ));
         }
         words.push(match self.wakes_at {
-            _ if self.queued => "looks at it next".to_string(),
-            Some(at) => format!("looks again at {}, or when something changes", format_time(at, now)),
-            None => "looks again when something changes".to_string(),
+            _ if self.queued => "queued for the next reconcile".to_string(),
+            Some(at) => format!("next reconcile at {}, or when something changes", format_time(at, now)),
+            None => "next reconcile when something changes".to_string(),
         });
         words
     }

@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use muster_api::image_reference::default_pull_policy;
 use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
@@ -161,8 +162,8 @@ fn set_defaults(spec: &mut Value) {
     for key in ["initContainers", "containers"] {
         for container in list_mut(spec, key) {
             let image = container["image"].as_str().unwrap_or_default();
-            let pull = if has_latest_or_no_tag(image) { "Always" } else { "IfNotPresent" };
-            fill(container, "imagePullPolicy", pull.into());
+            let policy = default_pull_policy(image);
+            fill(container, "imagePullPolicy", policy.into());
             fill(container, "terminationMessagePath", "/dev/termination-log".into());
             fill(container, "terminationMessagePolicy", "File".into());
             fill(container, "resources", json!({}));
@@ -208,12 +209,6 @@ fn set_defaults(spec: &mut Value) {
 /// Returns the elements of the list in the field `key` of the object `of`. Empty if the field is absent.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-/// Whether an image has the tag `latest` or no tag, so that its content may change. False if it has a digest.
-fn has_latest_or_no_tag(image: &str) -> bool {
-    let name = image.rsplit('/').next().unwrap_or_default();
-    !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
 /// Returns the mirror pod to create on the API server for the static pod `pod`. Its owner is the Node with the name

@@ -70,7 +70,7 @@ async fn why_not_here() {
         controller  not known from outside: the API server has no controller of its own
                     to ask; where `muster controller` runs, --controller says where its
                     metrics are
-        note        No controller has taken note of generation 1 yet (the last one was
+        note        No controller has observed generation 1 yet (the last one was
                     0): is one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "ds/web"]));
@@ -84,7 +84,7 @@ async fn why_not_here() {
         controller  not known from outside: the API server has no controller of its own
                     to ask; where `muster controller` runs, --controller says where its
                     metrics are
-        note        No controller has taken note of generation 1 yet (the last one was
+        note        No controller has observed generation 1 yet (the last one was
                     0): is one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "daemonset", "web", "--node", "n7"]));
@@ -193,7 +193,7 @@ async fn what_a_rollout_waits_for() {
                               n1, n2, n3
 
         rollout     complete: 3 nodes with an available pod of this revision
-        controller  looks again when something changes
+        controller  next reconcile when something changes
     "#]]
     .assert_eq(&shown);
 
@@ -227,7 +227,7 @@ async fn what_a_rollout_waits_for() {
                     maxUnavailable 1: 1 down, none left
                     waits for 1 node: ImagePullBackOff: NODE
                     next: NODE, NODE
-        controller  looks again at TIME, or when something changes
+        controller  next reconcile at TIME, or when something changes
     "#]]
     .assert_eq(&anonymous(&shown));
     // Whoever does not say where the controller is learns no less of the rest.
@@ -269,7 +269,7 @@ async fn what_a_rollout_waits_for() {
                     waits for 1 node: pod failed, waiting to retry: NODE
                     next: NODE, NODE
         controller  holds failed pods back on 1 node
-                    looks again at TIME, or when something changes
+                    next reconcile at TIME, or when something changes
     "#]]
     .assert_eq(&anonymous(&held_back));
     let answer = controller.get("/debug/explain?namespace=default&name=web");
@@ -404,7 +404,7 @@ fn without_times(shown: &str) -> String {
 
 /// Whether the controller has done what it had to do, as far as it can.
 fn is_quiet(shown: &str) -> bool {
-    !["carries out a plan", "own write", "looks at it next", "failed in a row"]
+    !["carries out a plan", "own write", "queued for the next reconcile", "failed in a row"]
         .iter()
         .any(|it| shown.contains(it))
 }

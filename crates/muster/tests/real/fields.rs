@@ -344,7 +344,7 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
         c: exited with 5 Error (it broke)
 
         waits, Pending
-        bad-name: waits for InvalidImageName (Failed to apply default image tag "Not/A_Name!": couldn't parse image name "Not/A_Name!": repository name must be lowercase)
+        bad-name: waits for InvalidImageName (Failed to apply default image tag "Not/A_Name!": couldn't parse image name "Not/A_Name!": invalid reference format: repository name (A_Name!) must be lowercase)
         is-root: waits for CreateContainerConfigError (container has runAsNonRoot and image will run as root (pod: "waits_fields(UID)", container: is-root))
         never: waits for ErrImageNeverPull (Container image "localhost/none:1" is not present with pull policy of Never)
         no-key: waits for CreateContainerConfigError (configmap "none" not found)

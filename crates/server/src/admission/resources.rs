@@ -5,7 +5,7 @@ use muster_api::resources::{ResourceQuantities, override_with_pod_level, quantit
 use serde_json::Value;
 
 use crate::unstructured::str_at;
-use crate::validation::resources::{qos_class, total_container_resources};
+use crate::validation::resources::total_container_resources;
 
 /// Returns the total requests or limits of a pod, without its overhead. `which` is `requests` or `limits`. Upstream:
 /// `PodRequests`, `PodLimits`.
@@ -19,7 +19,7 @@ pub(super) fn pod_resources(pod: &Value, which: &str) -> ResourceQuantities {
 /// Whether the pod has the QoS class BestEffort. Upstream: `GetPodQOS`.
 pub(super) fn is_best_effort(pod: &Value) -> bool {
     let class = QosClass::parse(str_at(pod, "status.qosClass"));
-    class.unwrap_or_else(|| qos_class(&pod["spec"])) == QosClass::BestEffort
+    class.unwrap_or_else(|| QosClass::of_pod_spec(&pod["spec"])) == QosClass::BestEffort
 }
 
 #[cfg(test)]

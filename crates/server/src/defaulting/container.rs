@@ -1,8 +1,8 @@
 //! Defaults of containers, probes and lifecycle hooks.
 
+use muster_api::image_reference::default_pull_policy;
 use serde_json::{Map, Value, json};
 
-use super::image::default_pull_policy;
 use super::{for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, with_object};
 use crate::unstructured::str_at;
 

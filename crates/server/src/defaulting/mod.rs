@@ -13,7 +13,6 @@ mod daemonset;
 /// Defaults of the kinds of `muster.dev`, which the types in the crate `api` declare.
 mod declared_defaults;
 /// Parses image references to derive the default pull policy.
-mod image;
 /// Defaults of the kinds that have no module of their own.
 mod other_kinds;
 /// Defaults of pods and pod templates.

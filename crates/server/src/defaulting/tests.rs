@@ -12,17 +12,6 @@ fn check(default: fn(&mut Value), mut object: Value, golden: &Expect) {
 }
 
 #[test]
-fn only_latest_moves() {
-    let digest = format!("sha256:{}", "0".repeat(64));
-    let (pinned, tagged) = (format!("a@{digest}"), format!("a:1@{digest}"));
-    let moving = ["a", "a:latest", "host:5000/a", "Host/b/c__d", "é.com/a"].map(image::default_pull_policy);
-    let fixed = ["a:1", "host:5000/a:1", &pinned, &tagged, "a@sha256:0"].map(image::default_pull_policy);
-    let nonsense = ["", "A", "é", "a b", "a:", "/a", "a//b"].map(image::default_pull_policy);
-    assert_eq!(moving, ["Always", "Always", "Always", "Always", "IfNotPresent"]);
-    assert_eq!((fixed, nonsense), (["IfNotPresent"; 5], ["IfNotPresent"; 7]));
-}
-
-#[test]
 fn a_daemonset_gets_upstreams_defaults() {
     check(
         set_daemonset_defaults,

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_api::well_known::NAMESPACE_NODE_LEASE;
+use muster_api::well_known::{NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -88,7 +88,7 @@ pub(crate) enum FlowSeatLimit {
 /// check.
 ///
 /// Rule: `system:masters` and health checks are exempt. The `system` priority level is for the components of Muster,
-/// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system`. The `workload` level is
+/// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system` and `muster-system`. The `workload` level is
 /// for the other authenticated users, with one flow for each user. The `anonymous` level is for all other requests.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
@@ -128,15 +128,23 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Whether the request gets, creates, updates or patches a Lease in `kube-system`, and its user may take part in leader
-/// election. These users are kube-controller-manager, kube-scheduler and the service accounts of `kube-system`.
+/// Namespaces whose service accounts take part in leader election with Leases in the same namespace.
+const LEADER_ELECTION_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_MUSTER_SYSTEM];
+
+/// Whether the request gets, creates, updates or patches the Lease of a leader election.
+///
+/// Rule: kube-controller-manager and kube-scheduler elect their leaders with Leases in `kube-system`, and the service
+/// accounts of `kube-system` and `muster-system` with Leases in their own namespace.
 fn is_leader_election_request(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
-    (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
-        == ("coordination.k8s.io", "leases", "kube-system")
+    let namespace = match user.name.as_str() {
+        "system:kube-controller-manager" | "system:kube-scheduler" => "kube-system",
+        name => parse_service_account(name).map_or("", |(namespace, _)| namespace),
+    };
+    LEADER_ELECTION_NAMESPACES.contains(&namespace)
+        && (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
+            == ("coordination.k8s.io", "leases", namespace)
         && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
-        && (matches!(user.name.as_str(), "system:kube-controller-manager" | "system:kube-scheduler")
-            || parse_service_account(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
 }
 
 /// Limits how many requests are executed at a time. Has one pool of seats for reads and one for writes.

@@ -26,6 +26,8 @@ fn requests_are_classified_by_user_and_action() {
         system_account.clone(),
         system_account,
         User::service_account("default", "default"),
+        User::service_account("muster-system", "muster-controller"),
+        User::service_account("muster-system", "muster-controller"),
         User::new("jane", ["system:authenticated"]),
     ];
     let leader = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x";
@@ -40,6 +42,8 @@ fn requests_are_classified_by_user_and_action() {
         ("PATCH", "/api/v1/nodes/b/status".to_owned()),
         ("PUT", leader.to_owned()),
         ("DELETE", leader.to_owned()),
+        ("PUT", leader.to_owned()),
+        ("PUT", leader.replace("kube-system", "muster-system")),
         ("PUT", leader.to_owned()),
         ("GET", PODS.to_owned()),
     ];
@@ -65,6 +69,8 @@ fn requests_are_classified_by_user_and_action() {
         system:serviceaccount:kube-system:election PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x: system system:serviceaccount:kube-system:election Heartbeat
         system:serviceaccount:kube-system:election DELETE /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x: workload system:serviceaccount:kube-system:election Quarter
         system:serviceaccount:default:default PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x: workload system:serviceaccount:default:default Quarter
+        system:serviceaccount:muster-system:muster-controller PUT /apis/coordination.k8s.io/v1/namespaces/muster-system/leases/x: system system:serviceaccount:muster-system:muster-controller Heartbeat
+        system:serviceaccount:muster-system:muster-controller PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x: workload system:serviceaccount:muster-system:muster-controller Quarter
         jane GET /api/v1/namespaces/default/pods: workload jane Quarter
     "#]]
     .assert_eq(&said);

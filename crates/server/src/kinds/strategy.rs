@@ -5,6 +5,7 @@
 //! function [`Kind::prepare`] of the kind for the fields that only this kind has.
 
 use jiff::Timestamp;
+use muster_api::qos::QosClass;
 use muster_api::well_known::POD_SCHEDULED;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::{Kind, StatusPolicy, reset_fields};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut};
-use crate::validation::resources;
+use crate::validation::resources::merge_match_label_keys;
 use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
 impl Kind {
@@ -89,7 +90,7 @@ pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Sub
 /// Sets `status.qosClass` of a new pod and, if the pod has scheduling gates, the condition `PodScheduled`. Also merges
 /// `matchLabelKeys` into the label selectors of the spec.
 fn prepare_new_pod(pod: &mut Value) {
-    let class = resources::qos_class(&pod["spec"]).as_str();
+    let class = QosClass::of_pod_spec(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
     let is_gated = is_set(&pod["spec"]["schedulingGates"]);
     let status = map_at_mut(pod, "status");
@@ -105,7 +106,7 @@ fn prepare_new_pod(pod: &mut Value) {
         });
         status.insert("conditions".into(), json!([gated]));
     }
-    resources::merge_match_label_keys(pod);
+    merge_match_label_keys(pod);
 }
 
 /// [`Kind::prepare`] for DaemonSets. Sets the template generation in the annotation [`ANNOTATION_TEMPLATE_GENERATION`].

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_api::well_known::NAMESPACE_NODE_LEASE;
+use muster_api::well_known::{NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE};
 use muster_store::{
     Allocation, CommitConflict, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision,
     WriteClass,
@@ -25,7 +25,7 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.
-const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", NAMESPACE_NODE_LEASE, NAMESPACE_MUSTER_SYSTEM];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
@@ -190,8 +190,9 @@ impl ObjectStorage {
 
 /// Returns the write class of a request, which determines whether it may use the reserved part of the store.
 ///
-/// Rule: the reserved part of the store is for Nodes, for objects in `kube-system` and `kube-node-lease` (such as the
-/// Leases of nodes and leaders), for pod status that nodes report, and for `system:masters`.
+/// Rule: the reserved part of the store is for Nodes, for objects in `kube-system`, `kube-node-lease` and
+/// `muster-system` (such as the Leases of nodes and leaders), for pod status that nodes report, and for
+/// `system:masters`.
 fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
@@ -396,6 +397,8 @@ mod tests {
             ("", "configmaps", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
             (leases, "leases", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
             (leases, "leases", Some("kube-node-lease"), Subresource::Whole, &node, WriteClass::System),
+            (leases, "leases", Some("kube-system"), Subresource::Whole, &tenant, WriteClass::System),
+            (leases, "leases", Some("muster-system"), Subresource::Whole, &tenant, WriteClass::System),
             ("", "nodes", None, Subresource::Status, &node, WriteClass::System),
             ("", "pods", team, Subresource::Status, &node, WriteClass::System),
             ("", "pods", team, Subresource::Status, &tenant, WriteClass::Ordinary),

@@ -1,12 +1,11 @@
-//! Resource names and quantities: their validation, the sums over the containers of a pod, and the QoS class. Also
-//! merges `matchLabelKeys` of a pod into its label selectors.
+//! Resource names and quantities: their validation, and the sums over the containers of a pod. Also merges
+//! `matchLabelKeys` of a pod into its label selectors.
 
 use serde_json::Value;
 
 use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
 use crate::unstructured::list_at;
-use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
 
@@ -18,23 +17,6 @@ pub(crate) fn total_container_resources(spec: &Value, part: &str) -> ResourceQua
     resources::pod_total(
         list_at(spec, "containers").iter().map(amounts),
         init_containers.iter().map(|it| (it["restartPolicy"] == "Always", amounts(it))),
-    )
-}
-
-/// Computes the QoS class of a pod from its spec.
-pub(crate) fn qos_class(spec: &Value) -> QosClass {
-    let compute_resources = |resources: &Value| {
-        let compute = |part: &str| CpuAndMemory {
-            cpu: Quantity::from_json(&resources[part]["cpu"]),
-            memory: Quantity::from_json(&resources[part]["memory"]),
-        };
-        ComputeResources { requests: compute("requests"), limits: compute("limits") }
-    };
-    let pod_resources = &spec["resources"];
-    let containers = list_at(spec, "containers").iter().chain(list_at(spec, "initContainers"));
-    QosClass::compute(
-        (!pod_resources.is_null()).then(|| compute_resources(pod_resources)),
-        containers.map(|it| compute_resources(&it["resources"])),
     )
 }
 

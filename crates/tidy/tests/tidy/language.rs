@@ -13,7 +13,7 @@ const SHARED_PERCENT_MAX: usize = 13;
 const DECLARED_TWICE_MAX: usize = 10;
 
 /// Occurrences of banned words in identifiers.
-const BANNED_MAX: usize = 3;
+const BANNED_MAX: usize = 0;
 
 /// Top-level modules that are part of an import cycle, by crate. A crate that is not listed has none.
 const IN_CYCLES_MAX: &[(&str, usize)] = &[];

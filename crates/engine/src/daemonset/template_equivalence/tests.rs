@@ -225,11 +225,11 @@ fn the_pull_policy_follows_the_tag() {
         ("web:latest", "Always"),
         ("host:5000/web", "Always"),
         ("host:5000/team/web:latest", "Always"),
-        ("web:latest@sha256:00", "Always"),
+        ("web:latest@sha256:0000000000000000000000000000000000000000000000000000000000000000", "Always"),
         ("web:1", "IfNotPresent"),
         ("host:5000/web:1", "IfNotPresent"),
-        ("web@sha256:00", "IfNotPresent"),
-        ("web:1@sha256:00", "IfNotPresent"),
+        ("web@sha256:0000000000000000000000000000000000000000000000000000000000000000", "IfNotPresent"),
+        ("web:1@sha256:0000000000000000000000000000000000000000000000000000000000000000", "IfNotPresent"),
     ] {
         let with = |policy: &str| container(json!({"image": image, "imagePullPolicy": policy}));
         same(with(policy), container(json!({"image": image})));

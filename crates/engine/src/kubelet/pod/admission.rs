@@ -47,7 +47,8 @@ pub struct AdmissionCandidate {
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
-    /// QoS class of the pod, which decides the order of preemption. Burstable if the status has none or an unknown one.
+    /// QoS class of the pod, which decides the order of preemption. Computed from the spec if the status has none, as
+    /// for static pods. Upstream: `GetPodQOS`.
     qos: QosClass,
 }
 
@@ -59,6 +60,7 @@ impl AdmissionCandidate {
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         let malformed = |it| Malformed::new("pods", it);
         let wire = WirePod::deserialize(object).map_err(malformed)?;
+        let computed_qos = || QosClass::of_pod_spec(&object["spec"]);
         let annotations = wire.metadata.annotations.unwrap_or_default();
         let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
         let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
@@ -71,7 +73,7 @@ impl AdmissionCandidate {
             is_for_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
             forbidden_sysctl,
-            qos: wire.status.qos_class.as_deref().and_then(QosClass::parse).unwrap_or(QosClass::Burstable),
+            qos: wire.status.qos_class.as_deref().and_then(QosClass::parse).unwrap_or_else(computed_qos),
         })
     }
 

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::image_reference::default_pull_policy;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -253,20 +254,13 @@ fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Parses an `imagePullPolicy`. If it is absent or unknown, the policy depends on the tag of `image`.
-///
-/// Rule: without a pull policy, an image with the tag `latest`, or with neither tag nor digest, is always pulled,
-/// because its content may change.
+/// Parses an `imagePullPolicy`. If it is absent or unknown, it is the default for `image`.
 fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
         Some("Always") => ImagePullPolicy::Always,
         Some("Never") => ImagePullPolicy::Never,
         Some("IfNotPresent") => ImagePullPolicy::IfNotPresent,
-        _ => {
-            let last = image.rsplit('/').next().unwrap_or(image);
-            let is_mutable = !last.contains('@') && (!last.contains(':') || last.ends_with(":latest"));
-            if is_mutable { ImagePullPolicy::Always } else { ImagePullPolicy::IfNotPresent }
-        }
+        _ => parse_pull_policy(Some(default_pull_policy(image)), image),
     }
 }
 

@@ -148,3 +148,19 @@ pub(super) fn response_size(response: &ApiResponse) -> Option<usize> {
         Either::Right(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impersonation_is_charged_to_the_impersonator_unless_it_is_trusted() {
+        let account = User::service_account("default", "default");
+        let other = User::new("other", ["system:authenticated"]);
+        let charged = |user: &User| charged_user(user, Some(&other)).name.clone();
+        assert_eq!(charged(&account), account.name, "names that it takes give it no further seats");
+        assert_eq!(charged(&User::new("system:node:a", ["system:nodes"])), "system:node:a");
+        assert_eq!(charged(&User::server()), "other");
+        assert_eq!(charged_user(&account, None).name, account.name);
+    }
+}

@@ -21,6 +21,7 @@ use proptest::test_runner::{Config, FileFailurePersistence, RngAlgorithm, TestEr
 use serde_json::{Value, json};
 
 use self::inputs::FuzzRequest;
+use super::route::Route;
 use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
@@ -325,7 +326,9 @@ impl FuzzServer {
             User::server()
         };
         let Some(request) = input.to_http_request(!is_restricted) else { return Ok(()) };
-        let is_of_many = *request.method() == hyper::Method::DELETE;
+        let route = Route::parse(&self.server.api.registry.storage.kinds, request.uri().path());
+        let is_collection = matches!(route, Some(Route::Collection { .. }));
+        let is_of_many = *request.method() == hyper::Method::DELETE && is_collection;
         let revision = self.server.api.registry.storage.revision();
         let answered = pin!(async {
             let response = self.server.api.handle(Some(&user), request).await;

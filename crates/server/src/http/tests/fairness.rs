@@ -35,7 +35,11 @@ async fn api() -> Api {
 }
 
 fn account() -> User {
-    let mut user = User::service_account("default", "default");
+    account_of("default")
+}
+
+fn account_of(name: &str) -> User {
+    let mut user = User::service_account("default", name);
     user.groups.push("system:authenticated".to_owned());
     user
 }
@@ -203,6 +207,46 @@ async fn open_bodies_of_an_account_are_bounded_and_given_up() {
         (api.limits.usage.total_usage(UsageKind::UnfinishedBodies), began.elapsed().as_secs()),
         (0, 10)
     );
+}
+
+/// One connection may hold less than its user: of open bodies, of bytes of bodies, and of bytes of responses.
+#[tokio::test(start_paused = true)]
+async fn what_one_connection_holds_is_bounded() {
+    let api = api().await;
+    let user = editor(&api).await;
+    let usage = |kind| api.limits.usage.total_usage(kind);
+    let mut client = connect(&api, Some(user.clone()), None).await;
+    let mut held = Vec::new();
+    for _ in 0..90 {
+        client.ready().await.unwrap();
+        held.push(tokio::spawn(client.send_request(request("POST", REVIEWS, open_body()))));
+    }
+    wait_until(|| usage(UsageKind::UnfinishedBodies) == 64).await;
+    let mut client = connect(&api, Some(account_of("bytes")), None).await;
+    for _ in 0..15 {
+        let first = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; 100 << 10])))]);
+        let body = BoxBody::new(StreamBody::new(first.chain(stream::pending()).boxed_sync()));
+        client.ready().await.unwrap();
+        held.push(tokio::spawn(client.send_request(request("POST", REVIEWS, body))));
+    }
+    // Each may become 3 MiB.
+    wait_until(|| usage(UsageKind::BodyBytes) == 10 * (3 << 20)).await;
+    others_are_served(&api).await;
+    for held in held {
+        let code = held.await.unwrap().unwrap().status().as_u16();
+        assert!(matches!(code, 408 | 429), "{code}");
+    }
+
+    let mut client = connect(&api, Some(user), Some(0)).await;
+    let mut unread = Vec::new();
+    for at in 0..45 {
+        client.ready().await.unwrap();
+        unread.push(tokio::spawn(client.send_request(large(&format!("large-{at}")))));
+    }
+    let is_bounded = || (30 << 20..=32 << 20).contains(&usage(UsageKind::UnsentResponseBytes));
+    wait_until(is_bounded).await;
+    others_are_served(&api).await;
+    assert!(is_bounded(), "{} bytes", usage(UsageKind::UnsentResponseBytes));
 }
 
 #[tokio::test(start_paused = true)]
@@ -404,6 +448,26 @@ async fn a_connection_of_a_user_has_250_streams_and_one_of_our_own_more() {
         .map(|it| crate::limits::http2_streams_max(it.as_ref()))
         .collect();
     assert_eq!(counts, [250, 250, 250, 4_000, 4_000]);
+    let api = api().await;
+    assert_eq!(announced_streams_max(&api, Some(account())).await, 250);
+    assert_eq!(announced_streams_max(&api, Some(User::server())).await, 4_000);
+}
+
+/// The maximum number of streams in the SETTINGS frame with which the server answers a new HTTP/2 connection.
+async fn announced_streams_max(api: &Api, user: Option<User>) -> u32 {
+    const MAX_CONCURRENT_STREAMS: u16 = 3;
+    const EMPTY_SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let mut connection = open(api, user, true);
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    connection.write_all(&EMPTY_SETTINGS).await.unwrap();
+    let mut header = [0; 9];
+    connection.read_exact(&mut header).await.unwrap();
+    assert_eq!(header[3], 4, "the first frame is SETTINGS");
+    let mut settings = vec![0; usize::from(u16::from_be_bytes([header[1], header[2]]))];
+    connection.read_exact(&mut settings).await.unwrap();
+    let value = |it: &[u8]| u32::from_be_bytes([it[2], it[3], it[4], it[5]]);
+    let is_streams_max = |it: &&[u8]| u16::from_be_bytes([it[0], it[1]]) == MAX_CONCURRENT_STREAMS;
+    settings.chunks_exact(6).find(is_streams_max).map(value).expect("a maximum number of streams")
 }
 
 /// What the server says to these bytes over HTTP/1.

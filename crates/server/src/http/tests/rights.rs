@@ -84,6 +84,91 @@ async fn the_verb_that_is_authorized_is_the_verb_that_is_served() {
     }
 }
 
+/// Each request needs its own verb and no other, in each spelling of `watch`.
+#[tokio::test]
+async fn every_method_and_path_needs_one_verb() {
+    const VERBS: [&str; 8] =
+        ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+    let server = Server::new().await;
+    for verb in VERBS {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
+        server.grant(&format!("only-{verb}"), rules).await;
+    }
+    let (collection, watched) =
+        ("/api/v1/namespaces/samples/configmaps", "/api/v1/watch/namespaces/samples/configmaps");
+    let sample = format!("{collection}/sample");
+    let map = json!({"metadata": {"name": "sample"}});
+    let mut requests = Vec::new();
+    for (spelling, is_watch) in SPELLINGS {
+        let (read, query) =
+            (if *is_watch { "watch" } else { "list" }, format!("timeoutSeconds=1&{spelling}"));
+        requests.extend([
+            ("HEAD", format!("{collection}?{query}"), read),
+            ("HEAD", format!("{sample}?{query}"), "get"),
+            ("GET", format!("{watched}?{query}"), "watch"),
+            ("GET", format!("{watched}/sample?{query}"), "watch"),
+            ("POST", format!("{collection}?dryRun=All&{spelling}"), "create"),
+            ("PUT", format!("{sample}?dryRun=All&{spelling}"), "update"),
+            ("PATCH", format!("{sample}?dryRun=All&{spelling}"), "patch"),
+            ("DELETE", format!("{sample}?dryRun=All&{spelling}"), "delete"),
+            ("DELETE", format!("{collection}?dryRun=All&{spelling}"), "deletecollection"),
+        ]);
+    }
+    for (method, uri, wanted) in requests {
+        for allowed in VERBS {
+            let user = someone(&format!("only-{allowed}"), &[]);
+            let body =
+                if matches!(method, "POST" | "PUT" | "PATCH") { map.to_string() } else { String::new() };
+            let mut request = Request::builder().method(method).uri(&uri);
+            if method == "PATCH" {
+                request = request.header(CONTENT_TYPE, "application/merge-patch+json");
+            }
+            let request = request.body(Full::new(Bytes::from(body))).unwrap();
+            let code = server.answered(Some(&user), request).await.status().as_u16();
+            let is_right = if wanted == allowed { matches!(code, 200 | 201 | 409) } else { code == 403 };
+            assert!(is_right, "{method} {uri} with {allowed}: {code}");
+        }
+    }
+}
+
+/// A list of one object by its name needs the right to that object, and an apply that creates needs the right to create.
+#[tokio::test]
+async fn names_of_resources_are_those_of_the_request() {
+    let server = Server::new().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sample"],
+        "verbs": ["list", "watch", "patch"]}]);
+    server.grant("of-sample", rules).await;
+    let user = someone("of-sample", &[]);
+    let collection = "/api/v1/namespaces/samples/configmaps";
+    for (query, expected) in [
+        ("fieldSelector=metadata.name%3Dsample", 200),
+        ("fieldSelector=metadata.name%3D%3Dsample", 200),
+        ("fieldSelector=metadata.name%3Dother", 403),
+        ("fieldSelector=metadata.name!%3Dother", 403),
+        ("fieldSelector=metadata.namespace%3Dsamples", 403),
+        ("labelSelector=name%3Dsample", 403),
+        ("", 403),
+    ] {
+        for watch in ["", "&watch=1"] {
+            let uri = format!("{collection}?timeoutSeconds=1&{query}{watch}");
+            let request = Request::builder().uri(&uri).body(Full::new(Bytes::new())).unwrap();
+            assert_eq!(server.answered(Some(&user), request).await.status(), expected, "{uri}");
+        }
+    }
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]);
+    server.grant("patcher", rules).await;
+    let revision = server.api.registry.storage.revision();
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}).to_string();
+    let request = Request::builder()
+        .method("PATCH")
+        .uri(format!("{collection}/new?fieldManager=m"))
+        .header(CONTENT_TYPE, "application/apply-patch+yaml")
+        .body(Full::new(Bytes::from(body)))
+        .unwrap();
+    assert_eq!(server.answered(Some(&someone("patcher", &[])), request).await.status(), 403);
+    assert_eq!(server.api.registry.storage.revision(), revision);
+}
+
 /// Query parameters that do not change the verb of a request, whatever their value.
 const OTHER_PARAMETERS: &[&str] = &[
     "allowWatchBookmarks",

@@ -45,6 +45,7 @@ async fn a_mirror_pod_references_no_secret() {
         json!({"name": "v", "secret": {"secretName": "s"}}),
         json!({"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}]}}),
         json!({"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}),
+        json!({"name": "v", "azureFile": {"shareName": "a", "secretName": "s"}}),
     ] {
         check(
             server.json("POST", PODS, mirror(volume)).await,

@@ -401,8 +401,8 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
                     maxUnavailable 1: 2 down, none left
                     waits for 2 nodes: CrashLoopBackOff: n2, n9
         controller  not known from outside: it was not asked
-        note        No controller has taken note of generation 2 yet (the last one was
-                    0): is one running?
+        note        No controller has observed generation 2 yet (the last one was 0): is
+                    one running?
     "#]]
     .assert_eq(&fleet.explain(None));
     expect![[r#"
@@ -428,8 +428,8 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
                     maxUnavailable 1: 2 down, none left
                     waits for 2 nodes: CrashLoopBackOff: n2, n9
         controller  not known from outside: it was not asked
-        note        No controller has taken note of generation 2 yet (the last one was
-                    0): is one running?
+        note        No controller has observed generation 2 yet (the last one was 0): is
+                    one running?
     "#]]
     .assert_eq(&fleet.explain(Some("n1")));
     let controller = ControllerAnswer::Unavailable("it was not asked".into());
@@ -504,8 +504,8 @@ fn explain_and_plan_follow_the_update_strategy_of_a_refused_daemonset() {
                     maxUnavailable 1: 0 down, 1 left
                     next: n4, n3, n2, n1
         controller  not known from outside: it was not asked
-        note        No controller has taken note of generation 2 yet (the last one was
-                    0): is one running?
+        note        No controller has observed generation 2 yet (the last one was 0): is
+                    one running?
         note        RolloutPolicy careful is refused (NotOnDelete):
                     kube-controller-manager replaces the pods: set
                     spec.updateStrategy.type to OnDelete, or run the controller without

@@ -198,6 +198,28 @@ fn a_critical_pod_preempts_others() {
     );
 }
 
+/// A static pod has no status when it is admitted, so its QoS class is computed.
+#[test]
+fn the_qos_class_of_a_pod_without_a_status_is_computed() {
+    let without_status = |mut pod: Value| {
+        pod["/status"] = json!({});
+        pod
+    };
+    let mut guaranteed = requests("900m", "1Mi");
+    guaranteed["/spec/containers/0/resources"]["limits"] = json!({"cpu": "900m", "memory": "1Mi"});
+    let mut critical = requests("800m", "0");
+    critical["/spec/priority"] = 2_000_001_000.into();
+    let burstable = ("burstable", without_status(requests("1100m", "0")));
+    check(
+        node(),
+        &[("guaranteed", without_status(guaranteed)), burstable, ("critical", critical)],
+        expect![[r#"
+            guaranteed is admitted
+            burstable is admitted
+            critical is admitted after burstable"#]],
+    );
+}
+
 #[test]
 fn a_pod_with_a_start_time_was_admitted() {
     let read = |text: &str| AdmissionCandidate::from_value(&serde_json::from_str(text).unwrap());
