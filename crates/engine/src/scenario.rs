@@ -279,7 +279,7 @@ struct TaintText<'a> {
 }
 
 impl<'a> TaintText<'a> {
-    /// The notation of a taint, as error messages about taints and tolerations describe it.
+    /// The notation of a taint, for error messages about taints and tolerations.
     const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
@@ -353,11 +353,13 @@ const REQUIRED_TERMS_POINTER: &str =
 /// Keywords that the line of a pod may have only if the pod is bound to a node.
 const BOUND_POD_KEYWORDS: &[&str] = &["ready", "unready", "waiting", "since"];
 
-/// Returns the DaemonSet to which a pod or revision belongs. `None` if it belongs to none.
+/// Returns the DaemonSet to which a pod or revision belongs, out of the DaemonSets in its namespace. `None` if it
+/// belongs to none.
 ///
-/// Rule: a pod or revision belongs to the DaemonSet that is its controller, by UID or else by name. An object without a
-/// controller belongs to the DaemonSet whose name is in its image `NAME:N`, and to no DaemonSet if the image is
-/// `none:N`. With any other image, the object belongs to the first DaemonSet whose selector matches it.
+/// Rule: a pod or revision belongs to the DaemonSet to which its controller reference refers, by UID or else by name.
+/// An object without a controller reference belongs to the DaemonSet whose name is in its image `NAME:N`, and to no
+/// DaemonSet if the image is `none:N`. With any other image, the object belongs to the first DaemonSet whose selector
+/// matches it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets =
         world.sets.iter().filter(|it| text_at(it, NAMESPACE_POINTER) == text_at(object, NAMESPACE_POINTER));
@@ -367,7 +369,7 @@ fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
             .find(|it| text_at(it, UID_POINTER) == text_at(owner, "/uid"))
             .or_else(|| sets.find(|it| text_at(it, NAME_POINTER) == text_at(owner, "/name")));
     }
-    if let Some((name, _)) = image_of(object)
+    if let Some((name, _)) = image_name_and_number(object)
         .filter(|it| it.0 == NONE_VALUE || sets.clone().any(|set| text_at(set, NAME_POINTER) == it.0))
     {
         return sets.find(|it| text_at(it, NAME_POINTER) == name);
@@ -386,7 +388,7 @@ fn controller_reference(object: &Value) -> Option<&Value> {
 
 /// Returns the name and number in the image `NAME:N` of the first container of a DaemonSet, a pod or a
 /// ControllerRevision. `None` if there is no image, or if it has no number.
-fn image_of(object: &Value) -> Option<(&str, i64)> {
+fn image_name_and_number(object: &Value) -> Option<(&str, i64)> {
     ["", "/spec/template", "/data/spec/template"]
         .iter()
         .find_map(|at| object.pointer(at)?.pointer("/spec/containers/0/image")?.as_str())
@@ -396,7 +398,7 @@ fn image_of(object: &Value) -> Option<(&str, i64)> {
 
 /// Returns the number N of a DaemonSet's template, from its image `NAME:N`, or 1 if the image has no number.
 fn template_number(set: &Value) -> i64 {
-    image_of(set).map_or(1, |it| it.1)
+    image_name_and_number(set).map_or(1, |it| it.1)
 }
 
 /// Returns the pod template of a DaemonSet, with its image replaced by `NAME:number`.
@@ -405,7 +407,7 @@ fn template_number(set: &Value) -> i64 {
 /// it is.
 fn template_of(set: &Value, number: i64) -> Value {
     let mut template = set["spec"]["template"].clone();
-    if image_of(set).is_some_and(|it| it.1 != number) {
+    if image_name_and_number(set).is_some_and(|it| it.1 != number) {
         put_field_at(
             &mut template,
             "/spec",
@@ -435,7 +437,7 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     let same = |it: &&Value| {
         let of = set_of(it, world);
         of.is_some_and(|of| text_at(of, UID_POINTER) == text_at(set, UID_POINTER))
-            && image_of(it).is_some_and(|it| it.1 == number)
+            && image_name_and_number(it).is_some_and(|it| it.1 == number)
     };
     match world.revisions.iter().find(same).map(hash_label) {
         Some(hash) if !hash.is_empty() => hash.to_string(),
@@ -530,12 +532,12 @@ fn plain_text(value: &Value) -> String {
 }
 
 /// Replaces each whitespace character by `_`, because whitespace separates the words of a line.
-fn one_word(text: &str) -> String {
+fn to_one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }
 
-/// Joins the first elements of the pairs in a table with commas, for error messages.
-fn keyword_names<T>(table: &[(&str, T)]) -> String {
+/// Joins the names in a table with commas, for error messages. The name is the first element of each pair.
+fn join_names<T>(table: &[(&str, T)]) -> String {
     table.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }
 

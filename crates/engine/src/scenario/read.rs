@@ -37,8 +37,8 @@ struct ScenarioLine<'a> {
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
-/// Splits the text of a scenario into lines and words. Returns an error for the first line that the grammar does not
-/// allow, or that describes the same object as an earlier line.
+/// Splits the text of a scenario into lines and words. Skips comments and empty lines. Returns an error for the first
+/// line that the grammar does not allow, or that describes the same object as an earlier line.
 fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
     let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
@@ -49,7 +49,7 @@ fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
         let Some(&(_, kind)) = LINE_KEYWORDS.iter().find(|it| it.0 == kind_text) else {
             return Err(wrong(
                 kind_text,
-                format!("not a kind of line; allowed: {}", keyword_names(&LINE_KEYWORDS)),
+                format!("not a kind of line; allowed: {}", join_names(&LINE_KEYWORDS)),
             ));
         };
         let Some(name) = parts.next() else {
@@ -89,7 +89,7 @@ impl<'a> ScenarioLine<'a> {
         let Some(&(key, takes)) = own.iter().chain(any).find(|it| it.0 == key) else {
             let allowed = match self.kind {
                 LineKind::Now => "nothing more".to_string(),
-                _ => format!("{}, {}", keyword_names(own), keyword_names(any)),
+                _ => format!("{}, {}", join_names(own), join_names(any)),
             };
             return Err(self.error_at(part, format!("not a word of this line; allowed: {allowed}")));
         };
@@ -231,7 +231,7 @@ impl<'a> ScenarioLine<'a> {
             let operator = pieces.next().and_then(|it| SELECTOR_OPERATORS.iter().find(|pair| pair.0 == it));
             let (Some((_, operator)), false) = (operator, key.is_empty()) else {
                 let wants =
-                    format!("KEY:OPERATOR:V,V with operator one of: {}", keyword_names(&SELECTOR_OPERATORS));
+                    format!("KEY:OPERATOR:V,V with operator one of: {}", join_names(&SELECTOR_OPERATORS));
                 return Err(self.value_error("affinity", text, &wants));
             };
             let mut requirement = Map::new();
@@ -246,8 +246,10 @@ impl<'a> ScenarioLine<'a> {
         Ok(term.into())
     }
 
-    /// Returns the DaemonSet to which the pod or revision on this line belongs. `None` if it belongs to none. Returns
-    /// an error if `of=` names no DaemonSet, or if several DaemonSets match.
+    /// Returns the DaemonSet to which the pod or revision on this line belongs: the one with the name in `of=` and the
+    /// namespace in `ns=`. Without these keywords, any name and any namespace match. `None` if the line has `of=none`,
+    /// or if it has no `of=` and no DaemonSet matches. Returns an error if no DaemonSet has the name in `of=`, or if
+    /// several DaemonSets match.
     fn find_set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text_at(set, NAMESPACE_POINTER) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text_at(set, NAME_POINTER) == name);
@@ -350,7 +352,7 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
             Some((field.to_string(), Value::from(count.parse::<u32>().ok()?)))
         });
         let Some((field, count)) = count else {
-            let wants = format!("NAME:COUNT,… with names of: {}", keyword_names(&STATUS_COUNTS));
+            let wants = format!("NAME:COUNT,… with names of: {}", join_names(&STATUS_COUNTS));
             return Err(line.value_error("status", part, &wants));
         };
         status.insert(field, count);

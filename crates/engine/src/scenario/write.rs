@@ -30,7 +30,7 @@ impl PrintedLine {
     /// Creates the line of an object, with its name and no keywords.
     fn new(kind: &'static str, object: &Value) -> PrintedLine {
         let name = text_at(object, NAME_POINTER);
-        PrintedLine { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
+        PrintedLine { kind, name: to_one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
     }
 
     /// Adds a keyword without a value if `is_set` is true.
@@ -42,7 +42,7 @@ impl PrintedLine {
 
     /// Adds a keyword with its value.
     fn add_word(&mut self, key: &str, value: impl fmt::Display) {
-        self.words.push(one_word(&format!("{key}={value}")));
+        self.words.push(to_one_word(&format!("{key}={value}")));
     }
 
     /// Adds a keyword and its value, unless the value is empty or equal to `default`.
@@ -244,7 +244,7 @@ fn add_daemon_pod_keywords(row: &mut PrintedLine, pod: &Value, set: &Value, worl
         row.add_unless_default(text_at(pod, "/spec/nodeName"), "for", pinned);
     }
 
-    let number = image_of(pod).map_or_else(|| template_number(set), |it| it.1);
+    let number = image_name_and_number(pod).map_or_else(|| template_number(set), |it| it.1);
     row.add_unless_default(template_number(set), "rev", number);
     let template = template_of(set, number);
     row.add_hash(pod, &default_hash(set, number, world));
@@ -290,7 +290,7 @@ fn print_revision(revision: &Value, world: &World) -> PrintedLine {
     let set = set_of(revision, world);
     row.add_set_and_owner(revision, set, world);
     let default = set.map_or(1, template_number);
-    let number = image_of(revision).map_or(default, |it| it.1);
+    let number = image_name_and_number(revision).map_or(default, |it| it.1);
     row.add_unless_default(default, "template", number);
     row.add_unless_default(number, "number", plain_text(&revision["revision"]));
     let template = set.map_or_else(|| bare_template(NONE_VALUE, number), |set| template_of(set, number));
