@@ -6,10 +6,10 @@
 
 /// The running controller's in-memory state about a DaemonSet, as `/debug/explain` returns it.
 mod controller_state;
-/// Reads from a pod's status why the pod is not ready.
-mod decode;
 /// Formats an explanation as JSON.
 mod json;
+/// Reads from a pod's status why the pod is not ready.
+mod pod_problem;
 /// The objects of a cluster that concern one DaemonSet, from which its state is computed.
 mod snapshot;
 /// Formats an explanation as text.

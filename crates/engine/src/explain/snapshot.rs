@@ -13,7 +13,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{ControllerAnswer, Explanation, NodeReport, decode, format_time, reason_details, reason_message};
+use super::{
+    ControllerAnswer, Explanation, NodeReport, format_time, pod_problem, reason_details, reason_message,
+};
 use crate::controller::Event;
 use crate::controller::Malformed;
 use crate::daemonset::facts::{
@@ -101,7 +103,7 @@ impl Snapshot {
                     return Ok(());
                 }
                 if is_ours(&pod.owner) && !pod.is_ready() {
-                    let problem = decode::pod_problem(object);
+                    let problem = pod_problem::pod_problem(object);
                     problem.map(|it| self.pod_problems.insert(pod.key.name.clone(), it));
                 }
             }
@@ -198,7 +200,7 @@ impl Snapshot {
     }
 
     /// Explains the state of the DaemonSet on every node. `controller` is the response of the running controller, whose
-    /// in-memory state is taken into account.
+    /// in-memory state is taken into account. Returns an error if no DaemonSet was added.
     pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, SnapshotError> {
         let set = self.sets.last().ok_or(SnapshotError::NoSuchSet)?;
         let mut planner = self.new_planner(set, Settings::default());

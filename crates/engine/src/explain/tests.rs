@@ -604,7 +604,7 @@ fn what_ails_a_pod() {
         json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
         json!([]),
     ]
-    .map(|status| decode::pod_problem(json!({"status": status}).to_string().as_bytes()).unwrap_or("-".into()));
+    .map(|status| pod_problem::pod_problem(json!({"status": status}).to_string().as_bytes()).unwrap_or("-".into()));
     expect![[r#"
         container b: CrashLoopBackOff, 4 restarts: back-off 40s restarting failed container
         container i: ErrImagePull: not found

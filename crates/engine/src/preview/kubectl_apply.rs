@@ -60,7 +60,8 @@ fn without_server_fields(file: &Value) -> Value {
 }
 
 /// Returns the three-way merge of one field: its values in the live object, in the last applied configuration and in
-/// the file. `field` is the name of the field.
+/// the file. `field` is the name of the field. A `null` in the file removes a field. A value in the file that is
+/// neither an object nor a list replaces the live value.
 fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
     match (live, file) {
         (live, Value::Object(file)) => {

@@ -5,10 +5,10 @@
 //! and the pod fits on it. The same rules make the real plans, so the real rollout updates the nodes in the same order,
 //! unless something else happens.
 
-/// Computes the object that `kubectl apply` would write.
-mod apply;
 /// Formats a preview as JSON.
 mod json;
+/// Computes the object that `kubectl apply` would write.
+mod kubectl_apply;
 /// Formats a preview as text.
 mod text;
 
@@ -19,7 +19,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use apply::{LAST_APPLIED_ANNOTATION, applied_object, merge_patch};
+pub use kubectl_apply::{LAST_APPLIED_ANNOTATION, applied_object, merge_patch};
 
 use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
@@ -111,13 +111,14 @@ pub struct StalledRollout {
 const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
                            revision before its step, and a revision that fails is stopped, not rolled back.";
 
-/// Maximum number of simulated reconciles per node, to which a fixed number is added. Fewer are needed, because on each
-/// node a pod is deleted once, created once and becomes available once.
+/// Maximum number of simulated reconciles per node. For the whole simulation, 100 reconciles are added. Fewer are
+/// needed, because on each node a pod is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
     /// Previews the rollout of the DaemonSet version that was added to the snapshot last. The version that was added
-    /// before it is the live object. If only one version was added, the DaemonSet is new.
+    /// before it is the live object. If only one version was added, the DaemonSet is new. Returns an error if none was
+    /// added.
     pub fn preview_rollout(&self, now: Time) -> Result<RolloutPreview, SnapshotError> {
         let set = self.set().ok_or(SnapshotError::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
@@ -225,7 +226,8 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Removes the approvals and checks from the policies in the planner, so that the rollout waits for neither.
+    /// Removes the approvals and checks from the policies in the planner, so that the rollout waits for neither. Does
+    /// nothing if assist mode refuses the DaemonSet, because then the planner contains no policies.
     ///
     /// Rule: approvals are assumed to be given at once, and checks to pass, so the duration of the preview is the least
     /// possible one.
@@ -244,10 +246,10 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Makes and executes plans until no plan changes anything, but at most a number of plans that grows with the
-    /// number of nodes. When a plan changes nothing for the first time, completes the pending changes. Afterwards, a
-    /// plan that changes nothing advances the time to its wake-up time. Returns the revision writes of the first plan
-    /// and, in assist mode, those of upstream's controller.
+    /// Makes and executes plans, one after the other. When a plan changes nothing for the first time, completes the
+    /// pending changes. After any later plan that changes nothing, advances the time to the plan's wake-up time, or
+    /// ends if the plan has no later wake-up time. Also ends after a number of plans that grows with the number of
+    /// nodes. Returns the revision writes of the first plan and, in assist mode, those of upstream's controller.
     fn run(&mut self) -> Vec<RevisionWrite> {
         let nodes = self.snapshot.facts.get(&Kind::Nodes).map_or(0, Vec::len) + self.initial_pods.len();
         let mut first_steps = None;

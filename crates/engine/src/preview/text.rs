@@ -30,7 +30,7 @@ impl fmt::Display for RolloutPreview {
         }
         write_labelled(f, "loses", &self.reason_lines(|node, _| loses.contains(node)))?;
         if !self.batches.is_empty() {
-            write_labelled(f, "replaces", &self.order_lines())?;
+            write_labelled(f, "replaces", &self.rollout_order_lines())?;
         }
         if !self.waits.is_empty() {
             let nodes = pluralize(self.waits.len(), "node");
@@ -109,8 +109,9 @@ impl RolloutPreview {
         groups.collect()
     }
 
-    /// Returns the lines about the order and the duration of the rollout.
-    fn order_lines(&self) -> Vec<String> {
+    /// Returns the lines about the order of the rollout: the number of batches, the minimum duration, and the nodes of
+    /// the first [`BATCHES_MAX`] batches.
+    fn rollout_order_lines(&self) -> Vec<String> {
         let (strategy, share) = crate::explain::strategy_name_and_limit(self.after.rollout.strategy);
         let within = share.map_or(String::new(), |share| format!(", {strategy} {share}"));
         let takes = if self.at_least.is_zero() {
