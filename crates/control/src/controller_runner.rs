@@ -346,7 +346,7 @@ where
     /// list again if requested. Returns the time at which the next key must be reconciled, or `None` if no key waits
     /// for a time.
     fn start_calls(&mut self) -> Option<Time> {
-        let Reconcile { calls, measurements, events, wake_at, relist } = self.queue.take_step();
+        let Reconcile { calls, measurements, events, wake_at, relist } = self.queue.take_work();
         measurements.into_iter().for_each(|it| self.start_measurement(it));
         for call in calls {
             self.observer.before_call(&call);
@@ -598,7 +598,7 @@ mod tests {
         let retry_at = in_a_minute();
         let mut runner = runner(PanicIn::Done, Some(retry_at));
         runner.reconcile();
-        let calls = runner.queue.take_step().calls;
+        let calls = runner.queue.take_work().calls;
         assert_eq!(calls, ["a", "bad", "c"].map(Text::from));
         for call in &calls {
             runner.apply_outcome(call, Outcome::Done(Vec::new()), Duration::ZERO);

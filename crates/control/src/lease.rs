@@ -379,7 +379,7 @@ impl Elector {
     /// Writes the record that releases the lease. Does nothing if the Lease does not exist.
     async fn put_release_record(&self) -> Result<(), LeaseError> {
         let Some(found) = self.stored_record() else { return Ok(()) };
-        self.put_record(&self.election.release_record(&found, now())).await.map(drop)
+        self.put_record(&self.election.released_record(&found, now())).await.map(drop)
     }
 
     /// Renews the lease once. Returns `None` if the lease was renewed, and the reason if the lease is lost. Returns an

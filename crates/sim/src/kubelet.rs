@@ -235,7 +235,7 @@ impl Kubelet {
                     self.pods.insert(uid.clone(), ManagedPod::new(pod, Some(object.clone()), image.into()));
                 }
                 Some(managed) if managed.object.as_ref().is_none_or(|it| !Arc::ptr_eq(it, object)) => {
-                    managed.pod.update_spec(parsed(), iteration.clock);
+                    managed.pod.update_object(parsed(), iteration.clock);
                     managed.object = Some(object.clone());
                     managed.needs_sync = true;
                 }

@@ -271,7 +271,7 @@ impl PodSimulation {
                 let (now, object) = (self.now, self.parsed_pod());
                 self.observe_deletion();
                 if let Some(pod) = &mut self.kubelet {
-                    if self.exists { pod.update_spec(object, now) } else { pod.mark_removed_from_api(now) }
+                    if self.exists { pod.update_object(object, now) } else { pod.mark_removed_from_api(now) }
                 }
                 self.sync_pod()?;
             }

@@ -171,7 +171,7 @@ impl<R: Runtime> Worker<R> {
     fn apply_update(&mut self, update: WorkerUpdate) {
         let now = now();
         if let Some(object) = update.object {
-            self.pod.update_spec(object.object.clone(), now);
+            self.pod.update_object(object.object.clone(), now);
             // Downward API volumes may contain the changed fields.
             self.refresh_at = self.refresh_at.map(|_| Instant::now());
             self.entry.update_snapshot(|snapshot| snapshot.object = object.clone());

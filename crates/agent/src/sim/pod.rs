@@ -195,7 +195,7 @@ impl SimulatedPod {
             Some(active) => {
                 let now = active.pod_time(now);
                 active.object = object.clone();
-                active.kubelet.update_spec(object, now);
+                active.kubelet.update_object(object, now);
             }
             None => {
                 let host =

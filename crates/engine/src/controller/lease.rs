@@ -186,7 +186,7 @@ impl Election {
             return if led {
                 LeaseAction::Exit(LostLease::Deleted)
             } else {
-                LeaseAction::Write(self.acquire_record(None, clock))
+                LeaseAction::Write(self.acquired_record(None, clock))
             };
         };
         let since = match &self.observed {
@@ -206,7 +206,7 @@ impl Election {
         } else if led {
             LeaseAction::Exit(LostLease::HeldBy(found.holder.clone()))
         } else if found.holder.is_empty() || until <= now {
-            LeaseAction::Write(self.acquire_record(Some(found), clock))
+            LeaseAction::Write(self.acquired_record(Some(found), clock))
         } else {
             LeaseAction::Wait { until }
         }
@@ -228,7 +228,7 @@ impl Election {
 
     /// Returns the lease record that a leader writes when it stops. The record has no holder, so that the next leader
     /// need not wait for the lease to expire. `found` is the current record. Upstream: `release`.
-    pub fn release_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
+    pub fn released_record(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: "".into(),
             duration_s: 1,
@@ -240,7 +240,7 @@ impl Election {
 
     /// Returns the lease record with which this replica acquires the lease. `from` is the current record, which the new
     /// one replaces. It is `None` if the Lease does not exist.
-    fn acquire_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
+    fn acquired_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),
             duration_s: self.duration_s(),

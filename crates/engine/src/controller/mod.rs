@@ -265,7 +265,7 @@ pub struct Reconcile<C> {
     pub measurements: Vec<Arc<Measurement>>,
     pub events: Vec<EventRecord>,
     /// Time at which to reconcile the key again even without an event. It replaces the time that the previous reconcile
-    /// returned. In the result of [`WorkQueue::take_step`], the earliest such time of all keys. `None` if there is no
+    /// returned. In the result of [`WorkQueue::take_work`], the earliest such time of all keys. `None` if there is no
     /// such time.
     pub wake_at: Option<Time>,
     /// Whether to list every kind again, because the watches have not delivered the controller's own writes for too

@@ -33,10 +33,10 @@ pub struct WorkQueue<C: Controller> {
     in_flight: usize,
     /// Maximum number of calls in flight.
     calls_max: usize,
-    /// Measurements of rollout checks to start. The next call of [`WorkQueue::take_step`] returns these measurements.
+    /// Measurements of rollout checks to start. The next call of [`WorkQueue::take_work`] returns these measurements.
     measurements: Vec<Arc<Measurement>>,
     events: Vec<EventRecord>,
-    /// Whether the runner must list every kind again. The next call of [`WorkQueue::take_step`] returns this flag and
+    /// Whether the runner must list every kind again. The next call of [`WorkQueue::take_work`] returns this flag and
     /// resets it.
     relist: bool,
 }
@@ -124,13 +124,13 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Reconciles every key that is due. Returns the calls, measurements, events and times for the runner, as
-    /// [`WorkQueue::take_step`] does.
+    /// [`WorkQueue::take_work`] does.
     pub fn reconcile_due(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
             self.reconcile(&key, now);
         }
-        self.take_step()
+        self.take_work()
     }
 
     /// Enqueues the keys whose wake time has come. Does nothing before [`WorkQueue::is_synced`].
@@ -174,7 +174,7 @@ impl<C: Controller> WorkQueue<C> {
         None
     }
 
-    /// Reconciles a key. [`WorkQueue::take_step`] then returns its calls, measurements and events.
+    /// Reconciles a key. [`WorkQueue::take_work`] then returns its calls, measurements and events.
     pub fn reconcile(&mut self, key: &C::Key, now: Time) {
         let reconcile = self.controller.reconcile(key, now);
         self.events.extend(reconcile.events);
@@ -187,7 +187,7 @@ impl<C: Controller> WorkQueue<C> {
     /// Returns what the runner does next: the calls to make within the limit of calls in flight, the measurements to
     /// start, the events to record, the time at which the next key is due, and whether to list every kind again.
     /// Removes all of these from the work queue, except for the time. Reconciles no key.
-    pub fn take_step(&mut self) -> Reconcile<C::Call> {
+    pub fn take_work(&mut self) -> Reconcile<C::Call> {
         let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
         self.in_flight += allowed;
         Reconcile {

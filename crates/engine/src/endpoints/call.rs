@@ -66,7 +66,7 @@ pub(super) fn request(call: &Call) -> Request {
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
     let (verb, path, body) = match &call.write {
-        EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, create_endpoints_body(draft)),
+        EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, endpoints_json(draft)),
         EndpointsWrite::UpdateEndpoints(of, draft) => {
             let body = endpoints_patch(of, draft);
             (Verb::Patch(PatchFormat::Merge), format!("{endpoints}/{}", of.key.name), body)
@@ -76,9 +76,9 @@ pub(super) fn request(call: &Call) -> Request {
             format!("{endpoints}/{}", of.key.name),
             delete_options(&of.uid, of.resource_version),
         ),
-        EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, create_slice_body(draft)),
+        EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, slice_json(draft)),
         EndpointsWrite::UpdateSlice(of, draft) => {
-            let body = update_slice_body(of, draft);
+            let body = slice_patch(of, draft);
             (Verb::Patch(PatchFormat::Merge), format!("{slices}/{}", of.key.name), body)
         }
         EndpointsWrite::DeleteSlice(of) => {
@@ -98,7 +98,7 @@ fn delete_options(uid: &Text, resource_version: u64) -> Value {
 }
 
 /// Returns the JSON of the Endpoints object to create.
-fn create_endpoints_body(draft: &EndpointsDraft) -> Value {
+fn endpoints_json(draft: &EndpointsDraft) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Endpoints",
@@ -127,7 +127,7 @@ fn endpoints_patch(existing: &Endpoints, draft: &EndpointsDraft) -> Value {
 }
 
 /// Returns the JSON of the EndpointSlice to create. The API server generates its name.
-fn create_slice_body(draft: &SliceDraft) -> Value {
+fn slice_json(draft: &SliceDraft) -> Value {
     let name = &draft.owner.name;
     let prefix = if name.len() < SLICE_NAME_MAX { format!("{name}-") } else { name.to_string() };
     json!({
@@ -145,8 +145,8 @@ fn create_slice_body(draft: &SliceDraft) -> Value {
     })
 }
 
-/// Returns the merge patch that changes the existing EndpointSlice `existing` to the content of the draft.
-fn update_slice_body(existing: &Slice, draft: &SliceDraft) -> Value {
+/// Returns the merge patch that changes the existing EndpointSlice to the content of the draft.
+fn slice_patch(existing: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
             "uid": existing.uid,

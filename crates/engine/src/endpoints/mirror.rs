@@ -64,7 +64,7 @@ pub(super) fn slice_writes(
         match slices.next() {
             None => created.push(draft),
             Some(slice) if is_up_to_date(slice, &draft) => {}
-            Some(slice) => changed.push(update_slice_write(slice, draft)),
+            Some(slice) => changed.push(slice_update(slice, draft)),
         }
         spare.extend(slices);
     }
@@ -73,7 +73,7 @@ pub(super) fn slice_writes(
     for draft in created {
         let same_family = spare.iter().position(|it| it.family == Some(draft.family));
         writes.push(match same_family {
-            Some(index) => update_slice_write(spare.swap_remove(index), draft),
+            Some(index) => slice_update(spare.swap_remove(index), draft),
             None if endpoints.deleting => continue,
             None => EndpointsWrite::CreateSlice(Arc::new(draft)),
         });
@@ -177,7 +177,7 @@ fn slice_draft(
 
 /// Returns the write that changes a mirrored slice to the content of the draft. The write also removes annotations that
 /// the Endpoints do not have.
-fn update_slice_write(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
+fn slice_update(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();
     }

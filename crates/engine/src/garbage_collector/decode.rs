@@ -27,23 +27,23 @@ pub(super) fn decode_object(
         "Pod" if needs_whole_object(resource) => {
             let pod: PodWithoutContainers<'_> = json::from_slice(json)?;
             let fact = Arc::new(pod_fact(&pod, shared));
-            TrackedObject { pod: Some(fact), ..metadata_fact(resource, &pod.metadata, shared)? }
+            TrackedObject { pod: Some(fact), ..decode_metadata(resource, &pod.metadata, shared)? }
         }
         "Node" if needs_whole_object(resource) => {
             let node: core_v1::Node<'_> = json::from_slice(json)?;
             let out_of_service = Some(is_out_of_service(&node));
-            TrackedObject { out_of_service, ..metadata_fact(resource, &node.metadata, shared)? }
+            TrackedObject { out_of_service, ..decode_metadata(resource, &node.metadata, shared)? }
         }
         _ => {
             let object: PartialObjectMetadata<'_> = json::from_slice(json)?;
-            metadata_fact(resource, &object.metadata, shared)?
+            decode_metadata(resource, &object.metadata, shared)?
         }
     })
 }
 
-/// Decodes the metadata of an object. An object without a UID is malformed, because owner references identify owners by
-/// UID.
-fn metadata_fact(
+/// Decodes the metadata of an object. Returns an error for an object without a UID, because owner references identify
+/// owners by UID.
+fn decode_metadata(
     resource: &Arc<Resource>,
     meta: &ObjectMeta<'_>,
     shared: &mut Interner,

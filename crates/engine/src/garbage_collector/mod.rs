@@ -40,8 +40,8 @@ mod decode;
 /// there are too many terminated pods.
 mod pod_gc;
 
-/// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents are
-/// deleted.
+/// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents with
+/// `blockOwnerDeletion` are deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// Finalizer of an object whose deletion orphans its dependents. The object stays until no dependent refers to it.
 pub const ORPHAN_FINALIZER: &str = "orphan";

@@ -206,7 +206,7 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Returns the elements of the list in the field `key` of the object `of`. Empty if the field is absent.
+/// Returns the elements of the list in the field `key` of the object `of`. Empty if the field is no list.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }

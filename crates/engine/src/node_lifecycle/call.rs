@@ -53,11 +53,11 @@ pub(super) fn request(call: &Call) -> Request {
         Call::MarkUnknown { node, conditions, at } => {
             let conditions: Vec<Value> =
                 conditions.iter().map(|it| unknown_condition(node, *it, *at)).collect();
-            let body = json!({"metadata": resource_version_precondition(node), "status": {"conditions": conditions}});
+            let body = json!({"metadata": precondition_metadata(node), "status": {"conditions": conditions}});
             patch_request(PatchFormat::Strategic, on_node(node) + "/status", body)
         }
         Call::PatchNode { node, taints } => {
-            let mut metadata = resource_version_precondition(node);
+            let mut metadata = precondition_metadata(node);
             if !node.alias_labels.is_empty() {
                 let labels = node.alias_labels.iter().map(|(key, value)| (key.to_string(), json!(value)));
                 metadata["labels"] = Value::Object(labels.collect());
@@ -111,7 +111,7 @@ fn patch_request(kind: PatchFormat, path: String, body: Value) -> Request {
 }
 
 /// Returns the `metadata` of a patch, with UID and `resourceVersion` of the node as preconditions.
-fn resource_version_precondition(node: &Node) -> Value {
+fn precondition_metadata(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
 

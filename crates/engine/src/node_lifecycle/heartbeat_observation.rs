@@ -36,8 +36,8 @@ impl HeartbeatObservation {
     /// after a pause. Returns whether the clock was set back.
     ///
     /// Rule: after a pause of this process every node gets its grace period `grace` again. The process counts as paused
-    /// if more than a fifth of the grace period has passed since the last call of this function, or if the clock was set
-    /// back by more than that.
+    /// if more than a fifth of the grace period has passed since the last call of this function, or if the clock was
+    /// set back by more than that.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;

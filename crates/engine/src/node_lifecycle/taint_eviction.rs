@@ -22,10 +22,11 @@ pub(super) struct NoExecuteTaint {
 
 /// Returns the time at which the taints evict a pod, possibly in the past. `None` if they do not evict it.
 ///
-/// Rule: each `NoExecute` taint has an eviction time: when the taint was added or the pod was bound, whichever was later,
-/// plus the `tolerationSeconds` of the pod's first matching toleration (zero if none matches), but not before
-/// `not_before`. A taint that is tolerated without `tolerationSeconds` evicts no pod. The pod is evicted at the earliest of
-/// these times. Upstream: `processPodOnNode`.
+/// Rule: each `NoExecute` taint has an eviction time: the time at which the taint was added or the pod was bound,
+/// whichever was later, plus the `tolerationSeconds` of the pod's first matching toleration. Without a matching
+/// toleration, nothing is added. An eviction time before `not_before` becomes `not_before`. A taint that the pod
+/// tolerates without `tolerationSeconds` has no eviction time. The pod is evicted at the earliest eviction time.
+/// Upstream: `processPodOnNode`.
 pub(super) fn eviction_time(pod: &Pod, taints: &[NoExecuteTaint]) -> Option<Time> {
     let mut at = None;
     for it in taints {

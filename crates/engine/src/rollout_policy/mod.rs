@@ -41,7 +41,7 @@ const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub struct RolloutPolicyController {
     scope: PolicyScope,
     policies: BTreeMap<PolicyKey, PolicyState>,
-    sets: BTreeMap<ObjectKey, GovernedSet>,
+    sets: BTreeMap<ObjectKey, WatchedSet>,
     /// Labels of the namespaces by name.
     namespaces: BTreeMap<Text, Labels>,
     /// The state of each rollout, by the key of its DaemonRollout. The DaemonSet has the same key.
@@ -77,15 +77,15 @@ impl PolicyKey {
 #[derive(Debug)]
 struct PolicyState {
     policy: Arc<WatchedPolicy>,
-    /// Result of the last attempt to write the status, which determines the time of the next attempt.
+    /// The state of the last write of the status. It determines when the next write may be made.
     attempt: Attempt,
     /// Time at which the controller last wrote the status. `None` before the first write.
     written_at: Option<Time>,
 }
 
-/// The labels of a DaemonSet, and the policy that governs it.
+/// The labels of a watched DaemonSet, and the policy that governs it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct GovernedSet {
+struct WatchedSet {
     labels: Labels,
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     governed_by: Option<PolicyKey>,
@@ -115,7 +115,7 @@ impl RolloutPolicyController {
                 if let Some(before) = before.map(|it| it.labels.clone()) {
                     self.add_selecting_policies(&key, &before, keys);
                 }
-                self.sets.insert(key.clone(), GovernedSet { labels, governed_by: None });
+                self.sets.insert(key.clone(), WatchedSet { labels, governed_by: None });
                 self.update_governing_policy(&key, keys);
             }
             Fact::Namespace { name, labels, .. } => {
@@ -186,7 +186,7 @@ impl RolloutPolicyController {
     /// Determines again which policy governs each DaemonSet that one of these policies selects. Adds to `keys` the
     /// policies to reconcile.
     fn update_selected_sets(&mut self, policies: &[&Policy], keys: &mut BTreeSet<PolicyKey>) {
-        let is_selected = |(key, set): &(&ObjectKey, &GovernedSet)| {
+        let is_selected = |(key, set): &(&ObjectKey, &WatchedSet)| {
             let set = self.selectable_set(key, &set.labels);
             policies.iter().any(|it| it.selects(set))
         };

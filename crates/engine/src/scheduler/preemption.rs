@@ -174,7 +174,8 @@ fn victims_on_node(
 
 impl Budget {
     /// Whether the deletion of the pod counts against the budget: the budget selects the pod, and has not counted its
-    /// eviction yet. As upstream, an empty selector and a pod without labels do not count.
+    /// eviction yet. As upstream, a budget with an empty selector selects no pod here, and no budget selects a pod
+    /// without labels.
     fn covers_pod(&self, pod: &Pod) -> bool {
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

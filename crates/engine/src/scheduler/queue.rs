@@ -245,7 +245,8 @@ impl SchedulingQueue {
         self.due.insert((until, key.clone()));
     }
 
-    /// Removes a parked pod from all indexes of parked pods, and sets its state to active. Does not add it to `active`.
+    /// Removes a parked pod from all indexes of parked pods, and sets its state to active. The caller adds the pod to
+    /// `active` if it is to be scheduled now. Does nothing for a pod that is not parked.
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let QueueState::Parked { until, names, .. } =

@@ -77,7 +77,8 @@ pub enum Record {
 /// Answers a DNS query. `domain` is the cluster domain, such as `cluster.local`.
 ///
 /// Rule: the name of a Service resolves to its cluster IP, and the name of a headless Service to its ready endpoints.
-/// Queries for names outside the cluster domain are forwarded.
+/// Queries for names outside the cluster domain are forwarded, except for the reverse names of addresses in the
+/// cluster.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {

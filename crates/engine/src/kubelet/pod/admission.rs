@@ -321,9 +321,10 @@ fn insufficient_resources(
 
 /// Returns the UIDs of the pods to preempt for `candidate`. `None` if preemption cannot free enough resources.
 ///
-/// Rule: Guaranteed pods are preempted only as far as all BestEffort and Burstable pods together do not free enough,
-/// and Burstable pods only as far as all BestEffort pods and the chosen Guaranteed pods together do not. Within a QoS
-/// class, the pod whose requests are closest to the missing amounts is chosen first. Upstream: `getPodsToPreempt`.
+/// Rule: pods of a lower QoS class are preempted first. Guaranteed pods are chosen only for the amounts that would
+/// still be missing without all BestEffort and Burstable pods. Burstable pods are chosen only for the amounts that
+/// would still be missing without all BestEffort pods and the chosen Guaranteed pods. Within a QoS class, the pod whose
+/// requests are closest to the missing amounts is chosen first. Upstream: `getPodsToPreempt`.
 fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,

@@ -72,7 +72,7 @@ impl Pod {
     pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Action| it.container_name() == Some(name) && !matches!(it, Action::Probe { .. });
-        if self.is_in_flight(is_busy) || self.is_in_crash_backoff(name, now) || !self.is_prepared {
+        if self.is_in_flight(is_busy) || self.check_crash_backoff(name, now) || !self.is_prepared {
             return;
         }
         let history = self.start_histories.entry(name.clone()).or_default();
@@ -92,7 +92,7 @@ impl Pod {
                     self.record_warning("ErrImageNeverPull", message.clone());
                     self.record_warning("Failed", format!("Error: ErrImageNeverPull: {message}"));
                 }
-                self.retry_start(name, now);
+                self.schedule_start_retry(name, now);
             }
             // During the backoff of a pull, the image may be imported: check again.
             (ImageState::Absent, _) if history.next_image_check_at().is_some_and(|at| at <= now) => {
@@ -116,13 +116,13 @@ impl Pod {
         }
     }
 
-    /// Whether the restart of a terminated container must wait for its crash backoff. If so, sets the waiting reason
-    /// `CrashLoopBackOff`. If the backoff has passed, computes the backoff of the next restart, and has the image
-    /// checked again. False if the container is not terminated.
+    /// Returns whether the restart of a terminated container must still wait for its crash backoff. If so, sets the
+    /// waiting reason `CrashLoopBackOff`. If the backoff has passed, computes the backoff of the next restart, and
+    /// marks the image as to be checked again. Returns `false` for a container that is not terminated.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
-    fn is_in_crash_backoff(&mut self, name: &Text, now: Time) -> bool {
+    fn check_crash_backoff(&mut self, name: &Text, now: Time) -> bool {
         let Some(last) = self.newest_container(name) else { return false };
         let ContainerState::Exited { started, finished, .. } = last.state else { return false };
         let (id, attempt) = (last.id.clone(), last.attempt);
@@ -198,7 +198,7 @@ impl Pod {
                     self.record_warning("InspectFailed", message.as_ref().into());
                     self.record_warning("Failed", format!("Error: {reason}"));
                 }
-                self.retry_start(name, now);
+                self.schedule_start_retry(name, now);
             }
             _ => {}
         }
@@ -252,14 +252,14 @@ impl Pod {
             ActionOutcome::Failed { reason, message } => {
                 history.set_waiting(&reason, message.as_ref());
                 self.record_warning("Failed", format!("Error: {message}"));
-                self.retry_start(name, now);
+                self.schedule_start_retry(name, now);
             }
             _ => {}
         }
     }
 
     /// Sets the backoff after a failed start or image check of a container, and requests a sync at its end.
-    fn retry_start(&mut self, name: &Text, now: Time) {
+    fn schedule_start_retry(&mut self, name: &Text, now: Time) {
         let history = self.start_histories.entry(name.clone()).or_default();
         let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
         history.retry = Some((wait, now + wait));

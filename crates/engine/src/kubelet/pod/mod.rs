@@ -5,11 +5,12 @@
 //! ```
 //!
 //! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
-//! ([`Pod::update_spec`]), and the outcome of each action ([`Pod::apply_outcome`]). It also passes in the state of the
-//! pod in the runtime ([`Pod::update_runtime_state`]): once at the start, after each action that changed the runtime,
-//! and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes concurrently.
-//! After a restart of the agent, a new `Pod` is built from the API object and the runtime state, and continues where
-//! the previous `Pod` was. State that is only in memory, such as backoffs and counts of probe results, starts again.
+//! ([`Pod::update_object`]), and the outcome of each action ([`Pod::apply_outcome`]). It also passes in the state of
+//! the pod in the runtime ([`Pod::update_runtime_state`]): once at the start, after each action that changed the
+//! runtime, and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes
+//! concurrently. After a restart of the agent, a new `Pod` is built from the API object and the runtime state, and
+//! continues where the previous `Pod` was. State that is only in memory, such as backoffs and counts of probe results,
+//! starts again.
 
 /// Decides whether the node admits a pod.
 pub mod admission;
@@ -367,7 +368,7 @@ impl Pod {
     }
 
     /// Replaces the API object of the pod after it has changed: its spec, its status and its deletion.
-    pub fn update_spec(&mut self, object: Arc<PodObject>, now: Time) {
+    pub fn update_object(&mut self, object: Arc<PodObject>, now: Time) {
         // The stored status may differ from the reported one: others write there too.
         let reporting = self.in_flight.iter().any(|it| match it {
             Action::Report(patch) => status::contains_fields(&status::patched_status(patch), &object.status),

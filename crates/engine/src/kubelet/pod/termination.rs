@@ -52,7 +52,7 @@ impl Pod {
     }
 
     /// Issues the next actions of a terminating pod: stops its containers, then its sandboxes, then cleans up. If the
-    /// pod is being deleted, also removes its containers, sandboxes and logs as soon as its status is written. Then it
+    /// pod is being deleted, also removes its containers, sandboxes and logs as soon as its status is written, and then
     /// deletes the pod from the API server, unless the pod is static or no longer exists there.
     pub(super) fn sync_terminating(&mut self, now: Time) {
         let by = self.terminate_by.unwrap_or(now + self.object.spec.grace);
@@ -147,8 +147,9 @@ impl Pod {
 
     /// Returns the terminal phase of the pod, when all its containers have stopped.
     ///
-    /// Rule: a terminated pod is Failed, unless it was deleted, has main containers, and all of them exited with code
-    /// 0.
+    /// Rule: a pod that the node has terminated on its own (see [`PodTermination`](super::PodTermination)) is Failed. A
+    /// pod that was deleted is Succeeded if it has main containers and all of them exited with code 0. Otherwise it is
+    /// Failed.
     fn phase_after_termination(&self) -> Phase {
         let main = &self.object.spec.main;
         let all_succeeded = !main.is_empty() && main.iter().all(|it| self.exit_code(it) == Some(0));

@@ -188,7 +188,7 @@ impl Scene {
         self.pod.apply_outcome(action, outcome, self.now);
         if !self.deleted && !self.pod.is_removed_from_api {
             let bytes = serde_json::to_vec(&self.object).unwrap();
-            self.pod.update_spec(parsed(&bytes), self.now);
+            self.pod.update_object(parsed(&bytes), self.now);
         }
     }
 
@@ -369,7 +369,7 @@ impl Scene {
                     _ => panic!("unknown step: {step}"),
                 }
                 let bytes = serde_json::to_vec(&self.object).unwrap();
-                self.pod.update_spec(parsed(&bytes), self.now);
+                self.pod.update_object(parsed(&bytes), self.now);
             }
         }
     }
