@@ -24,7 +24,7 @@ impl ServiceRules {
         let before = self.applied.take();
         let script = match &before {
             None => table.replacement_script(),
-            Some(before) => table.change_script(before),
+            Some(before) => table.incremental_script(before),
         };
         let table = Arc::new(table);
         if !script.is_empty() {

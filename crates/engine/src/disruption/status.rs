@@ -138,13 +138,20 @@ impl BudgetEvaluation {
                     disrupted: counts.disrupted.clone(),
                     conditions: budget.status.conditions.clone(),
                 };
-                with_disruption_allowed(status, condition_status, reason, "", budget.generation, now)
+                with_disruption_allowed_condition(
+                    status,
+                    condition_status,
+                    reason,
+                    "",
+                    budget.generation,
+                    now,
+                )
             }
             // No disruption is allowed, and all else stays. Upstream: `failSafe`.
             Err(problem) => {
                 let observed = budget.status.observed_generation;
                 let status = BudgetStatus { allowed: 0, ..budget.status.clone() };
-                with_disruption_allowed(status, "False", "SyncFailed", problem, observed, now)
+                with_disruption_allowed_condition(status, "False", "SyncFailed", problem, observed, now)
             }
         }
     }
@@ -195,7 +202,7 @@ impl BudgetEvaluation {
 
 /// Returns `status` with a condition `DisruptionAllowed` that has these values. Its `lastTransitionTime` is kept if the
 /// previous condition has the same status, and is `now` otherwise.
-fn with_disruption_allowed(
+fn with_disruption_allowed_condition(
     mut status: BudgetStatus,
     condition_status: &str,
     reason: &str,

@@ -246,7 +246,8 @@ impl GarbageCollector {
         if self.unlisted.is_empty() { keys } else { BTreeSet::new() }
     }
 
-    /// Adds or updates an object, and adds to `keys` the UIDs of the objects to reconcile.
+    /// Adds or updates an object, and adds to `keys` the UIDs of the objects to reconcile. Ignores an object without a
+    /// UID.
     fn put(&mut self, object: TrackedObject, keys: &mut BTreeSet<Text>) {
         if object.uid.is_empty() {
             return;

@@ -50,7 +50,7 @@ impl HeartbeatObservation {
 
     /// Returns the maximum interval between two calls of [`Self::check_gap`]. A longer interval could count as a gap.
     /// `grace` is the grace period of nodes.
-    pub(super) fn check_interval(grace: Duration) -> Duration {
+    pub(super) fn gap_check_interval(grace: Duration) -> Duration {
         grace / 10
     }
 

@@ -227,8 +227,9 @@ impl Controller for NodeLifecycle {
         self.check_gap(now);
         match key {
             Key::GapCheck => {
-                let wake_at =
-                    Some(now + HeartbeatObservation::check_interval(self.config.node_monitor_grace_period));
+                let wake_at = Some(
+                    now + HeartbeatObservation::gap_check_interval(self.config.node_monitor_grace_period),
+                );
                 Reconcile { wake_at, ..Reconcile::default() }
             }
             Key::Zone(zone) => self.reconcile_zone(zone, now),
@@ -499,8 +500,9 @@ impl NodeLifecycle {
             } else if self.observation.may_mark_unknown(name) {
                 Some(Call::MarkUnknown { node, conditions, at: now })
             } else {
-                let wake_at =
-                    Some(now + HeartbeatObservation::check_interval(self.config.node_monitor_grace_period));
+                let wake_at = Some(
+                    now + HeartbeatObservation::gap_check_interval(self.config.node_monitor_grace_period),
+                );
                 return Reconcile { wake_at, ..Reconcile::default() };
             }
         } else {

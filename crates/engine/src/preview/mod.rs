@@ -166,7 +166,7 @@ struct RolloutSimulation<'a> {
     fit_explainer: Option<&'a FitExplainer<'a>>,
     /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
-    /// The DaemonSet's pods by node at the start of the simulation, and the pods that it adopted.
+    /// The DaemonSet's pods by node at the start of the simulation, and the pods that it adopts during the simulation.
     initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
     /// Names of the pods that the simulation created.
     created_pods: BTreeSet<Text>,

@@ -180,7 +180,7 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether [`Self::peek_next`] returns a pod now even if no backoff ends: there is an active or an activated pod.
+    /// Whether there is an active or an activated pod, so that [`Self::peek_next`] returns a pod now.
     pub(super) fn has_active_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }

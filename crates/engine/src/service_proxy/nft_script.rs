@@ -22,9 +22,9 @@ impl NftTable {
         out
     }
 
-    /// Returns the `nft` script that changes the table from `before` to this table in one transaction. It is empty if
-    /// nothing changes. Unchanged sets stay, so that clients keep their session affinity.
-    pub fn change_script(&self, before: &Self) -> String {
+    /// Returns the `nft` script with only the changes from the table `before` to this table, which `nft` makes in one
+    /// transaction. It is empty if nothing changes. Unchanged sets stay, so that clients keep their session affinity.
+    pub fn incremental_script(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);
         out

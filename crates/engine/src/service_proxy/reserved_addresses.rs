@@ -9,10 +9,10 @@ use super::facts::{Ipv4Cidr, Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
-/// The addresses that a Service must not use. From them follows for which addresses of a Service the proxy writes
-/// rules. External addresses must not belong to the API server or to any node, pod or other Service, and `externalIPs`
-/// must be allowed by the operator. Cluster IPs must not belong to the API server, to this node or to its pods. No
-/// address may be special, such as a loopback address.
+/// The addresses that a Service must not use, and the `externalIPs` that the operator allows. They determine for which
+/// addresses of a Service the proxy writes rules. External addresses must not belong to the API server or to any node,
+/// pod or other Service, and `externalIPs` must be allowed by the operator. Cluster IPs must not belong to the API
+/// server, to this node or to its pods. No address may be special, such as a loopback address.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,

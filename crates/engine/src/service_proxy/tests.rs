@@ -102,7 +102,7 @@ fn made(state: &ProxyState) -> NftTable {
 /// Compares the rules of Services, without those of every node.
 fn check(state: &ProxyState, expected: Expect) {
     let plain = ProxyState { nodes: state.nodes.clone(), ..ProxyState::default() };
-    expected.assert_eq(&made(state).change_script(&made(&plain)));
+    expected.assert_eq(&made(state).incremental_script(&made(&plain)));
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn a_difference_leaves_unchanged_objects() {
         add rule ip muster out/shop/empty/udp/53 meta mark set meta mark | 0x4000
         add rule ip muster out/shop/empty/udp/53 goto all/shop/empty/udp/53
         add element ip muster services { 10.96.1.2 . udp . 53 : goto all/shop/empty/udp/53, 192.0.2.7 . udp . 53 : goto out/shop/empty/udp/53 }
-    "#]].assert_eq(&made(&after).change_script(&made(&before)));
-    assert_eq!(made(&after).change_script(&made(&after)), "");
+    "#]].assert_eq(&made(&after).incremental_script(&made(&before)));
+    assert_eq!(made(&after).incremental_script(&made(&after)), "");
 }
 
 #[test]

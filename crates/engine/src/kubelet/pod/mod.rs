@@ -337,7 +337,7 @@ impl Pod {
             wake_at: None,
         };
         pod.final_phase = status::terminal_phase(&pod.object.status);
-        pod.limit_grace_by_deletion(now);
+        pod.tighten_deadline_by_deletion(now);
         pod
     }
 
@@ -387,7 +387,7 @@ impl Pod {
             }
         }
         self.object = object;
-        self.limit_grace_by_deletion(now);
+        self.tighten_deadline_by_deletion(now);
     }
 
     /// Records that the pod no longer exists on the API server, because it was force-deleted, or deleted while the
@@ -395,7 +395,7 @@ impl Pod {
     /// termination.
     pub fn mark_removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
-        self.limit_grace(
+        self.tighten_deadline(
             if self.object.is_static {
                 self.object.spec.grace
             } else {
@@ -430,7 +430,7 @@ impl Pod {
             }
             self.termination = Some(termination);
         }
-        self.limit_grace(grace, now);
+        self.tighten_deadline(grace, now);
     }
 
     /// Returns the actions to execute now, including the write of the pod's status. No action is returned while the

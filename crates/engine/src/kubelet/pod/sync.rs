@@ -21,7 +21,7 @@ impl Pod {
         }
         if let Some(phase) = self.completed_phase() {
             self.final_phase = Some(phase);
-            self.limit_grace(self.object.spec.grace, now);
+            self.tighten_deadline(self.object.spec.grace, now);
             return self.sync_terminating(now);
         }
         let Some(sandbox) = self.ensure_sandbox(now) else { return };

@@ -38,16 +38,16 @@ impl Pod {
 
     /// Sets the deadline of the termination to `now` plus `grace`, unless an earlier deadline is already set. By this
     /// deadline, all containers must have terminated.
-    pub(super) fn limit_grace(&mut self, grace: Duration, now: Time) {
+    pub(super) fn tighten_deadline(&mut self, grace: Duration, now: Time) {
         let by = now + grace;
         self.terminate_by = Some(self.terminate_by.map_or(by, |it| it.min(by)));
     }
 
     /// Sets the deadline of the termination to `now` plus the deletion grace period, if the pod is being deleted and no
     /// earlier deadline is set.
-    pub(super) fn limit_grace_by_deletion(&mut self, now: Time) {
+    pub(super) fn tighten_deadline_by_deletion(&mut self, now: Time) {
         if let Some(grace) = self.object.deletion_grace {
-            self.limit_grace(grace, now);
+            self.tighten_deadline(grace, now);
         }
     }
 
