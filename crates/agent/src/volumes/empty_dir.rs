@@ -12,7 +12,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 
 use super::mount_table;
 
-/// How the directory of a volume is created.
+/// How the directory of an emptyDir volume is created, or of another volume that starts as an empty directory and is
+/// then filled with files by the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
@@ -22,7 +23,7 @@ pub(super) struct EmptyDir {
     pub(super) is_shared: bool,
 }
 
-/// Where the files of a volume are stored.
+/// Where the files of an [`EmptyDir`] are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptyDirMedium {
     Disk,

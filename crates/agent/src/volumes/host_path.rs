@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::{VolumeError, lock, run_blocking};
 
-/// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond.
+/// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond. A
+/// check may also mount a subPath of the host path.
 #[derive(Debug, Default)]
 pub(super) struct HostPathChecker {
     /// One lock for each path with a check in progress. The locks of other paths are removed at the next check.

@@ -55,7 +55,8 @@ pub struct VolumeManager {
     host_path_checks: host_path::HostPathChecker,
 }
 
-/// Timeout of a check of a host path, including the wait for an earlier check of the same path.
+/// Timeout of a check of a host path, which may also mount a subPath of it. Includes the wait for an earlier check of
+/// the same path.
 const HOST_PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a volume cannot be set up, mounted or removed. The messages are the kubelet's where the kubelet has the same
@@ -241,9 +242,9 @@ impl VolumeManager {
         Ok(made)
     }
 
-    /// Resolves one volume mount to CRI mounts. The first CRI mount is the volume. A hostPath without a subPath has
-    /// further CRI mounts if `host_path_mappings` maps paths below it. Each mounts a directory or file of this node
-    /// over one of these paths. `target` is the path at which a subPath is mounted on the machine.
+    /// Resolves one volume mount to CRI mounts. The first CRI mount is that of the volume or of its subPath. A hostPath
+    /// without a subPath has further CRI mounts if `host_path_mappings` maps paths below it. Each mounts a directory or
+    /// file of this node over one of these paths. `target` is the path at which a subPath is mounted on the machine.
     async fn resolve_mount(
         &self,
         pod_dir: &Path,
@@ -293,7 +294,7 @@ impl VolumeManager {
         let whole = Mount {
             container_path: container_path.clone(),
             host_path: path_to_string(&found.host_path)?,
-            readonly: mount.read_only.unwrap_or(false) || is_file_volume(volume),
+            readonly: mount.read_only.unwrap_or(false) || is_agent_written_volume(volume),
             propagation: found.propagation.into(),
             recursive_read_only: resolve_recursive_read_only(mount, recursive_read_only)?,
             ..Mount::default()
@@ -464,9 +465,10 @@ fn unsupported_volume(volume: &Volume) -> VolumeError {
     ))
 }
 
-/// Whether the agent writes the files of a volume of a supported type: ConfigMap, Secret, downward API or projected.
-/// Containers mount such a volume read-only.
-fn is_file_volume(volume: &Volume) -> bool {
+/// Whether the agent writes the files of a volume. It does so for ConfigMap, Secret, downward API and projected volumes,
+/// which containers mount read-only, but not for hostPath and emptyDir volumes. The volume must be of one of these
+/// types.
+fn is_agent_written_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
@@ -576,8 +578,8 @@ fn has_bidirectional_mount(pod: &Pod, volume: &str) -> bool {
 }
 
 /// Returns the paths, relative to the mount points of this volume, at which containers mount volumes inside it. Paths
-/// that start with `..` are left out. In a read-only volume these directories must be created beforehand, because the
-/// runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
+/// that start with `..` or have a component `..` are left out. In a read-only volume these directories must be created
+/// beforehand, because the runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();

@@ -26,7 +26,7 @@ pub(super) fn read_mounts() -> io::Result<Vec<MountInfo>> {
 }
 
 /// Parses the content of `/proc/self/mountinfo`, with lines such as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4
-/// /dev/root rw`.
+/// /dev/root rw`. Lines with too few fields are skipped.
 fn parse_mountinfo(text: &str) -> Vec<MountInfo> {
     let of_line = |line: &str| {
         let mut words = line.split(' ');
