@@ -29,7 +29,7 @@ pub struct ServerUrl {
     certificate_name: ServerName<'static>,
 }
 
-/// A text is not the URL of an API server.
+/// Error for a text that is not the URL of an API server.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a server URL: expected https://HOST:PORT")]
 pub struct InvalidServerUrl(String);

@@ -72,7 +72,7 @@ const NOT_READY_POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// clock jumped or that the machine was suspended.
 const RENEWAL_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Maximum number of attempts of a call while a node joins. Each attempt goes to another server.
+/// Maximum number of attempts of an API call that requests a certificate or reads its state.
 const CALL_ATTEMPTS_MAX: usize = 3;
 
 /// An error of joining a cluster, or of renewing a certificate.
@@ -362,7 +362,7 @@ async fn join_with_token(
     };
     let credentials = Credentials::Token(token);
     let line = ServerConnection::new(options.servers.clone(), &options.name, authority_pem, credentials)?;
-    let line = Arc::new(line.leaving_unavailable_servers());
+    let line = Arc::new(line.with_immediate_failover());
     let began = tokio::time::Instant::now();
     let new = loop {
         match request_certificate(&line.client(), &options.name, CLIENT_SIGNER, &[]).await {
@@ -463,8 +463,9 @@ async fn request_certificate(
     Err(JoinError::NotApproved(name))
 }
 
-/// Calls the API server. If the connection fails during the call, or the server answers 503, calls the next server, at
-/// most `CALL_ATTEMPTS_MAX` in all.
+/// Calls the API server. If the connection fails during the call, or the server answers 503, repeats the call, with at
+/// most [`CALL_ATTEMPTS_MAX`] attempts in all. The connection decides which server is called. After a failed
+/// connection, and with [`ServerConnection::with_immediate_failover`] after a 503, it is the next server.
 async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
     for _ in 1..CALL_ATTEMPTS_MAX {
         let result = call().await;
@@ -628,7 +629,7 @@ mod tests {
         let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
         let (servers, name) = servers_and_node(&[a.url(), b.url()]);
         let connection = ServerConnection::new(servers, &name, &ca.pem, Credentials::Token(String::new()));
-        let client = Arc::new(connection.unwrap().leaving_unavailable_servers()).client();
+        let client = Arc::new(connection.unwrap().with_immediate_failover()).client();
         let call_count = AtomicUsize::new(0);
         let called = call_with_failover(async || {
             let is_first = call_count.fetch_add(1, Ordering::SeqCst) == 0;

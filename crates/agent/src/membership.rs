@@ -66,7 +66,7 @@ impl ClusterMembership {
     }
 
     /// Reads the cluster UID from the API server, and records it if no UID is recorded yet. Returns whether it is the
-    /// UID of the cluster that the node joined.
+    /// UID of the cluster that the node joined. Returns false if the UID cannot be read or recorded.
     pub async fn confirm_cluster(&self) -> bool {
         let _one = self.in_flight.lock().await;
         let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(CLUSTER_UID_NAMESPACE)).await;

@@ -156,7 +156,7 @@ pub trait Runtime: Send + Sync + 'static {
 /// Stream of the IDs of containers and sandboxes that exited.
 pub type ExitStream = BoxStream<'static, Result<String, RuntimeError>>;
 
-/// Why the runtime cannot run pods, if it cannot, and the features of the runtime.
+/// Whether the runtime and the pod network are ready, and the features of the runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// Why the runtime is not ready. `None` if the runtime is ready.

@@ -106,7 +106,8 @@ pub(super) struct CommandStreams {
 }
 
 impl CommandStreams {
-    /// Parses the query parameters of an exec or attach request.
+    /// Parses the query parameters of an exec or attach request. With a terminal, stderr is never streamed. Fails if
+    /// neither stdin, stdout nor stderr remains.
     pub(super) fn from_query(query: &QueryParameters) -> Result<Self, HttpError> {
         let tty = query.is_set("tty");
         let streams =

@@ -128,7 +128,8 @@ impl Archive {
     }
 
     /// Follows a descriptor to the manifest for this machine's platform, and adds the blobs of that image to
-    /// `blobs_by_file`. Returns `None` if there is no such manifest.
+    /// `blobs_by_file`. Returns `None` if there is no such manifest, or if it is nested in more than
+    /// [`INDEX_DEPTH_MAX`] image indexes. `depth` is the number of indexes that were followed to the descriptor.
     fn resolve_manifest(
         &mut self,
         files: &ArchiveFiles,

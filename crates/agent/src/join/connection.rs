@@ -42,7 +42,8 @@ const FAILOVER_TIMEOUTS: Timeouts = Timeouts {
     unavailable: Duration::from_secs(8),
 };
 
-/// Returns the timeout for connecting to one of so many servers, including the TLS handshake.
+/// Returns the timeout for connecting to an API server, including the TLS handshake. It is shorter if several servers
+/// are known. `server_count` is the number of known servers.
 pub(super) fn connect_timeout(server_count: usize) -> Duration {
     if server_count <= 1 { SINGLE_SERVER_TIMEOUTS.connect } else { FAILOVER_TIMEOUTS.connect }
 }
@@ -62,8 +63,8 @@ struct Timeouts {
     ping_interval: Duration,
     /// Timeout for the response to a ping, after which the connection is closed.
     ping: Duration,
-    /// Time for which a server may answer all requests with 503, because it does not reach etcd, before another server is
-    /// used.
+    /// Time for which a server may answer all requests with 503, because it does not reach etcd, before another server
+    /// is used.
     unavailable: Duration,
 }
 
@@ -91,7 +92,7 @@ pub(super) struct ServerConnection {
     failure_count: AtomicU64,
 }
 
-/// The open connection, and what decides to which server the next one goes.
+/// The open connection, and the results of the latest attempts to connect, from which the next server is chosen.
 #[derive(Default)]
 struct ConnectionState {
     open: Option<OpenConnection>,
@@ -99,7 +100,7 @@ struct ConnectionState {
     last_tried: Option<ServerUrl>,
     /// Server of the latest successful connection.
     last_connected: Option<ServerUrl>,
-    /// The reasons when no server could be reached the last time.
+    /// Why no server could be reached at the latest attempt. `None` if the latest attempt succeeded.
     last_failure: Option<ServerFailures>,
 }
 
@@ -111,10 +112,11 @@ struct OpenConnection {
     generation: u64,
     timeouts: Timeouts,
     sender: SendRequest<Body>,
-    /// Whether the connection has refused a request, because it is closed or the server has sent GOAWAY, or whether the
-    /// server is not available.
+    /// Whether the connection must not be used any more: it has refused a request, because it is closed or the server
+    /// has sent GOAWAY, or the server has answered all requests with 503 for [`Timeouts::unavailable`].
     has_refused: Arc<AtomicBool>,
-    /// The time of the first response 503 since the last other response.
+    /// When the server first answered 503 after its last response with another status. `None` if its last response had
+    /// another status.
     unavailable_since: Arc<SyncMutex<Option<Instant>>>,
 }
 
@@ -123,8 +125,8 @@ impl OpenConnection {
         !self.sender.is_closed() && !self.has_refused.load(Ordering::Acquire)
     }
 
-    /// Records the status of a response. After [`Timeouts::unavailable`] with nothing but 503, the connection is no longer
-    /// used.
+    /// Records the status of a response. After [`Timeouts::unavailable`] with nothing but 503, the connection is no
+    /// longer used.
     fn record_status(&self, status: StatusCode) {
         let mut since = self.unavailable_since.lock().unwrap_or_else(PoisonError::into_inner);
         if status != StatusCode::SERVICE_UNAVAILABLE {
@@ -163,9 +165,9 @@ impl ServerConnection {
         })
     }
 
-    /// Returns the same connection, which leaves a server at its first response 503. For a node that joins: it has no
-    /// watches that would move too.
-    pub(super) fn leaving_unavailable_servers(mut self) -> Self {
+    /// Makes the connection change to another server at the first 503 response, if several servers are known. Used
+    /// while a node joins, because it has no watches yet that would have to be opened again.
+    pub(super) fn with_immediate_failover(mut self) -> Self {
         self.failover_timeouts.unavailable = Duration::ZERO;
         self
     }
@@ -228,12 +230,13 @@ impl ServerConnection {
         }
     }
 
-    /// Returns the open connection if it has the credentials of this or a later generation, and otherwise opens a new
-    /// one. Concurrent callers wait for each other, so that they share one connection.
+    /// Returns the open connection if it is usable, has the credentials of this or a later generation, and has the
+    /// timeouts for the current number of servers. Otherwise opens a new connection. Concurrent callers wait for each
+    /// other, so that they share one connection, or the error if no server can be reached.
     ///
     /// Rule: an agent stays with a server while its connection works. If the connection fails, if the server sends
-    /// GOAWAY, or if it answers all requests with 503 for some time, the agent connects to the next server of its order,
-    /// and tries each server once.
+    /// GOAWAY, or if it answers all requests with 503 for some time, the agent connects to the next server of its
+    /// order, and tries each server once.
     async fn open_connection(
         &self,
         generation: u64,

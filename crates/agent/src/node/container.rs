@@ -336,7 +336,9 @@ fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Builds a termination message from the last lines of a CRI log, without timestamps, streams and tags.
+/// Builds a termination message from the last lines of a CRI log, without timestamps, streams and tags. The message has
+/// at most [`LOG_FALLBACK_LINES_MAX`] lines and [`LOG_FALLBACK_BYTES_MAX`] bytes. It begins after the last line that is
+/// not in the CRI format, such as a first line that was cut off.
 fn message_from_log(text: &str) -> String {
     let mut message = String::new();
     for line in text.lines().rev().take(LOG_FALLBACK_LINES_MAX) {

@@ -319,8 +319,8 @@ impl<R: Runtime> Executor<R> {
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
     }
 
-    /// Returns the environment variables for Services. Waits until the service cache is synced, at most
-    /// [`API_TIMEOUT`]. A static pod does not wait.
+    /// Returns the environment variables for Services. Waits until the service cache is synced, and fails if this takes
+    /// longer than [`API_TIMEOUT`]. A static pod does not wait.
     async fn service_environment(&self) -> Result<BTreeMap<String, String>, String> {
         let cache = &self.node.service_cache;
         // A static pod does not wait for the API server.

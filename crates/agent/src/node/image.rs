@@ -129,8 +129,9 @@ fn normalize_registry(name: &str) -> String {
     }
 }
 
-/// Whether the credentials of a registry apply to an image. The host in the registry name may contain `*`, and a path
-/// may follow it. The ports must be equal.
+/// Whether the credentials for `registry` apply to an image. `registry` is a host with an optional port and path. In
+/// the host, `*` stands for any text without a dot. The port of the image must be the same, and the repository of the
+/// image must be at or below the path.
 fn registry_matches(registry: &str, image: &str) -> bool {
     let (host, path) = registry.split_once('/').map_or((registry, ""), |(host, path)| (host, path));
     let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));

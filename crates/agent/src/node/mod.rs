@@ -24,7 +24,7 @@ pub mod host;
 mod image;
 /// Hostname, `/etc/hosts` and DNS configuration of a pod.
 mod naming;
-/// Pods that have files on the node's disk.
+/// Finds candidates for orphans: pods that have files on the node's disk.
 mod orphans;
 /// Pod lifecycle event generator: wakes workers when containers change.
 mod pleg;

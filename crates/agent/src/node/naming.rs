@@ -57,7 +57,8 @@ impl PodHostname {
     }
 
     /// Builds the content of the pod's `/etc/hosts`. For a hostNetwork pod, `of_node` is the content of the node's own
-    /// `/etc/hosts`, which then replaces the entries for localhost and for the pod's IP addresses.
+    /// `/etc/hosts`, which then replaces the entries for localhost and for the pod's IP addresses. For any other pod,
+    /// `of_node` is `None`.
     pub(crate) fn hosts_file_content(
         &self,
         spec: &PodSpec,
@@ -109,8 +110,8 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
 /// Rule: with `dnsPolicy: ClusterFirst` or without a `dnsPolicy`, a pod uses the cluster DNS, but a hostNetwork pod
 /// uses the DNS of the node. With `ClusterFirstWithHostNet`, every pod uses the cluster DNS. With `Default`, every pod
 /// uses the DNS of the node. With `None`, a pod uses neither. If the node has no cluster DNS, pods that would use it
-/// use the DNS of the node. The pod's `dnsConfig` is added in every case. Entries beyond the limits of nameservers and
-/// search paths are dropped. Upstream: `GetPodDNS`.
+/// use the DNS of the node. The pod's `dnsConfig` is added in every case. Duplicates, search paths of more than 253
+/// characters, and entries beyond the limits of nameservers and search paths are dropped. Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
     namespace: &str,

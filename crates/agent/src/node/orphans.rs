@@ -1,4 +1,4 @@
-//! Finds the pods that have files on the node's disk. Those that the node does not run are orphans.
+//! Finds the pods that have files on the node's disk. The caller cleans up those that the node does not run (orphans).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

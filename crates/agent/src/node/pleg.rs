@@ -39,7 +39,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
                 is_healthy = true;
                 resync_all_pods(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    let entry = find_owner(node, &id);
+                    let entry = find_pod_by_runtime_id(node, &id);
                     node.pods.record_exit(id);
                     if let Some(entry) = entry {
                         entry.notify_worker(|update| update.runtime_changed = true);
@@ -57,7 +57,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 /// Returns the pod whose last-read runtime state has the container or sandbox with this ID, or `None` if there is none.
-fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
+fn find_pod_by_runtime_id<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {
         let state = it.snapshot().runtime_state;

@@ -233,7 +233,8 @@ fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     Receiver::from_owned_fd_unchecked(watch)
 }
 
-/// Waits for a change in the watched directory. The directory is then read again to find out which file changed.
+/// Waits for a change in the watched directory, and discards the inotify events. The caller reads all manifests again,
+/// so it does not need to know which file changed.
 async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     watch.readable().await?;
     let mut buffer = [0; 4096];

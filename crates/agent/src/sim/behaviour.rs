@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | `sim.muster.dev/start-delay` | `30s` | time that each container takes to start |
 //! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time of each container; with `never` a pod stays Terminating |
-//! | `sim.muster.dev/exit-after` | `10s` | its main containers exit this long after their start, … |
-//! | `sim.muster.dev/exit-code` | `1` | … with this code, by default 0, or 137 with the reason `OOMKilled` |
-//! | `sim.muster.dev/exit-reason` | `OOMKilled` | … and this reason |
+//! | `sim.muster.dev/exit-after` | `10s` | its main containers exit this long after their start |
+//! | `sim.muster.dev/exit-code` | `1` | exit code of its main containers: by default 0, or 137 for `OOMKilled` |
+//! | `sim.muster.dev/exit-reason` | `OOMKilled` | exit reason of its main containers: by default `Completed` or `Error` |
 //! | `sim.muster.dev/never-ready` | `true` | the readiness probes of its main containers never pass |
 //! | `sim.muster.dev/image-missing` | `true` | its images cannot be pulled |
 //!
@@ -14,6 +14,9 @@
 //! |---|---|---|
 //! | `sim.muster.dev/fail` | comma-separated names of `NodeFault`s | the node has these faults |
 //! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | default for the pods of the node |
+//!
+//! A main container exits on its own if the pod has at least one of the three `exit-` annotations. Without
+//! `exit-after`, it exits after one second.
 //!
 //! Words in the image name of a container, listed in `IMAGE_NAME_BEHAVIOURS`, have similar effects on that container.
 
@@ -322,7 +325,7 @@ impl ContainerBehaviour {
     }
 }
 
-/// Returns the reason that the kubelet reports for a container that exits by itself with this code. The caller sets other
+/// Returns the reason that the kubelet reports for a container that exits with this code. The caller sets other
 /// reasons, such as `OOMKilled`.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }

@@ -465,9 +465,9 @@ fn unsupported_volume(volume: &Volume) -> VolumeError {
     ))
 }
 
-/// Whether the agent writes the files of a volume. It does so for ConfigMap, Secret, downward API and projected volumes,
-/// which containers mount read-only, but not for hostPath and emptyDir volumes. The volume must be of one of these
-/// types.
+/// Whether the agent writes the files of a volume. It does so for ConfigMap, Secret, downward API and projected
+/// volumes, which containers mount read-only, but not for hostPath and emptyDir volumes. The volume must be of one of
+/// these types.
 fn is_agent_written_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }

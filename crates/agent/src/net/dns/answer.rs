@@ -1,4 +1,4 @@
-//! Builds the response to a DNS query, without IO.
+//! Decides how a DNS query is answered, and builds the response, without IO.
 
 use std::net::IpAddr;
 
@@ -56,7 +56,7 @@ pub(super) struct PartialResponse {
 /// Rule: a query for a name in the cluster domain is answered from the service cache. A query for any other name is
 /// forwarded to the node's own resolvers. A malformed or unsupported query, such as a zone transfer, gets an error
 /// response.
-pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsAction {
+pub(super) fn decide_action(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, rotation: usize) -> DnsAction {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
         // A response needs the ID of the request.

@@ -1,6 +1,6 @@
 //! Cluster DNS: each node answers the queries of its own pods.
 
-/// Builds responses.
+/// Decides how a query is answered, and builds the response.
 mod answer;
 /// Forwards queries to the node's own resolvers.
 mod forwarder;
@@ -84,7 +84,7 @@ impl DnsServer {
         let is_synced = self.cache.is_synced();
         let proxy_state = self.cache.lock_state();
         let zone = ZoneData { proxy_state: is_synced.then_some(&*proxy_state), domain: &self.domain };
-        answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
+        answer::decide_action(&zone, request, is_udp, usize::from(random_u16()))
     }
 
     /// Executes a [`DnsAction`], which may send a query to an upstream resolver. Returns the response to send, or

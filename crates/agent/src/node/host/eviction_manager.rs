@@ -32,7 +32,8 @@ use crate::node::{Node, cgroup};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Maximum interval of image garbage collection. If six check intervals are shorter, they are the interval instead.
+/// Maximum interval between two image garbage collections. The interval is six times
+/// `EvictionAndGcConfig::check_interval`, but at most this long.
 const IMAGE_GC_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum time that the eviction manager waits for an evicted pod to terminate, before it evicts another pod.

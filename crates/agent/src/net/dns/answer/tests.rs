@@ -40,7 +40,7 @@ fn question(name: &str, kind: RecordType) -> Message {
 
 fn reply(proxy_state: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsAction {
     let known = ZoneData { proxy_state, domain: "cluster.local" };
-    answer_query(&known, &message.to_vec().expect("bytes"), is_udp, 0)
+    decide_action(&known, &message.to_vec().expect("bytes"), is_udp, 0)
 }
 
 fn said(reply: &DnsAction) -> Message {
@@ -222,7 +222,7 @@ fn answers_take_turns() {
     let known = proxy_state(3);
     let known = ZoneData { proxy_state: Some(&known), domain: "cluster.local" };
     let request = question("peers.shop.svc.cluster.local.", RecordType::A).to_vec().expect("bytes");
-    let first = |turn| said(&answer_query(&known, &request, true, turn)).answers[0].data.to_string();
+    let first = |turn| said(&decide_action(&known, &request, true, turn)).answers[0].data.to_string();
     assert_eq!(
         [first(0), first(1), first(2), first(3)],
         ["10.244.0.1", "10.244.0.2", "10.244.0.3", "10.244.0.1"]
@@ -232,9 +232,9 @@ fn answers_take_turns() {
 #[test]
 fn messages_that_are_no_query() {
     let known = ZoneData { proxy_state: None, domain: "cluster.local" };
-    assert_eq!(answer_query(&known, &[], true, 0), DnsAction::Ignore);
-    assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsAction::Ignore);
-    expect!["FormErr"].assert_eq(&told(answer_query(&known, &[0, 7, 0, 0, 0], true, 0)));
+    assert_eq!(decide_action(&known, &[], true, 0), DnsAction::Ignore);
+    assert_eq!(decide_action(&known, &[0, 7], true, 0), DnsAction::Ignore);
+    expect!["FormErr"].assert_eq(&told(decide_action(&known, &[0, 7, 0, 0, 0], true, 0)));
     let ours = question("example.org.", RecordType::A);
     assert_eq!(reply(None, &ours.clone().into_response(), true), DnsAction::Ignore);
     let mut two = ours.clone();
