@@ -3,8 +3,8 @@
 //! Three watches fill `service_cache`. The engine computes nftables rules, routes and DNS records from the cache.
 //! `service_rules` applies the nftables rules, `routes` applies the routes, and `dns` serves the DNS records.
 
-/// Connections to the API servers that no Service rule may block.
-mod api_server;
+/// Keeps the API servers reachable past the nftables rules of Services.
+mod api_server_access;
 /// CNI configuration of the pod network.
 mod cni;
 /// Execution of system programs such as `ip` and `nft`.
@@ -33,8 +33,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use self::api_server::insert_api_server_accept_rules;
-pub(crate) use self::api_server::server_ip_addresses;
+pub use self::api_server_access::insert_api_server_accept_rules;
+pub(crate) use self::api_server_access::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::error_chain::format_error_chain;
@@ -109,7 +109,7 @@ pub async fn run(
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
-    let mut servers = api_server::ResolvedServers::default();
+    let mut servers = api_server_access::ResolvedServers::default();
     servers.update(&config.api_servers.all()).await;
     let mut retry = RETRY_BACKOFF_MIN;
     let kernel = route_changes::RouteChanges::subscribe();
@@ -162,7 +162,7 @@ async fn reconcile(
     config: &Config,
     client: &Client,
     cache: &ServiceCache,
-    servers: &api_server::ResolvedServers,
+    servers: &api_server_access::ResolvedServers,
     services: &mut service_rules::ServiceRules,
     routes: &mut routes::PodRoutes,
 ) -> Result<(), NetworkError> {
