@@ -23,9 +23,9 @@ use tokio::time::Instant;
 
 use super::container::{self, ContainerConfigBuilder};
 use super::container_logs::ContainerLogs;
+use super::handlers::HandlerRunner;
 use super::naming::PodHostname;
 use super::pod_manager::{PodEntry, PodSource};
-use super::probe::ContainerProber;
 use super::status_writer::StatusWriter;
 use super::{Node, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
@@ -278,7 +278,7 @@ impl<R: Runtime> Executor<R> {
         };
         let variables = source.resolve_variables(&role.container).await.map_err(config_error)?;
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
-        let mounts = node.volumes.container_mounts(object, name, mounts, &variables, false).await;
+        let mounts = node.volumes.resolve_mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
         self.write_hosts_file()
             .map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
@@ -352,16 +352,17 @@ impl<R: Runtime> Executor<R> {
         fs::write(path, text)
     }
 
-    /// Returns the prober for a container of the pod spec. `id` is the ID of its instance in the runtime.
-    fn container_prober<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> ContainerProber<'a, R> {
+    /// Returns the runner of the probes and lifecycle hooks of a container of the pod spec. `id` is the ID of its
+    /// instance in the runtime.
+    fn handler_runner<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> HandlerRunner<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
-        ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
+        HandlerRunner { runtime: &self.node.runtime, container: &role.container, id, address }
     }
 
     async fn run_post_start_hook(&self, role: &PodContainer, id: &str) -> ActionOutcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
         let Some(hook) = hook else { return ActionOutcome::Done };
-        match self.container_prober(role, id).run_hook(hook, &self.pod_display_name()).await {
+        match self.handler_runner(role, id).run_hook(hook, &self.pod_display_name()).await {
             Ok(()) => ActionOutcome::Done,
             Err(message) => failed_outcome("PostStartHookError", message),
         }
@@ -374,7 +375,7 @@ impl<R: Runtime> Executor<R> {
             ProbeKind::Readiness => role.container.readiness_probe.as_ref(),
         };
         let Some(probe) = probe else { return failed_outcome("Unknown", "the container has no such probe") };
-        match self.container_prober(role, id).run_probe(probe).await {
+        match self.handler_runner(role, id).run_probe(probe).await {
             Ok(answer) => ActionOutcome::Probed { passed: answer.passed, message: answer.message.into() },
             Err(message) => failed_outcome("Unknown", message),
         }
@@ -390,7 +391,7 @@ impl<R: Runtime> Executor<R> {
             if let Some(hook) = hook {
                 match tokio::time::timeout(
                     grace,
-                    self.container_prober(role, id).run_hook(hook, &self.pod_display_name()),
+                    self.handler_runner(role, id).run_hook(hook, &self.pod_display_name()),
                 )
                 .await
                 {

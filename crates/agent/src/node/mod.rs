@@ -18,6 +18,8 @@ mod container_logs;
 mod environment;
 /// Execution of the actions that the engine decides on.
 mod executor;
+/// Handlers of a container: its probes and lifecycle hooks.
+mod handlers;
 /// The Node object and the machine.
 pub mod host;
 /// Image names and pull credentials.
@@ -30,15 +32,13 @@ mod orphans;
 mod pleg;
 /// The pods of the node, with a worker for each.
 mod pod_manager;
-/// Probes and lifecycle hooks of a container.
-mod probe;
 /// Reads the runtime state of a pod.
 mod runtime_status;
 /// The CRI configuration of a pod's sandbox.
 mod sandbox;
 /// Static pods and their mirror pods.
 mod static_pods;
-/// Writes the status of a pod to the API server.
+/// Writes the status of a pod to the API server, and finally deletes the pod there.
 mod status_writer;
 /// The task that runs one pod.
 mod worker;
@@ -52,10 +52,10 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::handlers::{format_dial_error, insecure_tls_config};
 use self::host::NodeState;
 use self::host::stats::StatsProvider;
 pub use self::pod_manager::{PodEntry, PodManager, PodSnapshot};
-pub(crate) use self::probe::{format_dial_error, insecure_tls_config};
 use crate::config::Config;
 use crate::membership::ClusterMembership;
 use crate::metrics::AgentMetrics;

@@ -6,7 +6,7 @@
 //! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time of each container; with `never` a pod stays Terminating |
 //! | `sim.muster.dev/exit-after` | `10s` | its main containers exit this long after their start |
 //! | `sim.muster.dev/exit-code` | `1` | exit code of its main containers, by default 0 (137 for `OOMKilled`) |
-//! | `sim.muster.dev/exit-reason` | `OOMKilled` | exit reason of its main containers, by default `Completed` or `Error` |
+//! | `sim.muster.dev/exit-reason` | `OOMKilled` | exit reason of its main containers, by default that for the code |
 //! | `sim.muster.dev/never-ready` | `true` | the readiness probes of its main containers never pass |
 //! | `sim.muster.dev/image-missing` | `true` | its images cannot be pulled |
 //!

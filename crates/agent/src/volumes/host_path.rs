@@ -12,41 +12,42 @@ use tokio::time::timeout;
 
 use super::{VolumeError, lock, run_blocking};
 
-/// Runs checks of host paths with a timeout, because a path may be on a disk or file server that does not respond. A
-/// check may also mount a subPath of the host path.
+/// Runs operations on host paths with a timeout, because a path may be on a disk or file server that does not respond.
+/// Examples are the check of a path's type and the mount of a subPath.
 #[derive(Debug, Default)]
-pub(super) struct HostPathChecker {
-    /// One lock for each path with a check in progress. The locks of other paths are removed at the next check.
+pub(super) struct HostPathOperations {
+    /// One lock for each path with an operation in progress. The locks of other paths are removed at the next
+    /// operation.
     path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl HostPathChecker {
-    /// Runs `check` for a path and returns its result. Fails if there is no result within the timeout `within`, which
-    /// includes the wait for an earlier check of the path.
+impl HostPathOperations {
+    /// Runs `operation` on a path and returns its result. Fails if there is no result within the timeout `within`,
+    /// which includes the wait for an earlier operation on the path.
     ///
-    /// Rule: a host path that does not respond is reported and does not block other paths. At most one check of a path
-    /// runs at a time, even if the check is retried.
+    /// Rule: a host path that does not respond is reported and does not block other paths. At most one operation on a
+    /// path runs at a time, even if the operation is retried.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
-        check: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+        operation: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let turn = {
             let mut turns = lock(&self.path_locks);
             turns.retain(|_, it| 1 < Arc::strong_count(it));
             turns.entry(path.to_owned()).or_default().clone()
         };
-        let checking = async {
+        let operating = async {
             let turn = turn.lock_owned().await;
-            // The lock is held until the check ends, even if its caller has timed out.
+            // The lock is held until the operation ends, even if its caller has timed out.
             run_blocking(move || {
                 let _turn = turn;
-                check()
+                operation()
             })
             .await
         };
-        timeout(within, checking)
+        timeout(within, operating)
             .await
             .unwrap_or_else(|_| Err(VolumeError::HostPathTimeout { path: path.to_owned() }))
     }

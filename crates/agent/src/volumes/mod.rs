@@ -51,12 +51,11 @@ pub struct VolumeManager {
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// UIDs of pods whose volumes are set up and need no refresh.
     pods_with_final_volumes: Mutex<BTreeSet<String>>,
-    /// Runs checks of host paths with a timeout.
-    host_path_checks: host_path::HostPathChecker,
+    /// Runs operations on host paths with a timeout.
+    host_path_operations: host_path::HostPathOperations,
 }
 
-/// Timeout of a check of a host path, which may also mount a subPath of it. Includes the wait for an earlier check of
-/// the same path.
+/// Timeout of an operation on a host path, including the wait for an earlier operation on the same path.
 const HOST_PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a volume cannot be set up, mounted or removed. The messages are the kubelet's where the kubelet has the same
@@ -119,7 +118,7 @@ impl VolumeManager {
             references,
             pod_locks: Mutex::default(),
             pods_with_final_volumes: Mutex::default(),
-            host_path_checks: host_path::HostPathChecker::default(),
+            host_path_operations: host_path::HostPathOperations::default(),
         }
     }
 
@@ -172,7 +171,7 @@ impl VolumeManager {
         let dir = match self.volume_location(pod_dir, volume)? {
             VolumeLocation::Host { path, kind } => {
                 let (at, kind) = (path.clone(), kind.to_owned());
-                self.host_path_checks
+                self.host_path_operations
                     .run(&path, HOST_PATH_TIMEOUT, move || host_path::check_type(&at, &kind))
                     .await?;
                 return Ok(false);
@@ -211,7 +210,7 @@ impl VolumeManager {
     /// Resolves the volume mounts of a container to CRI mounts, and bind-mounts their subPaths on the machine. Called
     /// at each start of the container. `env` has the environment variables of the container, for `subPathExpr`.
     /// `recursive_read_only` is true if the runtime supports recursive read-only mounts.
-    pub async fn container_mounts(
+    pub async fn resolve_mounts(
         &self,
         pod: &Pod,
         container: &str,
@@ -285,7 +284,7 @@ impl VolumeManager {
             }
         };
         let found = if kind.is_some() {
-            self.host_path_checks.run(&place, HOST_PATH_TIMEOUT, found).await?
+            self.host_path_operations.run(&place, HOST_PATH_TIMEOUT, found).await?
         } else {
             run_blocking(found).await?
         };

@@ -152,7 +152,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     async fn register(&self) {
         let mut retry = FailureBackoff::default();
         loop {
-            let node = self.measure_node(&mut ImageListCache::default()).await;
+            let node = self.measure_node(&mut RuntimeInfoCache::default()).await;
             let (mut object, events) =
                 node_status::initial_node(&node, &self.node.config.labels, &self.node.config.taints, now());
             if let Some(range) = &self.node.config.pod_cidr {
@@ -296,7 +296,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         let mut own = self.node.state.watch_node();
         let mut pressures = self.node.state.watch_pressures();
         let mut ending = self.node.state.stop.subscribe();
-        let mut images = ImageListCache::default();
+        let mut images = RuntimeInfoCache::default();
         let mut reported: Option<Instant> = None;
         let mut retry = FailureBackoff::default();
         loop {
@@ -344,7 +344,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 
     /// Measures the state of the node, from which the engine computes the Node's status.
-    async fn measure_node(&self, images: &mut ImageListCache) -> node_status::Node {
+    async fn measure_node(&self, images: &mut RuntimeInfoCache) -> node_status::Node {
         let config = &self.node.config;
         let mut not_ready_reasons = Vec::new();
         let mut handlers = Vec::new();
@@ -406,7 +406,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
 /// Cached list of the runtime's images, and cached name and version of the runtime.
 #[derive(Default)]
-struct ImageListCache {
+struct RuntimeInfoCache {
     /// When the images were last listed, or `None` if they were never listed.
     listed_at: Option<Instant>,
     /// The images, in the form of the Node's status.
@@ -415,7 +415,7 @@ struct ImageListCache {
     runtime: String,
 }
 
-impl ImageListCache {
+impl RuntimeInfoCache {
     /// Lists the images if the list is older than [`IMAGE_LIST_INTERVAL`], and reads the name and version of the
     /// runtime if they are unknown.
     async fn refresh<R: Runtime>(&mut self, runtime: &R) {

@@ -118,7 +118,7 @@ async fn paths_of_the_machine_are_what_they_say() {
 #[tokio::test]
 async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
     use std::time::Duration;
-    let (looks, soon) = (crate::volumes::host_path::HostPathChecker::default(), Duration::from_millis(20));
+    let (looks, soon) = (crate::volumes::host_path::HostPathOperations::default(), Duration::from_millis(20));
     let begun: Arc<AtomicU32> = Arc::default();
     let (answer, wait) = std::sync::mpsc::channel::<()>();
     let counted = begun.clone();

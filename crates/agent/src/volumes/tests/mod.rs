@@ -107,7 +107,7 @@ impl Bed {
                 alone.drain(..at);
                 match self
                     .volumes
-                    .container_mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false)
+                    .resolve_mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false)
                     .await
                 {
                     Err(why) => writeln!(told, "{}! {why}", one.mount_path).unwrap(),

@@ -1,4 +1,5 @@
-//! Probes (exec, HTTP, TCP and gRPC) and lifecycle hooks (exec, HTTP and sleep) of a container.
+//! Runs the handlers of a container: its probes (exec, HTTP, TCP and gRPC) and its lifecycle hooks (exec, HTTP and
+//! sleep).
 
 use std::io;
 use std::sync::Arc;
@@ -56,9 +57,9 @@ impl ProbeResult {
     }
 }
 
-/// Runs the probes and lifecycle hooks of one container instance.
+/// Runs the handlers of one container instance: its probes and lifecycle hooks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ContainerProber<'a, R> {
+pub(crate) struct HandlerRunner<'a, R> {
     pub runtime: &'a R,
     pub container: &'a Container,
     /// ID of the container in the runtime.
@@ -67,7 +68,7 @@ pub(crate) struct ContainerProber<'a, R> {
     pub address: &'a str,
 }
 
-impl<R: Runtime> ContainerProber<'_, R> {
+impl<R: Runtime> HandlerRunner<'_, R> {
     /// Runs a probe with its timeout. A probe that times out has failed. Returns an error if the probe cannot be run.
     pub(crate) async fn run_probe(&self, probe: &Probe) -> Result<ProbeResult, String> {
         let limit =

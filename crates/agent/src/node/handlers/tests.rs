@@ -117,7 +117,7 @@ async fn a_container_is_asked() {
     let runtime = CriClient::connect_lazy("/nowhere/runtime.sock".as_ref());
     let ports = json!([{"name": "web", "containerPort": http}]);
     let container: Container = serde_json::from_value(json!({"name": "c", "ports": ports})).unwrap();
-    let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
+    let asked = HandlerRunner { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
     let get = |port: Value, path: &str| json!({"httpGet": {"port": port, "path": path}});
     let headers = json!([{"name": "Host", "value": "shop.test"}, {"name": "X-Team", "value": "a"}]);
     let probes = [
@@ -191,7 +191,7 @@ async fn a_hook_is_called() {
     let http = serve(Kind::Http).await;
     let runtime = CriClient::connect_lazy("/nowhere/runtime.sock".as_ref());
     let container: Container = serde_json::from_value(json!({"name": "c"})).unwrap();
-    let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
+    let asked = HandlerRunner { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
     let hooks = [
         // It was told: what it makes of it is its own affair.
         json!({"httpGet": {"port": http, "path": "/ill"}}),
