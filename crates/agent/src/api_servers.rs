@@ -159,8 +159,8 @@ impl ApiServers {
         all
     }
 
-    /// Replaces the learned servers by those that the EndpointSlices list, and stores them. Returns whether the list
-    /// changed.
+    /// Replaces the learned servers by those that the EndpointSlices list, at most [`LEARNED_SERVERS_MAX`], and stores
+    /// them. Returns whether the list changed.
     ///
     /// Rule: an agent knows the servers of its flags, and those that the EndpointSlices listed last. EndpointSlices
     /// without a server change nothing: a server sent them, so at least one is missing in them.

@@ -349,8 +349,8 @@ impl JoinedNode {
 }
 
 /// Gets a client certificate with the bootstrap token, and stores the certificate. Waits while a Node with this name
-/// and address is Ready. Fails if another machine uses the name of the node. `had_certificate` is true if the directory
-/// has a certificate that has expired.
+/// and address is Ready, at most [`NOT_READY_TIMEOUT`]. Fails if another machine uses the name of the node.
+/// `had_certificate` is true if the directory has a certificate that has expired.
 async fn join_with_token(
     options: &JoinOptions,
     authority_pem: &str,

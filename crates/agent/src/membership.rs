@@ -165,7 +165,8 @@ impl ClusterMembership {
     }
 }
 
-/// Reads the cluster UID from the file `record`.
+/// Reads the cluster UID from the file `record`. Returns [`ClusterRecord::Nothing`] if the file does not exist, and
+/// [`ClusterRecord::Unreadable`] if it cannot be read or has no valid UID.
 fn read_record(record: &Path) -> ClusterRecord {
     match std::fs::read_to_string(record) {
         Ok(text) if is_uid(text.trim()) => ClusterRecord::Cluster(text.trim().into()),

@@ -189,7 +189,7 @@ fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<
 }
 
 /// Whether a response is used without asking another resolver. As in the C library, another resolver is asked after
-/// SERVFAIL, NOTIMP or REFUSED.
+/// SERVFAIL, NOTIMP or REFUSED. It is also asked after a response that cannot be parsed.
 fn is_conclusive(answer: &[u8]) -> bool {
     let cannot = [ResponseCode::ServFail, ResponseCode::NotImp, ResponseCode::Refused];
     Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))
