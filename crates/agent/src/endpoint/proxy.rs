@@ -58,10 +58,10 @@ impl ProxyTarget {
 
 /// Checks that requests may be proxied to the address `to` of a pod with this spec.
 ///
-/// Rule: of a hostNetwork pod, only the declared container ports can be reached, because every other port of its address
-/// belongs to the node. Of any other pod, all ports can be reached. Loopback, unspecified, link-local, multicast and
-/// broadcast addresses are refused. Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the
-/// node can be reached.
+/// Rule: of a hostNetwork pod, only the declared container ports can be reached, because every other port of its
+/// address belongs to the node. Of any other pod, all ports can be reached. Loopback, unspecified, link-local,
+/// multicast and broadcast addresses are refused. Upstream: only `IsGlobalUnicast` of the address is checked, so other
+/// ports of the node can be reached.
 pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),

@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval between checks whether a containerd that an earlier process started has exited.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of bytes at the end of containerd's log in which the last line is searched. The error message for an
+/// Number of bytes at the end of containerd's log that are read to find its last line. The error message for an
 /// unresponsive containerd shows this line.
 const LOG_TAIL_BYTES: usize = 1000;
 

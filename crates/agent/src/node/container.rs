@@ -261,7 +261,7 @@ fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::Secur
     }))
 }
 
-/// Returns the CRI mount of a file of the node at a path in the container.
+/// Returns the CRI mount of the file `host_path` on the node at `container_path` in the container.
 fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
     v1::Mount {
         container_path: container_path.to_owned(),

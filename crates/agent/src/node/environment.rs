@@ -22,7 +22,8 @@ pub(crate) struct EnvironmentSource<'a> {
 }
 
 impl EnvironmentSource<'_> {
-    /// Resolves the environment variables of a container.
+    /// Resolves the environment variables of a container. Fails if a reference that is not optional cannot be resolved,
+    /// or if the name or value of a variable is not valid.
     ///
     /// Rule: a container gets the variables of `envFrom`, `env` and the Services. A variable of `env` replaces a
     /// variable of `envFrom` with the same name. A variable of a Service is set only if no other variable has its name.

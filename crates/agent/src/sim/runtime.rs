@@ -89,7 +89,7 @@ impl FakeRuntime {
     }
 
     /// Executes an action that completes immediately. An action that changes no sandbox or container has no effect.
-    /// `address` is the pod's own IP address. `None` for a hostNetwork pod.
+    /// `address` is the pod's own IP address, or `None` for a hostNetwork pod.
     pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {

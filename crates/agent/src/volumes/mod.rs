@@ -533,8 +533,8 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_supported: bool) -> Resul
 }
 
 /// Returns the CRI mount propagation for the `mountPropagation` of a volume mount, and the path for the runtime. With
-/// propagation, symbolic links in the path are resolved. A link may lead to another mount, but the runtime would check
-/// the mount that contains the link.
+/// propagation, symbolic links in the path are resolved. Otherwise the runtime would check the mount that contains the
+/// link, which may lead to another mount.
 ///
 /// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
 /// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.
