@@ -135,8 +135,8 @@ pub(crate) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
 }
 
-/// Returns the CRI options for the Linux namespaces of a pod: whether each is shared with the node or within the pod, or
-/// is separate for each container.
+/// Returns the CRI options for the Linux namespaces of a pod: whether each is shared with the node or within the pod,
+/// or is separate for each container.
 pub(crate) fn namespace_options(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };
