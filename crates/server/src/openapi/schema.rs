@@ -91,7 +91,8 @@ impl SchemasBuilder {
         self.schemas.insert(of.name, schema);
     }
 
-    /// Returns the schema of a field, with its description, default and `x-kubernetes-…` extensions.
+    /// Returns the schema of a field, with its description and `x-kubernetes-…` extensions, and in OpenAPI v3 also with
+    /// its default.
     fn field_schema(&mut self, field: &'static Field) -> Value {
         let mut schema = self.schema_of_shape(field.shape);
         let mut description = field.description.to_owned();
@@ -168,11 +169,12 @@ impl SchemasBuilder {
             | Shape::Quantity
             | Shape::IntOrString
             | Shape::Any
-            | Shape::FieldsV1 => self.add_special_schema(shape),
+            | Shape::FieldsV1 => self.add_custom_json_schema(shape),
         }
     }
 
-    /// Returns the schema of the items of a list or of the values of a map. `shape` is their type.
+    /// Returns the schema of the items of a list or of the values of a map, in OpenAPI v3 with their default. `shape`
+    /// is their type.
     fn item_schema(&mut self, shape: Shape) -> Value {
         let mut schema = self.schema_of_shape(shape);
         match (self.version, zero_default(shape)) {
@@ -186,10 +188,12 @@ impl SchemasBuilder {
         }
     }
 
-    /// Adds the schema of a type that is not encoded as a JSON object with fields, such as Quantity, and returns a
-    /// reference to it.
-    fn add_special_schema(&mut self, shape: Shape) -> Value {
-        let Some((name, description)) = shape.special_type_name_and_description() else { return json!({}) };
+    /// Adds the schema of a type with a JSON encoding of its own, such as Quantity, and returns a reference to it.
+    /// `shape` must be one for which [`Shape::custom_json_type_name_and_description`] returns a name.
+    fn add_custom_json_schema(&mut self, shape: Shape) -> Value {
+        let Some((name, description)) = shape.custom_json_type_name_and_description() else {
+            return json!({});
+        };
         let v3 = self.version == OpenApiVersion::V3;
         let mut schema = match shape {
             Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
@@ -228,8 +232,9 @@ fn zero_default(shape: Shape) -> Option<Value> {
     }
 }
 
-/// Returns the value of `x-kubernetes-group-version-kind` for a type, which lists the kinds with this type. The kinds
-/// of `meta.k8s.io` except `DeleteOptions` and `Status` are left out.
+/// Returns the value of `x-kubernetes-group-version-kind` for a type: the kinds with this type. `DeleteOptions` is a
+/// kind of every served group and version, and `Status` is a kind of the core group. The other kinds of `meta.k8s.io`
+/// are left out.
 fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});

@@ -161,9 +161,10 @@ pub(crate) enum PatchStrategy {
 }
 
 impl Shape {
-    /// Returns the full name and description of a type that is not encoded as a JSON object with named fields, such as
-    /// `Quantity`. Returns `None` for other shapes.
-    pub(crate) fn special_type_name_and_description(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns the full name and the description of an API type that has a JSON encoding of its own instead of a
+    /// [`Type`] with fields: `Time`, `MicroTime`, `Quantity`, `IntOrString`, `RawExtension` or `FieldsV1`. Returns
+    /// `None` for all other shapes.
+    pub(crate) fn custom_json_type_name_and_description(&self) -> Option<(&'static str, &'static str)> {
         let name = match self {
             Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
             Self::FieldsV1 => "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
@@ -173,7 +174,7 @@ impl Shape {
             Self::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
             _ => return None,
         };
-        generated::SPECIAL.iter().find(|it| it.0 == name).copied()
+        generated::CUSTOM_JSON_TYPES.iter().find(|it| it.0 == name).copied()
     }
 
     /// Returns the JSON that Go writes for an unset value of this shape, if its field is always serialized.
@@ -205,7 +206,7 @@ impl Type {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
 
-    /// Whether objects of the type can be sent as protobuf. Those of custom resources and of `muster.dev` cannot.
+    /// Whether objects of the type can be sent as protobuf. Objects of the kinds of `muster.dev` cannot.
     pub(crate) fn has_protobuf(&self) -> bool {
         self.fields.iter().any(|it| !it.proto.is_empty())
     }

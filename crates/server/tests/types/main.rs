@@ -266,8 +266,8 @@ impl Table {
                 self.write_type(&mut out, name);
             }
         }
-        out.push_str("\n/// Types that JSON does not write as objects with fields: name and description.\n");
-        out.push_str("pub(super) static SPECIAL: &[(&str, &str)] = &[\n");
+        out.push_str("\n/// Full name and description of each API type that has a JSON encoding of its own instead of a [`Type`].\n");
+        out.push_str("pub(super) static CUSTOM_JSON_TYPES: &[(&str, &str)] = &[\n");
         for (name, schema) in self.schemas.iter().filter(|(name, _)| special(name).is_some()) {
             writeln!(out, "    ({name:?}, {:?}),", schema.description).expect("write text");
         }
