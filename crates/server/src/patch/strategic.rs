@@ -142,8 +142,8 @@ fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Resul
     Ok(())
 }
 
-/// Merges the lists for which the patch has a `$setElementOrder` field, and removes both the lists and these fields
-/// from the patch.
+/// Merges and sorts the lists for which the patch has a `$setElementOrder` field, and removes both the lists and these
+/// fields from the patch.
 fn merge_ordered_lists(
     original: &mut JsonObject,
     patch: &mut JsonObject,
@@ -192,7 +192,8 @@ fn merge_ordered_lists(
 }
 
 /// Checks that the items of the list `patch` are in its `$setElementOrder` list `order`, in the same order. Items with
-/// a `$patch` directive are ignored. `key` is the merge key of the items, or `None` if they have none.
+/// a `$patch` directive are ignored. Checks nothing if one of the lists is empty. `key` is the merge key of the items,
+/// or `None` if they have none.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -219,7 +220,7 @@ fn check_element_order(
         }
         let is_same = match key {
             None => items[at] == &order[order_at],
-            Some(key) => merge_key_value(items[at], key)? == merge_key_value(&order[order_at], key)?,
+            Some(key) => value_of_merge_key(items[at], key)? == value_of_merge_key(&order[order_at], key)?,
         };
         if is_same {
             at += 1;
@@ -282,7 +283,7 @@ fn merge_lists(
     let (mut old, patch) = apply_list_directives(old, patch, key)?;
     let live = old.clone();
     for item in &patch {
-        let name = merge_key_value(item, key)?;
+        let name = value_of_merge_key(item, key)?;
         match find_item(&old, key, name)? {
             Some(at) => {
                 let (Value::Object(original), Value::Object(item)) = (old[at].take(), item.clone()) else {
@@ -312,7 +313,7 @@ fn apply_list_directives(
         };
         match directive.as_str() {
             Some("delete") => {
-                let name = merge_key_value(&item, key)?;
+                let name = value_of_merge_key(&item, key)?;
                 while let Some(at) = find_item(&old, key, name)? {
                     old.remove(at);
                 }
@@ -334,11 +335,9 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Returns the list `live` as it is after upstream's merge, which changes this list as a side effect. Upstream sorts
-/// the merged items by their order in the changed list.
-///
-/// Upstream's merge deletes and appends items in the Go slice of `live`. After a deletion the slice contains the last
-/// item twice, until an appended item overwrites the second copy.
+/// Returns the list by whose order upstream sorts the merged items: `live` after upstream's merge has modified this Go
+/// slice in place. Each deletion leaves a duplicate of the last item in the tail of the slice, and each appended item
+/// overwrites the first such duplicate. An item that is appended when no duplicate is left does not get into the list.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -365,7 +364,9 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
 
 /// Sorts the items of a merged list. Items that are in `order`, which is the `$setElementOrder` list or else the list
 /// in the patch, get the order of that list. Each other item is inserted before the first item of `order` that follows
-/// it in `live`, the list before the merge. `is_map` says whether the items are objects.
+/// it in `live`, or at the end if there is none. `live` is the list before the merge, or the result of
+/// [`live_order_after_merge`]. `key` is the merge key of the items, or `None` if they have none. `is_map` says whether
+/// the items are objects. Fails if an object has no field `key`.
 fn sort_by_element_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -374,7 +375,7 @@ fn sort_by_element_order(
     is_map: bool,
 ) -> Result<Vec<Value>, StrategicPatchError> {
     if let (true, Some(key)) = (is_map, key) {
-        merged.iter().chain(order).chain(live).try_for_each(|it| merge_key_value(it, key).map(drop))?;
+        merged.iter().chain(order).chain(live).try_for_each(|it| value_of_merge_key(it, key).map(drop))?;
     }
     let same = |left: &Value, right: &Value| match key {
         Some(key) => left.get(key) == right.get(key),
@@ -429,7 +430,7 @@ fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, 
 }
 
 /// Returns the value of the merge key `key` of a list item. Fails if the item is not an object or has no such field.
-fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StrategicPatchError> {
+fn value_of_merge_key<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StrategicPatchError> {
     let Value::Object(entries) = item else { return Err(type_error("map[string]interface {}", item)) };
     let missing = || {
         StrategicPatchError::Other(format!(
@@ -571,7 +572,8 @@ fn go_kind(shape: Shape) -> &'static str {
     }
 }
 
-/// Returns the name of the Go type of `shape`, which is a struct in Go, without its package.
+/// Returns the name, without the package, of the Go struct that corresponds to `shape`. `shape` must be a type that is
+/// a struct in Go.
 fn go_type_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Object(it) => it.name.rsplit('.').next().unwrap_or_default(),
