@@ -139,7 +139,7 @@ impl<'a> FieldSet<'a> {
     /// Returns the set together with the parents of its fields. Only parents that are named fields of a type are added,
     /// not map entries or list items. `shape` is the type of the object, or `None` if it is unknown.
     /// Upstream: `EnsureNamedFieldsAreMembers`.
-    pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
+    pub(super) fn with_parent_fields(&self, shape: Option<Shape>) -> Self {
         let granularity = shape.map(Granularity::from_shape);
         let with_named = |it: &FieldSetNode<'a>| {
             let shape_below = granularity.and_then(|granularity| granularity.child_shape(&it.element));
@@ -150,7 +150,7 @@ impl<'a> FieldSet<'a> {
             FieldSetNode {
                 element: it.element.clone(),
                 is_member: it.is_member || is_named && !it.children.is_empty(),
-                children: it.children.ensure_named_fields(shape_below),
+                children: it.children.with_parent_fields(shape_below),
             }
         };
         Self { nodes: self.nodes.iter().map(with_named).collect() }
@@ -214,8 +214,8 @@ impl<'a> FieldSet<'a> {
             .collect()
     }
 
-    /// Decodes a set from `fieldsV1`. Fails if a name in it is invalid or if a value in it is neither an object nor
-    /// null.
+    /// Decodes a set from `fieldsV1`. A name with an unknown type of path element is ignored, with the fields below it.
+    /// Fails if another name is invalid, or if a value is neither an object nor null.
     pub(super) fn from_json(fields: &'a Value) -> Result<Self, InvalidPathElement> {
         let fields = match fields {
             Value::Null => return Ok(Self::default()),

@@ -61,12 +61,13 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 ];
 
 /// Updates the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is
-/// the stored object, or `None` on create. Both are in the storage version. Does nothing for a kind without a known
-/// type.
+/// the stored object, or `None` on create. Both are in the storage version. Does nothing if the type table does not
+/// contain the kind.
 ///
-/// Absent or invalid managed fields in `new` are replaced by those of `old`. An empty list in `new` removes them. An
-/// update does not add managed fields to an object without any. If `new` cannot be compared with `old`, the managed
-/// fields are removed, and the write still succeeds.
+/// Absent or invalid managed fields in `new` are replaced by those of `old`, and so are any managed fields in a write
+/// of a subresource. In other writes, an empty list in `new` removes the managed fields. An update does not add managed
+/// fields to an object without any. If `new` cannot be compared with `old`, the managed fields are removed, and the
+/// write still succeeds.
 pub(crate) fn track_field_ownership(
     context: &RequestContext,
     target: &RequestTarget,
@@ -325,7 +326,7 @@ impl<'a> ManagedWrite<'a> {
             return Ok(merged);
         }
         let shape = self.shape;
-        let named = |set: &FieldSet<'_>| set.ensure_named_fields(Some(shape)).into_owned();
+        let named = |set: &FieldSet<'_>| set.with_parent_fields(Some(shape)).into_owned();
         let last = named(last);
         let all = named(&typed_value::field_set(shape, &merged)?);
         let pruned = typed_value::remove_fields(shape, merged.clone(), &last);

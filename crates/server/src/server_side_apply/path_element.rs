@@ -24,7 +24,7 @@ pub(super) enum PathElement<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct ElementValue<'a>(pub(super) Cow<'a, Value>);
 
-/// Error for an invalid name in `fieldsV1`.
+/// Error for `fieldsV1` with an invalid name, or with a value that is neither an object nor null.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidPathElement;
 

@@ -49,13 +49,14 @@ impl Granularity {
         matches!(self, Self::Atomic)
     }
 
-    /// Whether the value is an object whose type declares a field of this name.
+    /// Whether the value is an object whose type declares a field of this name. Returns `false` for an atomic object,
+    /// even if its type declares the field.
     pub(super) fn has_field(self, name: &str) -> bool {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// Returns the type of the field, entry or item to which this path element leads, or `None` if the type of the
-    /// value declares no such field.
+    /// Returns the type of the field, entry or item to which this path element leads. Returns `None` if the type of the
+    /// value declares no such field, and for a scalar or atomic value.
     pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
@@ -70,8 +71,8 @@ impl Granularity {
 pub(super) struct SchemaError(pub(super) String);
 
 /// Returns the field set of a value: the paths of its leaf fields, map entries and list items. If the fields, entries
-/// or items of a declared field are owned separately, the set contains them and not the declared field itself. `shape`
-/// is the type of the value.
+/// or items of a declared field are owned separately, the set contains them and not the declared field itself, unless
+/// the value of the declared field is null or an empty object. `shape` is the type of the value.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
     match (Granularity::from_shape(shape), value) {
@@ -515,6 +516,9 @@ fn group_by_element<'a>(
 /// Returns the path element that identifies an item of a list. If the list has key fields, the element contains the
 /// values of these fields in the item. An absent field has its default value, or is left out if it has none. In a set,
 /// the element contains the item itself. `of` is the type of the items.
+///
+/// Fails if an item of a list with key fields is not an object or if all its key fields are left out, and if an item of
+/// a set is not a scalar.
 fn list_item_path_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let ListKeys::Fields(keys) = keys else {
