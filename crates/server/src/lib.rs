@@ -391,14 +391,14 @@ impl ApiServer {
     /// the administrator and for ten years for a component of Muster.
     pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         if let Some(advertised) = &self.advertised {
-            return self.pki.kubeconfig(&advertised.url, user);
+            return self.pki.issue_kubeconfig(&advertised.url, user);
         }
         let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
         } else {
             self.identity.listen_address.ip()
         };
-        self.pki.kubeconfig(
+        self.pki.issue_kubeconfig(
             &format!("https://{}", SocketAddr::new(ip, self.identity.listen_address.port())),
             user,
         )

@@ -198,7 +198,7 @@ impl fmt::Debug for Pki {
 /// Returns a kubeconfig for the server at `url` with a new client certificate for `user`. The CA in the data directory
 /// of a server issues the certificate. `muster cert list` does not show the certificate, because it is not recorded.
 pub fn issue_kubeconfig(data_dir: &Path, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
-    Pki::open(data_dir)?.kubeconfig(url, user)
+    Pki::open(data_dir)?.issue_kubeconfig(url, user)
 }
 
 impl Pki {
@@ -271,7 +271,7 @@ impl Pki {
 
     /// Returns a kubeconfig for the server at `url`. It contains the CA certificate, and a new client certificate and
     /// key for `user`. The new certificate is queued like every issued client certificate.
-    pub(crate) fn kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
+    pub(crate) fn issue_kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
         let client = self.issue_client_certificate(user)?;
         self.queue_issued_certificate(&client.certificate);
         let [ca, certificate, key] =

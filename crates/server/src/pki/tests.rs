@@ -236,7 +236,7 @@ fn a_client_certificate_carries_its_issue_time() {
     let pem = pki.issue_certificate(&request, &[KeyUsage::ClientAuth], (from, until), now).unwrap();
     pki.queue_issued_certificate(&pem);
     let before = Timestamp::now();
-    pki.kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
+    pki.issue_kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
     let [signed, admin] = &pki.take_issued_certificates()[..] else { panic!("two were issued") };
     assert_eq!(signed.issued_at.to_string(), "2026-01-15T12:34:56Z");
     assert!(

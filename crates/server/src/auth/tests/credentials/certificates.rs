@@ -425,7 +425,7 @@ fn issued_certificates_are_noted() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
     assert!(pki.take_issued_certificates().is_empty());
-    pki.kubeconfig("https://localhost", crate::BuiltinUser::Admin).unwrap();
+    pki.issue_kubeconfig("https://localhost", crate::BuiltinUser::Admin).unwrap();
     let [one] = &pki.take_issued_certificates()[..] else { panic!("one was issued") };
     assert_eq!(
         (one.subject.as_str(), &one.groups[..]),
