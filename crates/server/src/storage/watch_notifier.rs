@@ -38,7 +38,7 @@ pub(super) struct WatchNotifier {
 /// All topics. A topic is a single object or a shard (the pods of one node) with at least one watch.
 #[derive(Debug, Default)]
 struct Topics {
-    /// Topics by name. The name is the store key of an object, or the name of a shard that [`shard_topic`] returns.
+    /// Topics by name. The name is the store key of an object, or for a shard the result of [`shard_topic_name`].
     by_name: HashMap<String, Topic>,
     /// Revision of the last commit that the topics were notified of.
     notified: Revision,
@@ -105,7 +105,7 @@ impl WatchNotifier {
         selector: &ObjectSelector,
     ) -> Subscription {
         let resource = kind.storage_kind().group_resource();
-        let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard_topic(value));
+        let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard_topic_name(value));
         let Some(name) =
             key.map(str::to_owned).or_else(|| shard_of(selector.required_value(SHARDED_FIELD.1)?))
         else {
@@ -168,7 +168,7 @@ impl Topics {
         notify(&event.key);
         if resource_of_event(event) == SHARDED_FIELD.0 {
             let shard_of =
-                |it: &StoredObject| shard_topic(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
+                |it: &StoredObject| shard_topic_name(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
             let before = event.previous_object().map(|it| shard_of(it));
             let now = match &event.change {
                 KeyChange::Put { now, .. } => Some(shard_of(now)),
@@ -247,6 +247,6 @@ fn resource_of_event(event: &CommitEvent) -> &str {
 
 /// Returns the name of the topic of a shard, such as `pods?n1` for the pods of the node `n1`. It differs from all store
 /// keys, because no resource name contains a question mark.
-fn shard_topic(value: &str) -> String {
+fn shard_topic_name(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }
