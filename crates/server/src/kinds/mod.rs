@@ -290,8 +290,9 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the objects of a writable kind are stored in the version of this kind. Returns `true` if the kind has
-    /// neither a conversion nor a create action. The result has no meaning for read-only kinds.
+    /// Whether the server stores objects in the version of this kind, which must be a writable kind. Returns `false`
+    /// for a kind that is converted to another version for storage, and for a kind whose create performs an action
+    /// instead.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.create_action.is_none()
     }
@@ -343,7 +344,7 @@ impl Kind {
     /// Validates the metadata of a new or updated object, and adds the errors to `out`.
     fn validate_metadata(&self, write: &WriteToValidate, out: &mut FieldErrors) {
         match write.old {
-            None => metadata::validate_new_metadata(write.new, self.name_rule, self.namespaced, out),
+            None => metadata::validate_object_metadata(write.new, self.name_rule, self.namespaced, out),
             Some(old) => metadata::validate_metadata_update(write.new, old, out),
         }
     }
@@ -367,10 +368,12 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// Returns the only fields that an update of this subresource may change. Returns `None` for an update of the whole
-    /// object, which may change all fields except [`Kind::reset_fields`].
+    /// Returns the only fields that an update of this subresource may change. Fields among them that are also in
+    /// [`Kind::reset_fields`] keep their stored value. Empty for a subresource other than `status` that the kind does
+    /// not have. Returns `None` for an update of the whole object, which may change all fields except
+    /// [`Kind::reset_fields`].
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
-        /// The fields that an update of `/status` may change.
+        /// The fields that an update of `/status` may change, except [`Kind::status_update_reset_fields`].
         const METADATA_AND_STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
             Subresource::Whole => None,
@@ -384,8 +387,9 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs that a subresource supports, or those of the object itself for [`Subresource::Whole`]. Empty
-    /// for a subresource other than `status` that the kind does not have.
+    /// Returns the verbs that a subresource supports, or those of the object itself for [`Subresource::Whole`]. For a
+    /// subresource that the kind does not have, returns no verbs. The exception is `status`, whose verbs are returned
+    /// for every kind.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
@@ -394,7 +398,8 @@ impl Kind {
         }
     }
 
-    /// Returns the name of the subresource in paths and in managed fields. Empty for the whole object.
+    /// Returns the name of the subresource in paths and in managed fields. Empty for the whole object, and for a
+    /// subresource other than `status` that the kind does not have.
     pub(crate) fn subresource_name(&self, subresource: Subresource) -> &'static str {
         match subresource {
             Subresource::Whole => "",

@@ -11,9 +11,9 @@ use crate::unstructured::{is_set, list_at, str_at};
 /// Maximum total size of the keys and values of an object's annotations in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// Checks the metadata of a new object, or of a pod that is updated. `name_rule` returns the errors of the name.
-/// Upstream: `ValidateObjectMeta`.
-pub(crate) fn validate_new_metadata(
+/// Checks the metadata of an object as a whole, without comparing it to the stored metadata: for a new object, and for
+/// an updated pod. `name_rule` returns the errors of the name. Upstream: `ValidateObjectMeta`.
+pub(crate) fn validate_object_metadata(
     object: &Value,
     name_rule: names::NameRule,
     is_namespaced: bool,

@@ -36,7 +36,7 @@ pub(crate) fn validate_pod(write: &WriteToValidate, out: &mut FieldErrors) {
             check_profile_annotations(&new["metadata"], &new["spec"], &at, out);
         }
         (Some(old), subresource) => {
-            metadata::validate_new_metadata(new, names::dns_subdomain_name_errors, true, out);
+            metadata::validate_object_metadata(new, names::dns_subdomain_name_errors, true, out);
             check_pod_object(new, out);
             pod_update::check_pod_update(new, old, subresource, out);
         }
