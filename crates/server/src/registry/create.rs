@@ -61,8 +61,10 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Attempts a create once. Returns `None` if another server has allocated a value, such as a cluster IP, from the
-    /// same pool at the same time, so that admission must choose again.
+    /// Runs mutating admission for a new object once, and then attempts to commit the object up to
+    /// [`CREATE_ATTEMPTS_MAX`] times. Returns the object as [`Registry::admit_and_create`] does. Returns `None` if
+    /// another server has allocated a value, such as a cluster IP, from the same pool at the same time, so that the
+    /// caller must run admission again to choose another value.
     async fn try_create(
         &self,
         context: &RequestContext,

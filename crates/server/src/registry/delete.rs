@@ -269,9 +269,9 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Without a
-/// policy, the object keeps the one that it has. For a kind that cannot own objects, both are removed. Returns whether
-/// the object then has any finalizer.
+/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. If
+/// `propagation` is `None`, the object keeps the one of the two that it has. For a kind that cannot own objects, both
+/// are removed. Returns whether the object then has any finalizer.
 fn set_propagation_finalizers(
     kind: &Kind,
     object: &mut Value,

@@ -195,8 +195,9 @@ impl Registry {
     }
 
     /// Attempts an update once, and returns the resulting object. An update that changes nothing is not written, and
-    /// neither is a dry run. An update that ends the deletion of the object deletes it. Returns `None` if a concurrent
-    /// write has changed the object in the meantime, so that the caller must try again.
+    /// neither is a dry run. If the object is being deleted and nothing delays its deletion after the update, the
+    /// object is removed instead of stored. Returns `None` if a concurrent write has changed the object in the
+    /// meantime, so that the caller must try again.
     async fn try_update(
         &self,
         context: &RequestContext,
