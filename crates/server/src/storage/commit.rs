@@ -74,7 +74,9 @@ impl ObjectStorage {
     /// Commits a write, and returns the JSON of the stored object when the write is durable. For a delete, returns the
     /// last state of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
     /// Returns an error if the object or the store would be too large, if the disk is full, if too many commits are
-    /// queued, or if the store has failed. Sets `is_disk_full` if the disk is full, and otherwise clears it.
+    /// queued, if the current task runs with the [`LeaderFence`] of a Lease that has another holder, or if the store
+    /// has failed or cannot say whether the write was applied. Sets `is_disk_full` if the disk is full, and otherwise
+    /// clears it.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,

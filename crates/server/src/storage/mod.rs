@@ -126,8 +126,8 @@ impl ObjectStorage {
             .collect()
     }
 
-    /// Returns how well the store follows a storage that several servers share. `None` for the database in the data
-    /// directory.
+    /// Returns the numbers of reloads and consistency checks of a store that several servers share. Returns `None` for
+    /// the database in the data directory.
     pub(crate) fn follower_statistics(&self) -> Option<FollowerStatistics> {
         self.db.follower_statistics()
     }
@@ -180,8 +180,9 @@ impl ObjectStorage {
     }
 
     /// Returns at most `events_max` of the commits that [`ObjectStorage::events_since`] returns, oldest first, and the
-    /// revision up to which they are complete. The caller knows of no commit between `after` and `skippable` that
-    /// concerns it, so these need not be in the history.
+    /// revision up to which they are complete. None of the commits after `after` and up to `skippable` concerns the
+    /// caller, see [`Subscription::skippable_revision`]. The history therefore need not contain them, unless the store
+    /// was reloaded after `after`.
     pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,
