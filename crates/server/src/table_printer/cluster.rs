@@ -145,7 +145,7 @@ fn node_status(node: &Value) -> String {
 }
 
 /// Returns the roles of a Node, joined with commas, from its labels `node-role.kubernetes.io/…` and
-/// `kubernetes.io/role`.
+/// `kubernetes.io/role`. Returns `<none>` for a Node without roles.
 fn node_roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let mut roles: Vec<_> = labels

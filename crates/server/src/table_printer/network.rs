@@ -83,8 +83,8 @@ fn format_service_port(port: &Value) -> String {
     }
 }
 
-/// Returns the text of the column `Endpoints` of an Endpoints object: its first addresses and ports, such as
-/// `10.1.0.1:80`.
+/// Returns the text of the column `Endpoints` of an Endpoints object: its first three addresses with their ports, such
+/// as `10.1.0.1:80`, or `<none>` if it has no subsets.
 fn format_endpoints(endpoints: &Value) -> String {
     let subsets = list_at(endpoints, "subsets");
     if subsets.is_empty() {

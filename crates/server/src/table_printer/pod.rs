@@ -207,7 +207,8 @@ fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
     list_at(&pod["status"], "conditions").iter()
 }
 
-/// Returns the text of the column `Readiness Gates`: how many of the gates are true, such as `1/2`.
+/// Returns the text of the column `Readiness Gates`: how many of the gates are true, such as `1/2`, or `<none>` for a
+/// pod without gates.
 fn readiness_gates(pod: &Value) -> String {
     let gates = list_at(&pod["spec"], "readinessGates");
     if gates.is_empty() {

@@ -92,8 +92,8 @@ fn is_convertible_field_path(path: &str) -> bool {
     ENV_FIELDS.contains(&path) || OTHER_CONVERTIBLE_FIELDS.contains(&path)
 }
 
-/// Checks a `resourceFieldRef`. In a volume (`is_file`), the reference must name a container. In an environment
-/// variable, the container name is optional.
+/// Checks a `resourceFieldRef`, including its divisor. In a volume (`is_file`), the reference must name a container. In
+/// an environment variable, the container name is optional.
 pub(super) fn check_resource_field_ref(
     reference: &Value,
     is_file: bool,

@@ -80,10 +80,10 @@ fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
-/// Checks that an update of a Service does not change its cluster IPs, IP families and load balancer class. A second
-/// cluster IP or IP family may be added or removed. The IP families may change if the Service becomes or stops being
-/// headless. The class is checked only if the type is `LoadBalancer` before and after the update. Nothing is checked if
-/// the type is or was `ExternalName`, or if the Service was headless and stays headless.
+/// Checks that an update of a Service does not change cluster IPs and IP families that are set, or the load balancer
+/// class. A second cluster IP or IP family may be added or removed. The IP families may change if the Service becomes
+/// or stops being headless. The class is checked only if the type is `LoadBalancer` before and after the update.
+/// Nothing is checked if the type is or was `ExternalName`, or if the Service was headless and stays headless.
 fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"

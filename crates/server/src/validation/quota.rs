@@ -63,8 +63,8 @@ fn check_limit_range_item(kind: &str, limit: &Value, at: &ErrorPath, out: &mut F
 }
 
 /// Checks that the quantities of the resource `name` in an item of a LimitRange do not decrease in the order `min`,
-/// `defaultRequest`, `default`, `max`. Also checks `maxLimitRequestRatio`. `kind` is the type of the item, such as
-/// `Container`.
+/// `defaultRequest`, `default`, `max`. For a resource that cannot be overcommitted, `defaultRequest` and `default` must
+/// be equal. Also checks `maxLimitRequestRatio`. `kind` is the type of the item, such as `Container`.
 fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity_of = |field: &'static str| {
         let amount = &limit[field][name];

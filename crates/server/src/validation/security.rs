@@ -147,7 +147,7 @@ fn check_windows_pod(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldEr
 }
 
 /// Checks Windows HostProcess containers. If one container of a pod is a HostProcess container, all of them must be,
-/// and the pod must use the host network.
+/// and the pod must use the host network. A container must not set another value of `hostProcess` than the pod.
 pub(super) fn check_host_process(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
