@@ -84,7 +84,8 @@ struct OpenApiOperation<'a> {
 }
 
 impl PathsBuilder {
-    /// Adds the operations on a kind and on its subresources.
+    /// Adds the operations on a kind and on its subresources. Watches are the list operations with the parameter
+    /// `watch`. The verb `delete` of a subresource has no operation.
     fn add_kind(&mut self, kind: &Kind) {
         let own = (kind.group, kind.version, kind.kind);
         let name = schema_name(own);

@@ -36,7 +36,8 @@ impl SchemasBuilder {
         }
     }
 
-    /// Adds the schema of a kind and, if the kind can be listed, that of its list.
+    /// Adds the schema of a kind and, if the kind can be listed, that of its list. Does nothing if the type table does
+    /// not contain the kind.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.add_kind_type(kind.group, kind.version, kind.kind);
         let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
@@ -188,8 +189,8 @@ impl SchemasBuilder {
         }
     }
 
-    /// Adds the schema of a type with a JSON encoding of its own, such as Quantity, and returns a reference to it.
-    /// `shape` must be one for which [`Shape::custom_json_type_name_and_description`] returns a name.
+    /// Adds the schema of a type that has a JSON encoding of its own, such as Quantity, and returns a reference to the
+    /// schema. `shape` must be one for which [`Shape::custom_json_type_name_and_description`] returns a name.
     fn add_custom_json_schema(&mut self, shape: Shape) -> Value {
         let Some((name, description)) = shape.custom_json_type_name_and_description() else {
             return json!({});

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// Applies a JSON merge patch to the object `target`. A null value removes a field.
+/// Applies a JSON merge patch to the object `target`. A null value removes a field. Null fields in a new value are
+/// dropped too, at any depth. They stay only in a list that replaces an object.
 pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         if value.is_null() {
