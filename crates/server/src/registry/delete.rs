@@ -180,8 +180,8 @@ enum DeleteEffect {
     Delete { is_marked: bool },
 }
 
-/// Sets the deletion timestamp, grace period and finalizers of an object for a delete. Returns what the delete does
-/// with the object.
+/// Sets the deletion timestamp, grace period and finalizers of an object for a delete, and the phase of a Namespace.
+/// Returns what the delete does with the object.
 fn mark_for_deletion(
     kind: &Kind,
     object: &mut Value,
@@ -269,9 +269,9 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. If
-/// `propagation` is `None`, the object keeps the one of the two that it has. For a kind that cannot own objects, both
-/// are removed. Returns whether the object then has any finalizer.
+/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Changes neither
+/// of them if `propagation` is `None`. For a kind that cannot own objects, both are removed. Returns whether the object
+/// then has any finalizer.
 fn set_propagation_finalizers(
     kind: &Kind,
     object: &mut Value,

@@ -251,7 +251,9 @@ impl<'a> ManagedWrite<'a> {
     }
 
     /// Merges the applied configuration into the live object. Returns the merged object, and its new managed fields
-    /// separately. Upstream: `FieldManager.Apply`.
+    /// separately. Fails with a conflict if the apply changes fields of other managers, unless `force` is set or the
+    /// fields are those that kubectl may take over ([`ManagedWrite::client_side_applied_fields`]). Upstream:
+    /// `FieldManager.Apply`.
     fn apply(&self, live: &Value, applied: &Value, force: bool) -> Result<(Value, Value), ApiError> {
         let zero;
         let mut managed = ManagedFields::decode(&live["metadata"]["managedFields"])
