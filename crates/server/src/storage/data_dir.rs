@@ -18,9 +18,9 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Certificates and keys of a cluster. They are created after the database.
 const KEY_FILES: [&str; 5] = ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key"];
 
-/// Name of the administrator's kubeconfig, which is also created after the database. [`had_cluster`] ignores the
-/// directories of the nodes of `muster up`: if a data directory is removed while containers run, their mounts keep
-/// these directories, and the cleanup leaves them empty.
+/// Name of the administrator's kubeconfig, which is also created after the database. [`had_cluster`] ignores the node
+/// directories of `muster up`. They are mounted, so they can remain, empty, when a data directory is removed while its
+/// containers run.
 const KUBECONFIG_FILE: &str = "kubeconfig";
 
 /// Returns the path of the database in a data directory.
