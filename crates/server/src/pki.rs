@@ -269,8 +269,8 @@ impl Pki {
         self.issued_notify.notified().await;
     }
 
-    /// Returns a kubeconfig for the server at `url`. It contains the CA certificate, and a new client certificate and
-    /// key for `user`. The new certificate is queued like every issued client certificate.
+    /// Issues a client certificate for `user`, and returns a kubeconfig for the server at `url` with this certificate,
+    /// its key and the CA certificate. The certificate is queued like every issued client certificate.
     pub(crate) fn issue_kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
         let client = self.issue_client_certificate(user)?;
         self.queue_issued_certificate(&client.certificate);
