@@ -43,7 +43,8 @@ pub(crate) struct ResourceAttributes {
 
 impl RequestAttributes {
     /// Parses the attributes of a request from its method, path and query. `query` returns the first value of a query
-    /// parameter.
+    /// parameter. A path without a resource below `/api/VERSION` or `/apis/GROUP/VERSION` is a non-resource path, and
+    /// so is a path that is not valid UTF-8.
     ///
     /// Rule: the verb follows from the method, from whether the path contains a name, and from the parameter `watch`. A
     /// list or watch with a field selector for a name is authorized for that name only. The route is parsed from the

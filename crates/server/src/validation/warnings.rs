@@ -77,7 +77,8 @@ pub(crate) fn daemonset_warnings(write: &WriteToValidate) -> Vec<String> {
     out
 }
 
-/// Returns the warnings about fields of a Service that are deprecated or ignored.
+/// Returns the warnings about fields of a Service that are deprecated or ignored. Writes of a subresource cause no
+/// warnings.
 pub(crate) fn service_warnings(write: &WriteToValidate) -> Vec<String> {
     let spec = &write.new["spec"];
     let mut out: Vec<String> = Vec::new();
@@ -491,8 +492,8 @@ fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>
     }
 }
 
-/// Adds warnings about duplicate, overlapping and ambiguous ports, about duplicate port names, and about a `hostIP`
-/// without a `hostPort`.
+/// Adds warnings about ports with the same number and protocol if they are duplicates or if their host ports overlap or
+/// are ambiguous, about duplicate port names, and about a `hostIP` without a `hostPort`.
 fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     let mut seen: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
     let mut name_warnings: Vec<String> = Vec::new();
