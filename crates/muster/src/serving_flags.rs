@@ -234,7 +234,7 @@ impl ServingFlags {
             },
             etcd,
         };
-        let mut server = ApiServer::bind_with_options(self.listen, nodes, &self.data_dir, &options).await?;
+        let mut server = ApiServer::open_with_options(self.listen, nodes, &self.data_dir, &options).await?;
         if let Some(path) = &self.audit_log {
             server.enable_audit_log(path)?;
         }

@@ -73,7 +73,7 @@ fn run(work: &str, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let dir = tempfile::tempdir().expect("the temporary directory can be written");
-        let server = ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path())
+        let server = ApiServer::open((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path())
             .await
             .expect("the server starts");
         let client = server.loopback_client(BuiltinUser::Controller);

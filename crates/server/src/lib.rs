@@ -187,7 +187,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum StartError {
     #[error("{address} is in use: is another server running? Choose another with --listen")]
     InUse { address: SocketAddr },
     #[error("listen on {address}{}", listen_hint(source))]
@@ -217,7 +217,7 @@ enum StoreSource<'a> {
 impl<'a> StoreSource<'a> {
     /// Opens the database of the data directory, or fetches the keys of the cluster from etcd. The certificates in the
     /// data directory are those of the cluster afterwards, if it has any.
-    async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, BindError> {
+    async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, StartError> {
         match &options.etcd {
             None => Ok(Self::Sqlite(Box::new(data_dir::open_database(data_dir, options)?))),
             Some(etcd) => {
@@ -235,7 +235,7 @@ impl<'a> StoreSource<'a> {
         }
     }
 
-    fn open(self, db_options: DbOptions) -> Result<Db, BindError> {
+    fn open(self, db_options: DbOptions) -> Result<Db, StartError> {
         match self {
             Self::Sqlite(log) => Ok(Db::open(*log, db_options).map_err(DataError::from)?),
             Self::Etcd { options, encryption } => Ok(options.open(Some(encryption), db_options)?),
@@ -303,22 +303,27 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Listens on the address `listen`, opens the certificates and the store in `data_dir`, and creates missing
-    /// bootstrap objects. The directory must exist, and no other server may use it.
+    /// Prepares a server: listens on the address `listen`, opens the certificates and the store in `data_dir`, and creates
+    /// missing bootstrap objects. The directory must exist, and no other server may use it. [`ApiServer::serve`] then
+    /// accepts connections.
     ///
     /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
     /// port. `nodes` is `None` if there are no such nodes.
-    pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
-        Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
+    pub async fn open(
+        listen: SocketAddr,
+        nodes: Option<IpAddr>,
+        data_dir: &Path,
+    ) -> Result<Self, StartError> {
+        Self::open_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
 
-    /// Like [`ApiServer::bind`], with options for the store.
-    pub async fn bind_with_options(
+    /// Like [`ApiServer::open`], with options for the store.
+    pub async fn open_with_options(
         listen: SocketAddr,
         nodes: Option<IpAddr>,
         data_dir: &Path,
         options: &StoreOptions,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, StartError> {
         let (listener, address) = listen_on(listen).await?;
         let mut listeners = vec![listener];
         let to_nodes = nodes.map(|it| SocketAddr::new(it, address.port()));
@@ -346,7 +351,7 @@ impl ApiServer {
             );
         }
         let now = Timestamp::now();
-        let refused = |it: ApiError| BindError::Bootstrap(it.message().to_owned());
+        let refused = |it: ApiError| StartError::Bootstrap(it.message().to_owned());
         let own = bootstrap::ServerIdentity {
             listen_address: address,
             node_facing_address: nodes,
@@ -418,8 +423,8 @@ impl ApiServer {
 
     /// Enables the audit log at `path`, which gets one line for each request. Requests of loopback clients that were
     /// created before this call are not logged.
-    pub fn enable_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
-        let failed = |source| BindError::Audit { path: path.to_owned(), source };
+    pub fn enable_audit_log(&mut self, path: &Path) -> Result<(), StartError> {
+        let failed = |source| StartError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())
     }
@@ -642,10 +647,10 @@ fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
 
 /// Listens on an address. Returns the listener and the bound address, which contains the port that the kernel selected
 /// if `address` has port 0.
-async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::AddrInUse => BindError::InUse { address },
-        _ => BindError::Listen { address, source },
+        io::ErrorKind::AddrInUse => StartError::InUse { address },
+        _ => StartError::Listen { address, source },
     };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;

@@ -132,7 +132,7 @@ mod tests {
     }
 
     async fn server(dir: &tempfile::TempDir) -> ApiServer {
-        ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path()).await.unwrap()
+        ApiServer::open((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path()).await.unwrap()
     }
 
     #[tokio::test]

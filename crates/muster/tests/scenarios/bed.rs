@@ -84,7 +84,7 @@ impl Bed {
         let name = format!("scenario-{}-{}", process::id(), BEDS.fetch_add(1, Ordering::Relaxed));
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
-        let server = ApiServer::bind("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
+        let server = ApiServer::open("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
         let [admin, controller, scheduler] =
             [BuiltinUser::Admin, BuiltinUser::Controller, BuiltinUser::Scheduler].map(kubeconfig);
