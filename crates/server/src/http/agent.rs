@@ -154,19 +154,18 @@ impl Api {
             upgrade.replace_upgrade_headers(request.headers_mut());
         }
         let guard = self.acquire_agent_stream(api_request)?;
-        let unreachable = |error: AgentError| agent_unreachable_error(target, &agent_request.node, &error);
-        let answer = agents.send(&place, request).await.map_err(unreachable)?;
+        let failed = |error: AgentError| agent_request_error(target, &agent_request.node, &error);
+        let answer = agents.send(&place, request).await.map_err(failed)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
-                self.splice_connections(upgrade, answer, guard, reauthorization).map_err(unreachable)
+                self.splice_connections(upgrade, answer, guard, reauthorization).map_err(failed)
             }
             (StatusCode::OK, _) if what == "log" => {
                 Ok(self.stream_response(answer, TEXT_PLAIN, guard, reauthorization))
             }
             (code, _) => {
-                let why = agents::read_body(answer.into_body(), AGENT_ERROR_BYTES_MAX)
-                    .await
-                    .map_err(unreachable)?;
+                let why =
+                    agents::read_body(answer.into_body(), AGENT_ERROR_BYTES_MAX).await.map_err(failed)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
                 if why.is_empty() {
                     why = format!("the agent of node {:?} answered {code}", agent_request.node);
@@ -331,8 +330,9 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     }
 }
 
-/// Returns the error for a request to the agent of `node` that failed.
-pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
+/// Returns the 503 error for a failed request to the agent of `node`, whatever the cause: the agent cannot be reached, does
+/// not authenticate as this node, does not answer in time, or sends an invalid response.
+pub(super) fn agent_request_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
     ApiError::service_unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))

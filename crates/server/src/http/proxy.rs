@@ -13,7 +13,7 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
-use super::agent::{AGENT_ERROR_BYTES_MAX, agent_unreachable_error};
+use super::agent::{AGENT_ERROR_BYTES_MAX, agent_request_error};
 use super::reply::{TEXT_PLAIN, full_response, not_found_page};
 use super::{Api, ApiRequest, ApiResponse};
 use crate::error::ApiError;
@@ -143,7 +143,7 @@ impl Api {
         let (agents, place) = self.agent_of_node(&way.target, &way.stored, &way.node)?;
         let guard = self.acquire_agent_stream(api_request)?;
         let answer = agents.send_with_timeout(&place, request, PROXY_RESPONSE_TIMEOUT).await;
-        let answer = answer.map_err(|error| agent_unreachable_error(&way.target, &way.node, &error))?;
+        let answer = answer.map_err(|error| agent_request_error(&way.target, &way.node, &error))?;
 
         if !is_of_agent && !answer.headers().contains_key(BACKEND_RESPONSE_HEADER) {
             let code = answer.status();
