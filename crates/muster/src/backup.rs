@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use muster_server::{EncryptionKeys, EtcdOptions, EtcdTransfer};
+use muster_server::{EncryptionKeys, EtcdOptions, EtcdTransferOptions};
 
 use crate::data_dir::lock;
 use crate::encrypt;
@@ -127,7 +127,7 @@ pub(crate) async fn transfer<T>(
     etcd: &EtcdOptions,
     data_dir: &Path,
     encryption: Option<EncryptionKeys>,
-    run: impl AsyncFnOnce(EtcdTransfer<'_>) -> Result<T, muster_server::TransferError>,
+    run: impl AsyncFnOnce(EtcdTransferOptions<'_>) -> Result<T, muster_server::TransferError>,
 ) -> anyhow::Result<T> {
     let is_terminal = io::stderr().is_terminal();
     let mut shown = 0;
@@ -144,6 +144,6 @@ pub(crate) async fn transfer<T>(
         ));
     };
     let transfer =
-        EtcdTransfer { etcd, data_dir, encryption, on_progress: &mut on_progress, on_wait: &on_wait };
+        EtcdTransferOptions { etcd, data_dir, encryption, on_progress: &mut on_progress, on_wait: &on_wait };
     Ok(run(transfer).await?)
 }

@@ -1,6 +1,6 @@
 //! Flags of Pod Security admission.
 
-use muster_server::{PodSecurity, PodSecurityLevelVersion};
+use muster_server::{PodSecurityConfiguration, PodSecurityLevelVersion};
 
 /// Flags of Pod Security admission.
 #[derive(Debug, clap::Args)]
@@ -28,8 +28,8 @@ pub(crate) struct PodSecurityFlags {
 
 impl PodSecurityFlags {
     /// Returns the settings of Pod Security admission that the flags specify.
-    pub(crate) fn pod_security_settings(&self) -> PodSecurity {
-        PodSecurity {
+    pub(crate) fn pod_security_settings(&self) -> PodSecurityConfiguration {
+        PodSecurityConfiguration {
             enforce: self.pod_security_default,
             audit: self.pod_security_default_audit,
             warn: self.pod_security_default_warn.unwrap_or(self.pod_security_default),

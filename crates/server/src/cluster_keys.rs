@@ -237,12 +237,12 @@ impl ClusterKeys {
 }
 
 /// The decrypted keys of a cluster, for a command that changes one of their files.
-pub(crate) struct SealedClusterKeys {
+pub(crate) struct DecryptedClusterKeys {
     files: ClusterKeyFiles,
     token: String,
 }
 
-impl SealedClusterKeys {
+impl DecryptedClusterKeys {
     /// Decrypts the keys with the server token, which is in the file `token_file` or in the data directory.
     pub(crate) fn open(
         sealed: &[u8],
@@ -260,7 +260,11 @@ impl SealedClusterKeys {
     }
 
     /// Changes the content of a key file, and returns all files encrypted.
-    pub(crate) fn seal_with(&mut self, name: &str, content: String) -> Result<Bytes, ClusterKeysError> {
+    pub(crate) fn replace_and_encrypt(
+        &mut self,
+        name: &str,
+        content: String,
+    ) -> Result<Bytes, ClusterKeysError> {
         self.files.insert(name.to_owned(), content);
         encrypt_key_files(&self.files, &self.token)
     }
@@ -326,7 +330,7 @@ impl ClusterKeysFollower {
         };
         let (sealed, dir) = (stored.clone(), self.data_dir.clone());
         // The derivation of the key takes long.
-        let opened = tokio::task::spawn_blocking(move || SealedClusterKeys::open(&sealed, None, &dir));
+        let opened = tokio::task::spawn_blocking(move || DecryptedClusterKeys::open(&sealed, None, &dir));
         let opened = opened.await.map_err(|_| ClusterKeysError::Damaged)??;
         let text = opened.file(SIGNING_KEY_FILE)?;
         let path = self.data_dir.join(SIGNING_KEY_FILE);

@@ -25,7 +25,7 @@ const QUIET_PERIOD: Duration = Duration::from_secs(12);
 const IDENTITY_KEY: &str = "namespaces//kube-system";
 
 /// Options of a backup, a restore or a migration of a cluster whose store is etcd.
-pub struct EtcdTransfer<'a> {
+pub struct EtcdTransferOptions<'a> {
     pub etcd: &'a EtcdOptions,
     /// Data directory that contains the server token. For a restore or a migration, it also contains the certificates
     /// and keys of the cluster.
@@ -38,9 +38,9 @@ pub struct EtcdTransfer<'a> {
     pub on_wait: &'a (dyn Fn(Duration) + Sync),
 }
 
-impl std::fmt::Debug for EtcdTransfer<'_> {
+impl std::fmt::Debug for EtcdTransferOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdTransfer").field("etcd", &self.etcd).finish_non_exhaustive()
+        f.debug_struct("EtcdTransferOptions").field("etcd", &self.etcd).finish_non_exhaustive()
     }
 }
 
@@ -115,7 +115,10 @@ impl From<UnusableError> for TransferError {
 
 /// Writes all objects of the cluster in etcd, as of one revision, to the new file `to`. Servers may run during the
 /// backup.
-pub async fn backup_etcd(transfer: EtcdTransfer<'_>, to: &Path) -> Result<TransferSummary, TransferError> {
+pub async fn backup_etcd(
+    transfer: EtcdTransferOptions<'_>,
+    to: &Path,
+) -> Result<TransferSummary, TransferError> {
     if to.exists() {
         return Err(LogError::Exists { path: to.to_owned() }.into());
     }
@@ -134,7 +137,7 @@ pub async fn backup_etcd(transfer: EtcdTransfer<'_>, to: &Path) -> Result<Transf
 /// Rule: the resourceVersions of the restored cluster are far above those of the backup and of the replaced cluster, as
 /// after a restore to a data directory.
 pub async fn restore_etcd(
-    transfer: EtcdTransfer<'_>,
+    transfer: EtcdTransferOptions<'_>,
     from: &Path,
     replaces: bool,
 ) -> Result<TransferSummary, TransferError> {
@@ -183,7 +186,7 @@ pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferE
 ///
 /// Rule: the database is renamed only after etcd has all objects. If a migration was interrupted before that, the next run
 /// copies all objects again. If it was interrupted later, the next run only renames the database.
-pub async fn migrate_to_etcd(transfer: EtcdTransfer<'_>) -> Result<TransferSummary, TransferError> {
+pub async fn migrate_to_etcd(transfer: EtcdTransferOptions<'_>) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let dir = transfer.data_dir;
     let options = StoreOptions { keys: transfer.encryption.clone(), ..StoreOptions::default() };
@@ -219,7 +222,7 @@ pub async fn migrate_to_etcd(transfer: EtcdTransfer<'_>) -> Result<TransferSumma
 ///
 /// Rule: before the objects are read, the cluster in etcd is marked as moved, so that no server starts on it. The
 /// objects remain in etcd.
-pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSummary, TransferError> {
+pub async fn migrate_to_sqlite(transfer: EtcdTransferOptions<'_>) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let dir = transfer.data_dir;
     let state = muster_etcd::read_cluster_state(&client, &keyspace).await?;
@@ -240,7 +243,7 @@ pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSum
         }
     }
     if data_dir::has_store(dir) {
-        return complete_interrupted_migration(dir, &snapshot, &keys);
+        return check_interrupted_migration(dir, &snapshot, &keys);
     }
     let snapshot = EtcdSnapshot::take(&client, keyspace, true).await?;
     let mut writer = SnapshotWriter::create(&database_path(dir), Some(&keys.encryption))?;
@@ -249,7 +252,7 @@ pub async fn migrate_to_sqlite(transfer: EtcdTransfer<'_>) -> Result<TransferSum
     Ok(TransferSummary { objects: Some(count), revision: snapshot.revision() })
 }
 
-impl EtcdTransfer<'_> {
+impl EtcdTransferOptions<'_> {
     /// Decrypts the keys of the cluster in etcd with the server token. Fails if etcd has no cluster.
     fn cluster_keys(&self, snapshot: &EtcdSnapshot) -> Result<ClusterKeys, TransferError> {
         let Some(sealed) = &snapshot.cluster_keys else {
@@ -345,7 +348,7 @@ async fn write_cluster(
 
 /// Completes a migration from etcd to a data directory, if it was interrupted after it had written the database. Fails
 /// if the database is older than the cluster in etcd, because this migration then did not write it.
-fn complete_interrupted_migration(
+fn check_interrupted_migration(
     dir: &Path,
     snapshot: &EtcdSnapshot,
     keys: &ClusterKeys,

@@ -43,14 +43,14 @@ pub(crate) fn decode_object(
             let mut from = serde_json::Deserializer::from_slice(body);
             let (read, errors) = value_reader::read_typed(&mut from, of);
             let read = read.and_then(|it| from.end().map(|()| it));
-            (read.map_err(|error| go_json_error(&error)), errors)
+            (read.map_err(|error| json_error_message(&error)), errors)
         }
         YAML_MEDIA_TYPE => match parse_yaml(body) {
             Ok((object, mut duplicates)) => {
                 let (read, mut errors) = value_reader::read_typed(object, of);
                 duplicates.append(&mut errors.strict_errors);
                 (
-                    read.map_err(|error| go_json_error(&error)),
+                    read.map_err(|error| json_error_message(&error)),
                     ContentErrors { strict_errors: duplicates, ..errors },
                 )
             }
@@ -61,7 +61,7 @@ pub(crate) fn decode_object(
                 .map_err(|why| unrecognized_object_error(expected, &why, body))?;
             check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
             let (read, errors) = value_reader::read_typed(object, of);
-            (read.map_err(|error| go_json_error(&error)), errors)
+            (read.map_err(|error| json_error_message(&error)), errors)
         }
         _ => {
             let mut accepted = vec![JSON_MEDIA_TYPE, YAML_MEDIA_TYPE];
@@ -110,7 +110,7 @@ pub(crate) fn decode_patch_result(
     let (read, mut errors) = value_reader::read_typed(&object, of);
     errors.strict_errors.splice(0..0, strict_errors);
     let wrong = match (&read, errors.type_error) {
-        (Err(error), wrong) => Some(wrong.unwrap_or_else(|| go_json_error(error))),
+        (Err(error), wrong) => Some(wrong.unwrap_or_else(|| json_error_message(error))),
         (Ok(_), _) if errors.strict_errors.is_empty() => None,
         (Ok(_), _) => match context.field_validation {
             FieldValidation::Strict => {
@@ -141,7 +141,7 @@ pub(crate) fn decode_apply_result(
 ) -> Result<Value, ApiError> {
     let (read, errors) = value_reader::read_typed(object, expected_type(expected)?);
     let mut object = read.map_err(|error| {
-        let why = errors.type_error.unwrap_or_else(|| go_json_error(&error));
+        let why = errors.type_error.unwrap_or_else(|| json_error_message(&error));
         if why == value_reader::TOO_MANY_VALUES_MESSAGE {
             return applied_object_too_large_error(object);
         }
@@ -178,7 +178,7 @@ fn applied_object_too_large_error(object: &Value) -> ApiError {
 pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from, &mut MemoryBudget::default());
-    let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| go_json_error(&error))?;
+    let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| json_error_message(&error))?;
     Ok((patch, errors.strict_errors))
 }
 
@@ -370,7 +370,7 @@ fn type_meta_error_message(why: &str) -> String {
 
 /// Returns the message of a JSON error. The most common one, an unexpected end of input, has the message of Go's
 /// `encoding/json`.
-fn go_json_error(error: &serde_json::Error) -> String {
+fn json_error_message(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 

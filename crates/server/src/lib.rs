@@ -148,7 +148,7 @@ use crate::registry::Registry;
 use crate::storage::{HISTORY_WINDOW, data_dir};
 
 pub use crate::admission::{
-    LevelVersion as PodSecurityLevelVersion, PodSecurity, PodSecurityLevel,
+    LevelVersion as PodSecurityLevelVersion, PodSecurityConfiguration, PodSecurityLevel,
     PolicyVersion as PodSecurityVersion,
 };
 pub use crate::auth::revoked_subject_key;
@@ -156,7 +156,7 @@ pub use crate::cluster_keys::{
     CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, create_server_token_if_missing,
 };
 pub use crate::cluster_transfer::{
-    EtcdTransfer, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
+    EtcdTransferOptions, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
     migrate_to_sqlite, restore_etcd,
 };
 pub use crate::limits::LimitsConfig;
@@ -444,7 +444,7 @@ impl ApiServer {
 
     /// Sets the exemptions from Pod Security, and the levels of namespaces without Pod Security labels. Returns an
     /// error message if a setting is invalid.
-    pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
+    pub fn set_pod_security(&self, settings: PodSecurityConfiguration) -> Result<(), String> {
         self.api.registry.admission.pod_security.set_configuration(settings)
     }
 

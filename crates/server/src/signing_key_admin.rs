@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use muster_etcd::{EtcdClient, Keyspace};
 use muster_files::write_private_file;
 
-use crate::cluster_keys::{ClusterKeysError, SealedClusterKeys};
+use crate::cluster_keys::{ClusterKeysError, DecryptedClusterKeys};
 use crate::signing_keys::{KeyFile, SIGNING_KEY_FILE, SigningKeyError, SigningKeyInfo};
 use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 
@@ -98,11 +98,11 @@ impl SigningKeyAdmin {
                 let stored = muster_etcd::read_cluster_keys(client, keys).await;
                 let stored = stored.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)?;
                 let stored = stored.ok_or(SigningKeyAdminError::NoCluster)?;
-                let mut opened = SealedClusterKeys::open(&stored, token_file.as_deref(), data_dir)?;
+                let mut opened = DecryptedClusterKeys::open(&stored, token_file.as_deref(), data_dir)?;
                 let text = opened.file(SIGNING_KEY_FILE)?.to_owned();
                 let (changed, result) = apply_change(&text, change)?;
                 if changed != text {
-                    let sealed = opened.seal_with(SIGNING_KEY_FILE, changed)?;
+                    let sealed = opened.replace_and_encrypt(SIGNING_KEY_FILE, changed)?;
                     let replaced = muster_etcd::replace_cluster_keys(client, keys, stored, sealed).await;
                     if !replaced.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)? {
                         return Err(SigningKeyAdminError::Changed);

@@ -37,7 +37,7 @@ use crate::validation::{FieldError, names};
 /// Configuration of Pod Security admission: the defaults for modes that a namespace does not set by labels, and the
 /// exemptions.
 #[derive(Debug, Clone)]
-pub struct PodSecurity {
+pub struct PodSecurityConfiguration {
     /// Default level and version of the enforce mode, which refuses pods with violations.
     pub enforce: LevelVersion,
     /// Default level and version of the audit mode, which records violations in the audit log.
@@ -64,13 +64,13 @@ const ERROR_ANNOTATION: &str = "pod-security.kubernetes.io/error";
 /// Minor version of the Kubernetes API that this server implements.
 const SERVED_KUBERNETES_MINOR: u64 = 36;
 
-/// Holds the [`PodSecurity`] configuration, which is set at most once, before the server starts.
+/// Holds the [`PodSecurityConfiguration`], which is set at most once, before the server starts.
 #[derive(Debug, Default)]
-pub(crate) struct PodSecurityCell(OnceLock<PodSecurity>);
+pub(crate) struct PodSecurityCell(OnceLock<PodSecurityConfiguration>);
 
 /// Configuration that applies if none is set: the `privileged` level, unless the labels of a namespace select another
 /// one.
-static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
+static DEFAULT_CONFIGURATION: PodSecurityConfiguration = PodSecurityConfiguration {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
     warn: LevelVersion::PRIVILEGED,
@@ -82,7 +82,7 @@ static DEFAULT_CONFIGURATION: PodSecurity = PodSecurity {
 impl PodSecurityCell {
     /// Sets the configuration. Returns an error message if an exempt name is invalid or if a configuration is set
     /// already.
-    pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
+    pub(crate) fn set_configuration(&self, settings: PodSecurityConfiguration) -> Result<(), String> {
         for (what, exempt, rule) in [
             ("namespace", &settings.exempt_namespaces, Some(names::dns_label_name_errors as names::NameRule)),
             ("user", &settings.exempt_users, None),
@@ -106,12 +106,12 @@ impl PodSecurityCell {
     }
 
     /// Returns the configuration that was set, or `DEFAULT_CONFIGURATION` if none was set.
-    fn get(&self) -> &PodSecurity {
+    fn get(&self) -> &PodSecurityConfiguration {
         self.0.get().unwrap_or(&DEFAULT_CONFIGURATION)
     }
 }
 
-impl PodSecurity {
+impl PodSecurityConfiguration {
     /// Returns the policy of a namespace without Pod Security labels.
     fn default_policy(&self) -> NamespacePolicy {
         NamespacePolicy { enforce: self.enforce, audit: self.audit, warn: self.warn }
@@ -290,7 +290,7 @@ fn would_violate_message(level: LevelVersion, details: &str) -> String {
 /// Returns the policy of the namespace of the request, and the errors in the namespace's labels.
 fn namespace_policy(
     admission: &AdmissionChain,
-    settings: &PodSecurity,
+    settings: &PodSecurityConfiguration,
     attributes: AdmissionAttributes<'_>,
 ) -> (NamespacePolicy, Vec<FieldError>) {
     match admission.storage.find(Kind::namespace_kind(), None, attributes.namespace()) {
@@ -307,7 +307,7 @@ fn namespace_policy(
 /// Upstream: `exemptNamespace`, `exemptUser`.
 fn record_if_exempt(
     admission: &AdmissionChain,
-    settings: &PodSecurity,
+    settings: &PodSecurityConfiguration,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
 ) -> bool {
@@ -326,7 +326,7 @@ fn record_if_exempt(
 /// the metrics.
 fn record_if_exempt_runtime_class(
     admission: &AdmissionChain,
-    settings: &PodSecurity,
+    settings: &PodSecurityConfiguration,
     context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     pod: EvaluatedPod<'_>,

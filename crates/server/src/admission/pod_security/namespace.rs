@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::level::{self, LevelVersion, NamespacePolicy};
 use super::policy::{EvaluatedPod, evaluate_pod, format_reasons};
-use super::{AdmissionAttributes, AdmissionOperation, PodSecurity};
+use super::{AdmissionAttributes, AdmissionOperation, PodSecurityConfiguration};
 use crate::admission::AdmissionChain;
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -87,7 +87,7 @@ fn may_be_stricter(new: LevelVersion, old: LevelVersion) -> bool {
 /// with an exempt runtime class are skipped.
 /// Upstream: `EvaluatePodsInNamespace`.
 async fn evaluate_pods_in_namespace(
-    settings: &PodSecurity,
+    settings: &PodSecurityConfiguration,
     namespace: &str,
     enforce: LevelVersion,
     pods: &[Bytes],
@@ -195,7 +195,7 @@ impl NamespaceEvaluation {
 /// policy. Returns `None` if the policy is `privileged` or equals the default policy.
 /// Upstream: `exemptNamespaceWarning`.
 fn exempt_namespace_warning(
-    settings: &PodSecurity,
+    settings: &PodSecurityConfiguration,
     name: &str,
     policy: NamespacePolicy,
     namespace: &Value,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::PodSecurity;
+use crate::PodSecurityConfiguration;
 use crate::audit::AuditLog;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -238,7 +238,7 @@ async fn labels_that_cannot_be_read_are_refused() {
 
 #[tokio::test]
 async fn defaults_and_exemptions_are_those_of_the_flags() {
-    let settings = |namespaces: &[&str], users: &[&str]| PodSecurity {
+    let settings = |namespaces: &[&str], users: &[&str]| PodSecurityConfiguration {
         enforce: "baseline".parse().unwrap(),
         audit: "privileged".parse().unwrap(),
         warn: "baseline".parse().unwrap(),
