@@ -37,9 +37,9 @@ const ENCRYPTION_KEY_FILE: &str = "encryption.key";
 /// File that identifies the cluster. Two data directories belong to the same cluster only if this file has the same
 /// content in both.
 const IDENTITY_FILE: &str = "ca.crt";
-/// File in the data directory with the copy of the server token.
+/// File in the data directory with this server's copy of the server token.
 const TOKEN_FILE: &str = "server-token";
-/// Directory in the data directory in which new keys are generated.
+/// Temporary directory in the data directory, in which new keys are generated.
 const STAGING_DIR: &str = "new-keys";
 
 /// Prefix of the encrypted cluster keys in etcd, which names their format.
@@ -51,8 +51,8 @@ const SALT_BYTES: usize = 16;
 const PBKDF2_ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
 /// Length of a generated server token in bytes, before it is encoded.
 const TOKEN_BYTES: usize = 32;
-/// Minimum length of a server token in characters. A shorter token could be found by trial from a copy of the encrypted
-/// keys.
+/// Minimum length of a server token in characters. An attacker with a copy of the encrypted keys could guess a shorter
+/// token.
 const TOKEN_CHARS_MIN: usize = 32;
 
 /// Why the cluster keys cannot be fetched, generated or installed.
@@ -184,9 +184,9 @@ impl ClusterKeys {
         data_dir.join(TOKEN_FILE).exists()
     }
 
-    /// Reads the keys of a cluster that is stored in the data directory, and encrypts them with the server token. Writes
-    /// a new token to the data directory if there is none. `encryption` is the content of the key file for Secrets.
-    /// `None` generates a key.
+    /// Reads the keys of a cluster that is stored in the data directory, and encrypts them with the server token.
+    /// Writes a new token to the data directory if there is none. `encryption` is the content of the key file for
+    /// Secrets. If it is `None`, generates a key for Secrets.
     pub(crate) fn from_directory(
         token_file: Option<&Path>,
         data_dir: &Path,
@@ -236,14 +236,15 @@ impl ClusterKeys {
     }
 }
 
-/// The decrypted keys of a cluster, for a command that changes one of their files.
+/// The decrypted key files of a cluster, for a server or command that reads or changes one of them.
 pub(crate) struct DecryptedClusterKeys {
     files: ClusterKeyFiles,
+    /// The server token, with which the key files are encrypted.
     token: String,
 }
 
 impl DecryptedClusterKeys {
-    /// Decrypts the keys with the server token, which is in the file `token_file` or in the data directory.
+    /// Decrypts the keys with the server token in the file `token_file` or, if that is `None`, in the data directory.
     pub(crate) fn open(
         sealed: &[u8],
         token_file: Option<&Path>,
@@ -254,12 +255,12 @@ impl DecryptedClusterKeys {
         Ok(Self { files: decrypt_key_files(sealed, &token)?, token })
     }
 
-    /// Returns the content of a key file.
+    /// Returns the content of the key file `name`. Fails if there is no such file.
     pub(crate) fn file(&self, name: &str) -> Result<&str, ClusterKeysError> {
         self.files.get(name).map(String::as_str).ok_or(ClusterKeysError::Damaged)
     }
 
-    /// Changes the content of a key file, and returns all files encrypted.
+    /// Replaces the content of the key file `name`, and returns all key files, encrypted with the server token.
     pub(crate) fn replace_and_encrypt(
         &mut self,
         name: &str,
@@ -273,7 +274,8 @@ impl DecryptedClusterKeys {
 /// Interval at which a server looks for changed keys in etcd.
 pub const CLUSTER_KEYS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows the keys of the cluster in etcd, so that a rotation of the signing keys needs no restart of a server.
+/// Checks etcd at intervals for changed keys of the cluster, so that a rotation of the signing keys needs no restart of
+/// a server. Also raises the feature level of the cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterKeysFollower {
     client: EtcdClient,
@@ -281,19 +283,20 @@ pub(crate) struct ClusterKeysFollower {
     data_dir: PathBuf,
     /// The encrypted keys that were last read.
     sealed: Bytes,
-    /// The feature level that the cluster has at least.
+    /// The feature level to which this server has raised the cluster. 0 if it has not raised it yet.
     feature_level: u32,
 }
 
 impl ClusterKeysFollower {
-    /// Creates the follower of a server whose keys are installed in `data_dir`.
+    /// Creates the follower for a server whose data directory `data_dir` has the keys of the cluster.
     pub(crate) fn new(options: &EtcdOptions, data_dir: &Path) -> Result<Self, ClusterKeysError> {
         let (client, keys) = (options.client()?, options.keyspace());
         Ok(Self { client, keys, data_dir: data_dir.to_owned(), sealed: Bytes::new(), feature_level: 0 })
     }
 
-    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and passes changed signing keys to `on_changed`, until `stop` is
-    /// cancelled. Raises the feature level of the cluster to `feature_level`, the lowest level of all servers.
+    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and passes changed signing keys to `on_changed`, until
+    /// `stop` is cancelled. Raises the feature level of the cluster to `feature_level`, the lowest level of all
+    /// servers, unless that is `None` (unknown).
     pub(crate) async fn run(
         mut self,
         on_changed: impl Fn(Arc<SigningKeys>),
@@ -320,12 +323,13 @@ impl ClusterKeysFollower {
         }
     }
 
-    /// Returns the signing keys if they have changed, after they are written to the data directory.
+    /// Reads the signing keys from etcd. If they differ from those in the data directory, writes them there and returns
+    /// them. Returns `None` if they are unchanged, or if etcd has no keys.
     async fn read_changed_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
         let stored = muster_etcd::read_cluster_keys(&self.client, &self.keys).await;
         let stored = match stored.map_err(EtcdStoreError::from)? {
             Some(stored) if stored != self.sealed => stored,
-            // Without etcd there is nothing to follow, and other parts of the server report that.
+            // If the keys are missing in etcd, other parts of the server report that.
             _ => return Ok(None),
         };
         let (sealed, dir) = (stored.clone(), self.data_dir.clone());
@@ -386,7 +390,8 @@ async fn keys_for_new_cluster(
     in_staging_dir(data_dir, generate_missing_keys)
 }
 
-/// Creates a directory in the data directory, calls `generate` with its path, and removes it.
+/// Creates a temporary directory in the data directory, calls `generate` with its path, removes the directory, and
+/// returns the result of `generate`.
 fn in_staging_dir<T>(
     data_dir: &Path,
     generate: impl FnOnce(&Path) -> Result<T, ClusterKeysError>,

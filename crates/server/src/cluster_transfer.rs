@@ -27,8 +27,9 @@ const IDENTITY_KEY: &str = "namespaces//kube-system";
 /// Options of a backup, a restore or a migration of a cluster whose store is etcd.
 pub struct EtcdTransferOptions<'a> {
     pub etcd: &'a EtcdOptions,
-    /// Data directory that contains the server token. For a restore or a migration, it also contains the certificates
-    /// and keys of the cluster.
+    /// Data directory that contains the server token, unless `EtcdOptions::token_file` names another file. For a
+    /// restore of a backup without keys, and for a migration to etcd, it also contains the certificates and keys of the
+    /// cluster. A migration from etcd writes them to it.
     pub data_dir: &'a Path,
     /// Keys with which the Secrets in the database of a data directory are encrypted. `None` if they are not encrypted.
     pub encryption: Option<EncryptionKeys>,
@@ -132,7 +133,7 @@ pub async fn backup_etcd(
 }
 
 /// Writes the backup `from` to etcd. If etcd already has a cluster, replaces it if `replaces` is set, and fails
-/// otherwise.
+/// otherwise. A cluster whose restore was interrupted is always replaced. Fails if servers are running on etcd.
 ///
 /// Rule: the resourceVersions of the restored cluster are far above those of the backup and of the replaced cluster, as
 /// after a restore to a data directory.
@@ -182,10 +183,11 @@ pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferE
     Ok(())
 }
 
-/// Moves the cluster of the data directory to etcd. No server may use the data directory during the call.
+/// Moves the cluster of the data directory to etcd. No server may use the data directory during the call. Fails if etcd
+/// has another cluster.
 ///
-/// Rule: the database is renamed only after etcd has all objects. If a migration was interrupted before that, the next run
-/// copies all objects again. If it was interrupted later, the next run only renames the database.
+/// Rule: the database is renamed only after etcd has all objects. If a migration was interrupted before that, the next
+/// run copies all objects again. If it was interrupted later, the next run only renames the database.
 pub async fn migrate_to_etcd(transfer: EtcdTransferOptions<'_>) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let dir = transfer.data_dir;
@@ -218,7 +220,8 @@ pub async fn migrate_to_etcd(transfer: EtcdTransferOptions<'_>) -> Result<Transf
     Ok(summary)
 }
 
-/// Moves the cluster from etcd to the data directory, which must not have a database.
+/// Moves the cluster from etcd to the data directory, which must not have a database, except one that an interrupted
+/// run of this migration has written. Fails if servers are running on etcd.
 ///
 /// Rule: before the objects are read, the cluster in etcd is marked as moved, so that no server starts on it. The
 /// objects remain in etcd.
@@ -272,8 +275,8 @@ impl EtcdTransferOptions<'_> {
         Ok(self.cluster_keys(&snapshot)?.is_cluster_of(self.data_dir)?)
     }
 
-    /// Waits for [`QUIET_PERIOD`], and fails if a server writes to etcd during this time. Does not wait if no server has
-    /// ever written.
+    /// Waits for [`QUIET_PERIOD`], and fails if a server writes to etcd during this time. Does not wait if no server
+    /// has ever written.
     async fn ensure_servers_stopped(
         &self,
         client: &EtcdClient,
@@ -297,7 +300,7 @@ async fn connect(options: &EtcdOptions) -> Result<(EtcdClient, Keyspace), Transf
     Ok((client, options.keyspace()))
 }
 
-/// Copies all objects from etcd to a file. Returns the UID of the cluster.
+/// Copies all objects from etcd to a file. Returns the UID of the cluster, and fails if the cluster has none.
 async fn copy_objects(
     client: &EtcdClient,
     snapshot: &EtcdSnapshot,
@@ -346,8 +349,9 @@ async fn write_cluster(
     Ok(TransferSummary { objects: Some(content.objects.len()), revision })
 }
 
-/// Completes a migration from etcd to a data directory, if it was interrupted after it had written the database. Fails
-/// if the database is older than the cluster in etcd, because this migration then did not write it.
+/// Checks that an interrupted run of this migration wrote the database in the data directory, and returns the summary
+/// of the migration, which needs no further steps. Fails if the database is older than the cluster in etcd, because
+/// then it is another database.
 fn check_interrupted_migration(
     dir: &Path,
     snapshot: &EtcdSnapshot,

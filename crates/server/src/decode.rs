@@ -222,8 +222,8 @@ pub(crate) fn report_duplicate_fields(
 }
 
 /// Parses YAML. The body is first parsed as JSON, because kubectl sends JSON as `apply-patch+yaml`. Returns the value,
-/// and a strict decoding error for each duplicate field of a JSON body. A duplicate field in a body that is not JSON is a
-/// parse error.
+/// and a strict decoding error for each duplicate field of a JSON body. A duplicate field in a body that is not JSON is
+/// a parse error.
 fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, errors) = value_reader::read_untyped(&mut from, &mut MemoryBudget::default());
@@ -368,8 +368,8 @@ fn type_meta_error_message(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// Returns the message of a JSON error. The most common one, an unexpected end of input, has the message of Go's
-/// `encoding/json`.
+/// Returns the message for a JSON error. For an unexpected end of input, the most common error, this is the message of
+/// Go's `encoding/json`.
 fn json_error_message(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }

@@ -426,7 +426,7 @@ impl ApiError {
     }
 }
 
-/// Removes empty strings from `details` of a `Status`, as `omitempty` does.
+/// Removes the fields with an empty string from `details` of a `Status`, as Go's `omitempty` does.
 pub(crate) fn omit_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");

@@ -206,7 +206,7 @@ pub enum StartError {
     Bootstrap(String),
 }
 
-/// Where the objects of a server are stored, before the store is opened.
+/// Where the objects of a server are stored. [`StoreSource::open`] opens the store.
 enum StoreSource<'a> {
     /// An SQLite database in the data directory.
     Sqlite(Box<Sqlite>),
@@ -215,8 +215,8 @@ enum StoreSource<'a> {
 }
 
 impl<'a> StoreSource<'a> {
-    /// Opens the database of the data directory, or fetches the keys of the cluster from etcd. The certificates in the
-    /// data directory are those of the cluster afterwards, if it has any.
+    /// Opens the database of the data directory. With etcd, instead writes the certificates and keys of the cluster to
+    /// the data directory, see [`cluster_keys::install_cluster_keys`].
     async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, StartError> {
         match &options.etcd {
             None => Ok(Self::Sqlite(Box::new(data_dir::open_database(data_dir, options)?))),
@@ -303,9 +303,9 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Prepares a server: listens on the address `listen`, opens the certificates and the store in `data_dir`, and creates
-    /// missing bootstrap objects. The directory must exist, and no other server may use it. [`ApiServer::serve`] then
-    /// accepts connections.
+    /// Prepares a server: listens on the address `listen`, opens the certificates and the store in `data_dir`, and
+    /// creates missing bootstrap objects. The directory must exist, and no other server may use it.
+    /// [`ApiServer::serve`] then accepts connections.
     ///
     /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
     /// port. `nodes` is `None` if there are no such nodes.
@@ -429,8 +429,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Sets the range from which a node that has no pod CIDR gets one with 256 addresses. The first `reserved` CIDRs of
-    /// the range are not assigned, because nodes may choose them themselves. Returns an error message if the range is
+    /// Sets the range from which each node without a pod CIDR gets a CIDR of 256 addresses. The first `reserved` CIDRs
+    /// of the range are left for nodes that choose their pod CIDR themselves. Returns an error message if the range is
     /// invalid.
     pub fn set_pod_cidr_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_cidrs.set_range(range, reserved)
@@ -468,8 +468,8 @@ impl ApiServer {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
-    /// Sets the URL that clients use, such as that of a load balancer. Kubeconfigs contain it, and the serving certificate
-    /// is valid for its host.
+    /// Sets the URL that clients use, such as that of a load balancer. Kubeconfigs contain it, and the serving
+    /// certificate is valid for its host.
     pub fn set_advertised_url(&mut self, url: AdvertisedUrl) {
         self.advertised = Some(url);
     }
@@ -489,8 +489,8 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Returns the background tasks that one server at a time must run. After this call the server does not run them, so
-    /// the caller must run each of them while it holds a Lease. Without this call, [`ApiServer::serve`] runs them.
+    /// Returns the background tasks that one server at a time must run. After this call the server does not run them,
+    /// so the caller must run each of them while it holds a Lease. Without this call, [`ApiServer::serve`] runs them.
     pub fn take_singleton_tasks(&mut self) -> Vec<SingletonTask> {
         self.runs_singleton_tasks = false;
         self.singleton_tasks()
@@ -509,8 +509,8 @@ impl ApiServer {
         singleton_tasks::all_tasks(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
     }
 
-    /// Serves until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in flight, at most for `DRAIN_TIMEOUT`, and closes
-    /// the store. Returns an error if the store or a background task fails.
+    /// Serves until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in flight,
+    /// at most for `DRAIN_TIMEOUT`, and closes the store. Returns an error if the store or a background task fails.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
             .into_iter()

@@ -230,7 +230,7 @@ pub(crate) fn http2_streams_max(peer: Option<&User>) -> u32 {
     }
 }
 
-/// Returns the number of connections that the limit on open files allows, at most `requested`.
+/// Raises the limit on open files, and returns the number of connections that it allows, at most `requested`.
 ///
 /// Rule: the soft limit on open files is raised to the hard limit. 200 file descriptors are reserved for other uses
 /// than connections. With a low limit, at most half of the file descriptors are reserved.

@@ -396,8 +396,8 @@ impl ServerMetrics {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
 
-    /// Counts a request rejected by flow control, also as refused by the limit `seats`. `reason` is upstream's:
-    /// `queue-full` or `time-out`.
+    /// Counts a request that flow control rejected: in the rejections of its priority level, and in the requests that
+    /// were refused because of the limit `seats`. `reason` is upstream's: `queue-full` or `time-out`.
     pub(crate) fn count_flow_rejection(&self, priority_level: &'static str, reason: &'static str) {
         self.count_refused_request("seats");
         self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
@@ -486,7 +486,7 @@ impl ServerMetrics {
         }
     }
 
-    /// Sets the counters of a store on etcd.
+    /// Sets the counters of reloads and consistency checks, which only a store on etcd has.
     pub(crate) fn set_follower_metrics(&self, statistics: FollowerStatistics) {
         let FollowerStatistics {
             reloads_after_compaction,

@@ -41,8 +41,8 @@ enum SigningKeyLocation {
 }
 
 impl SigningKeyAdmin {
-    /// Opens the signing keys in etcd, or those in the data directory if `etcd` is `None`. The server of the data directory
-    /// must be stopped. The servers on etcd may run.
+    /// Opens the signing keys in etcd, or those in the data directory if `etcd` is `None`. The server of the data
+    /// directory must be stopped. The servers on etcd may run.
     pub fn open(data_dir: &Path, etcd: Option<&EtcdOptions>) -> Result<Self, SigningKeyAdminError> {
         let location = match etcd {
             None => SigningKeyLocation::DataDir(data_dir.to_owned()),

@@ -1,8 +1,9 @@
 //! The keys that sign service account tokens, and their rotation.
 //!
-//! The file `sa.key` has one or more private keys in PEM. The first one signs new tokens, and tokens that any of the keys
-//! has signed are accepted. A rotation has two steps, because servers that share etcd do not read the file at the same
-//! time: a staged key is accepted and does not sign, and is activated when all servers accept it.
+//! The file `sa.key` has one or more private keys in PEM. The first one signs new tokens, and tokens that any of the
+//! keys has signed are accepted. A rotation has two steps, because servers that share etcd do not read the file at the
+//! same time. First a staged key is added, which all servers accept but which does not sign. It is activated when all
+//! servers accept it.
 //!
 //! Upstream: `--service-account-signing-key-file` and several `--service-account-key-file`.
 

@@ -55,8 +55,8 @@ fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If any is set,
-/// replaces the annotation `DEFAULTS_ANNOTATION` of the pod with a list of the set values.
+/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If it sets any, it
+/// lists them in the annotation `DEFAULTS_ANNOTATION` of the pod, and replaces an earlier value of the annotation.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -113,7 +113,8 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
 }
 
 /// Checks requests and limits against `min`, `max` and `maxLimitRequestRatio` of `limit`, one item of a LimitRange.
-/// Appends a message for each violation to `errors`.
+/// Appends a message for each violation to `errors`. A missing request violates `min`, and a missing limit violates
+/// `max`. Either violates `maxLimitRequestRatio`.
 fn check_limit_range_item(
     limit: &Value,
     requests: &ResourceQuantities,

@@ -25,8 +25,8 @@ const NODE_PREFIX_LENGTH: u8 = 24;
 /// write of the Node has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates pod CIDRs to nodes. Applies the changes of stored Nodes to an index, so that an allocation does not list
-/// all Nodes.
+/// Allocates pod CIDRs to nodes. Keeps the pod CIDRs and addresses of all stored Nodes in memory, and updates them from
+/// the changes in the store, so that an allocation does not list all Nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 

@@ -74,9 +74,9 @@ pub(crate) trait QuotaAccessor: Sync {
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
-/// Computes how a write changes the usage of all matching quotas of its namespace. The caller commits the new usage together
-/// with the write. Fails if the write would exceed a quota. Returns `None` if the namespace has no quota, or if the write
-/// does not increase the usage of a quota.
+/// Computes how a write changes the usage of all matching quotas of its namespace. The caller commits the new usage
+/// together with the write. Fails if the write would exceed a quota. Returns `None` if the namespace has no quota, or
+/// if the write does not increase the usage of a quota.
 pub(super) async fn prepare_quota_charge(
     admission: &AdmissionChain,
     context: &RequestContext,

@@ -45,8 +45,8 @@ const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 /// this time, the write of the Service has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// Allocates cluster IPs and node ports to Services. Applies the changes of stored Services to an index, so that an
-/// allocation does not list all Services.
+/// Allocates cluster IPs and node ports to Services. Keeps the cluster IPs and node ports of all stored Services in
+/// memory, and updates them from the changes in the store, so that an allocation does not list all Services.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAllocator(Mutex<ServiceAllocations>);
 
@@ -169,7 +169,7 @@ fn is_externally_accessible(service: &Value) -> bool {
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
-/// Allocator for one request, which creates or updates a Service.
+/// Allocates the cluster IP and the node ports of the Service that one request creates or updates.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
     /// Storage key of the Service. Random for a create with `generateName`.

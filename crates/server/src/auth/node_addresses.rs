@@ -1,5 +1,5 @@
-//! Index of Node addresses. It applies the changes of stored Nodes, so that checking a signing request does not parse
-//! every Node.
+//! Index of Node addresses. It is kept in memory and updated from the changes of stored Nodes, so that checking a
+//! signing request does not parse every Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

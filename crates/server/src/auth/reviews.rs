@@ -21,7 +21,8 @@ pub(crate) fn review_self(context: &RequestContext, mut review: Value) -> Value 
     review
 }
 
-/// Answers a TokenReview: authenticates the bearer token in `spec.token`. Returns the review with its status set.
+/// Answers a TokenReview: authenticates the bearer token in `spec.token`. Returns the review with its status set, which
+/// says why an invalid token is refused. Returns a 400 error if the review has no token.
 pub(crate) fn review_token(
     access: &AccessControl,
     context: &RequestContext,

@@ -16,7 +16,7 @@ pub(super) const SERVICE_NAME: &str = "kubernetes";
 /// Namespace of the Service `kubernetes`.
 pub(super) const SERVICE_NAMESPACE: &str = "default";
 
-/// Returns the Service `kubernetes`. `port` is the port of an API server.
+/// Returns the Service `kubernetes`. `port` is the port on which the API server listens.
 pub(super) fn service(port: u16) -> BootstrapObject {
     let service = json!({
         "metadata": {"name": SERVICE_NAME, "labels": {"component": "apiserver", "provider": "kubernetes"}},

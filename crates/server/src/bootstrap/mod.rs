@@ -147,7 +147,8 @@ async fn ensure_cluster_services(
     is_done
 }
 
-/// Whether an EndpointSlice in `expected` has the same name as the EndpointSlice `object`, but a different address type.
+/// Whether an EndpointSlice in `expected` has the same name as the EndpointSlice `object`, but a different address
+/// type.
 fn has_address_type_conflict(object: &Value, expected: &[BootstrapObject]) -> bool {
     let is_other = |it: &Value| {
         it["metadata"]["name"] == object["metadata"]["name"] && it["addressType"] != object["addressType"]
@@ -343,8 +344,8 @@ impl BootstrapWriter<'_> {
         }
     }
 
-    /// Deletes the EndpointSlices of the Service `kubernetes` for which `is_deleted` returns `true`. If this fails, logs a
-    /// warning and returns `false`.
+    /// Deletes the EndpointSlices of the Service `kubernetes` for which `is_deleted` returns `true`. If this fails,
+    /// logs a warning and returns `false`.
     async fn delete_slices(&self, is_deleted: impl Fn(&Value) -> bool) -> bool {
         let kind = builtin_kind("discovery.k8s.io", "endpointslices");
         let namespace = Some(kubernetes_service::SERVICE_NAMESPACE);

@@ -58,12 +58,13 @@ pub(crate) struct LiveServers {
     pub(crate) feature_level: watch::Sender<Option<u32>>,
 }
 
-/// Chooses for each Lease of a controller the server that should hold it, so that the controllers are spread over the live
-/// servers.
+/// Chooses for each Lease of a controller the server that should hold it, so that the controllers are spread over the
+/// live servers.
 #[derive(Debug, Clone)]
 pub struct LeasePreference {
     /// Name of the Lease of this server. Empty if no other server shares the store.
     own: String,
+    /// Names of the Leases of the live servers.
     live: watch::Receiver<BTreeSet<String>>,
 }
 
@@ -186,8 +187,8 @@ async fn renew_lease(registry: &Registry, own: &ServerRegistration, now: Timesta
     registry.create(&context, target.kind, Some(LEASE_NAMESPACE), lease).await.map(drop)
 }
 
-/// Deletes the Lease with this name, if it has the resourceVersion `version`. `None` stands for any resourceVersion. A
-/// failure is only logged, because other servers delete the Lease after `LEASE_RETENTION`.
+/// Deletes the Lease with this name, if it has the resourceVersion `version`. If `version` is `None`, deletes any
+/// version of the Lease. A failure is only logged, because other servers delete the Lease after `LEASE_RETENTION`.
 async fn delete_lease(registry: &Registry, name: &str, version: Option<String>) {
     let context = RequestContext::for_server("delete", Timestamp::now());
     let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };

@@ -65,8 +65,8 @@ pub(crate) async fn record_issued_certificates(
 
 /// Adds as many records to a ConfigMap as it can hold, and returns the ConfigMap. Creates it if it does not exist.
 ///
-/// Every server records the certificates that it has issued. So the records are added to the ConfigMap as it is when
-/// the write is committed.
+/// Several servers may record certificates at the same time, so the records are added to the ConfigMap that is stored
+/// when the write is committed.
 async fn record_in_config_map(
     registry: &Registry,
     name: &str,

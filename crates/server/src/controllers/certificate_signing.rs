@@ -240,8 +240,8 @@ async fn sign_approved_request(
     }
 }
 
-/// Checks whether a request must not be signed because the certificates of its subject are revoked. Returns the error
-/// message, or `None` if the request may be signed.
+/// Returns the error message for a request that must not be signed because the certificates of its subject are revoked.
+/// Returns `None` if the request may be signed.
 ///
 /// Rule: a request created before the certificates of its subject were revoked is not signed, because the revoked node
 /// may have created the request and may still watch it.

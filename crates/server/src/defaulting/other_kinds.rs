@@ -32,7 +32,8 @@ fn empty_to_null(object: &mut Value, name: &str) {
     }
 }
 
-/// Removes the fields of coordinated leader election from a Lease, as upstream does while the feature gate is off.
+/// Removes the fields of coordinated leader election from a Lease, as upstream does while its feature gate
+/// `CoordinatedLeaderElection` is off.
 pub(crate) fn set_lease_defaults(lease: &mut Value) {
     with_object(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {

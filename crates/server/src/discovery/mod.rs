@@ -1,7 +1,7 @@
 //! Discovery: the versions, API groups and resources that the server serves.
 //!
-//! Clients before version 1.26 request the groups one by one. Later clients use aggregated discovery: `v2beta1` from 1.26
-//! on, `v2` from 1.30 on.
+//! Clients before version 1.26 request the groups one by one. Later clients use aggregated discovery: `v2beta1` from
+//! 1.26 on, `v2` from 1.30 on.
 
 /// Discovery and OpenAPI documents that are built once and served with an ETag.
 mod document;

@@ -27,9 +27,9 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Maximum size in bytes of a data frame that is sent without splitting it into chunks.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
-/// Size in bytes of the last chunk of a data frame that is split into chunks. The charge for the data frame of a stream
-/// ends when the connection takes the last chunk. This chunk is small, so that nearly the whole data frame is charged
-/// until it is sent.
+/// Size in bytes of the last chunk of a data frame that is split into chunks. In a streamed response, the charge for a
+/// data frame ends when its last chunk is passed to the connection. The last chunk is small, so that nearly the whole
+/// data frame has been sent by then.
 const LAST_CHUNK_BYTES: usize = 1 << 10;
 
 /// Minimum average rate at which a client must read a response after `SendRateCheck::initial_timeout`. The streams of

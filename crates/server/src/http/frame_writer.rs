@@ -33,7 +33,7 @@ struct FramePosition {
     /// The bytes of the current frame's header that have been seen, if the header is incomplete.
     header: [u8; HEADER_BYTES_MAX],
     header_length: usize,
-    /// Number of bytes that the current frame has after its header, less those that have been seen.
+    /// Number of bytes after the current frame's header (its mask and payload) that have not been seen yet.
     rest: u64,
 }
 
@@ -59,8 +59,8 @@ impl FramePosition {
     }
 }
 
-/// Returns the number of bytes that follow the header of a frame: its mask and its payload. Returns `None` if the header
-/// is incomplete.
+/// Returns the number of bytes that follow the header of a frame: its mask and its payload. Returns `None` if the
+/// header is incomplete.
 fn bytes_after_header(header: &[u8]) -> Option<u64> {
     let second = *header.get(1)?;
     let payload = match second & 0x7f {

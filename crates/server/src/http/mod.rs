@@ -15,7 +15,8 @@ mod api_request;
 mod create_actions;
 /// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
-/// Writes each frame of a WebSocket that an agent serves separately to the client.
+/// Splits the data that is copied from an agent to a WebSocket client, so that each WebSocket frame is written
+/// separately.
 mod frame_writer;
 /// Handlers of API requests: one module for each verb on resources, and one for other paths.
 mod handlers;

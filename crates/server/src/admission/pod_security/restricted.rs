@@ -56,7 +56,7 @@ pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
         .then(|| PolicyViolation { reason: "unrestricted capabilities", detail: details.join("; ") })
 }
 
-/// Rule: since version 1.25, Windows pods need not drop capabilities, which do not exist on Windows.
+/// Rule: since version 1.25, the capabilities of Windows pods are not checked, because Windows has no capabilities.
 /// Upstream: `capabilitiesRestricted_1_25`.
 pub(super) fn check_capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { check_capabilities(pod) }
@@ -131,7 +131,7 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
 /// the container does not override it. The pod must not set it to `false`.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    /// `PolicyViolation::reason` of both violations that this function returns.
+    /// `PolicyViolation::reason`, whichever of its two violations this function returns.
     const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.container_names_where(|context| context["runAsNonRoot"] == false);
@@ -147,7 +147,8 @@ pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViola
     })
 }
 
-/// Rule: since version 1.35, a pod in a user namespace may run as root, because that user is not root on the host.
+/// Rule: since version 1.35, a pod in a user namespace may run as root, because root in a user namespace is not root on
+/// the host.
 /// Upstream: `runAsNonRoot1_35`.
 pub(super) fn check_run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { check_run_as_non_root(pod) }
@@ -191,7 +192,7 @@ pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViola
     })
 }
 
-/// Rule: since version 1.25, Windows pods need no seccomp profile, because Windows has no seccomp.
+/// Rule: since version 1.25, the seccomp profiles of Windows pods are not checked, because Windows has no seccomp.
 /// Upstream: `seccompProfileRestricted_1_25`.
 pub(super) fn check_seccomp_profile_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { check_seccomp_profile(pod) }
