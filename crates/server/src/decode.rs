@@ -4,7 +4,7 @@
 mod protobuf;
 /// Converts quantities, times and base64 to their canonical form.
 mod scalar;
-/// Decodes values of a given type.
+/// Decodes values of a given type, and values of any type.
 pub(crate) mod value_reader;
 
 use serde_json::value::RawValue;

@@ -218,7 +218,7 @@ impl ApiError {
     }
 
     /// Returns the error for an Accept header with a supported media type whose parameters request an unsupported
-    /// representation.
+    /// representation (406).
     pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
@@ -227,7 +227,7 @@ impl ApiError {
         )
     }
 
-    /// Returns the error for a PATCH whose `Content-Type` is not a patch type.
+    /// Returns the error for a PATCH whose `Content-Type` is not a patch type (415).
     pub(crate) fn unsupported_patch_type() -> Self {
         Self::with_empty_details(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -236,7 +236,8 @@ impl ApiError {
         )
     }
 
-    /// Returns the error for a body whose `Content-Type` the server cannot decode.
+    /// Returns the error for a body whose `Content-Type` the server cannot decode (415). `accepted` lists the media
+    /// types that it can decode.
     pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -68,7 +68,8 @@ const SMALL_RESPONSES_MAX: usize = 4_000;
 /// `system:masters`. This is the number of streams of two HTTP/2 connections.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
-/// Maximum number of streams on one HTTP/2 connection, as in upstream, except for [`TRUSTED_HTTP2_STREAMS_MAX`].
+/// Maximum number of streams on one HTTP/2 connection, as in upstream. Connections of Muster's own components and of
+/// users in `system:masters` have [`TRUSTED_HTTP2_STREAMS_MAX`] instead.
 const HTTP2_STREAMS_MAX: u32 = 250;
 
 /// Maximum number of streams on one HTTP/2 connection of Muster's own components or of a user in `system:masters`. It

@@ -34,7 +34,8 @@ impl SingletonTask {
         (self.start)(stop)
     }
 
-    /// Like [`Self::run`], for a leader: writes are refused once the Lease of the fence has another holder.
+    /// Like [`Self::run`], for a leader: the writes of the task are refused once the Lease of the fence has another
+    /// holder.
     pub fn run_fenced(&self, fence: LeaderFence, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(fence.run_fenced(self.run(stop)))
     }

@@ -85,7 +85,7 @@ pub(crate) enum AdmissionOperation<'a> {
 }
 
 /// Runs the admission plugins on a write. Holds the configuration of the plugins, the allocators of addresses and
-/// ports, and the quota usage of writes that are not committed yet. Upstream: `chainAdmissionHandler`.
+/// ports, and the locks of the ResourceQuotas. Upstream: `chainAdmissionHandler`.
 #[derive(Debug)]
 pub(crate) struct AdmissionChain {
     storage: Arc<ObjectStorage>,

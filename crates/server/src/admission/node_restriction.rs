@@ -108,10 +108,10 @@ fn check_pod_write(
     }
 }
 
-/// Checks a pod that a node creates. The pod must be a mirror pod that is bound to the node, and the Node must be its
-/// controller and only owner. The pod must not reference Secrets, ConfigMaps, service accounts or resource claims, and
-/// must not have volumes of the types `persistentVolumeClaim`, `projected`, `csi` or `ephemeral`. The error is the
-/// reason for the refusal.
+/// Checks a pod that a node creates. The pod must be a mirror pod that is bound to the node. The Node must be its
+/// controller and only owner, without `blockOwnerDeletion`. The pod must not reference Secrets, ConfigMaps, service
+/// accounts or resource claims, and must not have volumes of the types `persistentVolumeClaim`, `projected`, `csi` or
+/// `ephemeral`. The error is the reason for the refusal.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(

@@ -101,7 +101,8 @@ impl PodCidrAllocator {
 /// Rule: a node that writes its Node without a pod CIDR gets the lowest free pod CIDR that is not reserved. It gets
 /// none if all are in use, or if the cluster allocates no pod CIDRs. A pod CIDR that the node chooses must be in the
 /// cluster range, because all other nodes route that pod CIDR to this node. For the same reason, it must not overlap
-/// the pod CIDR or the address of another node. Other users may set any pod CIDR.
+/// the pod CIDR or the address of another node. A Node that already has a pod CIDR keeps it. Other users may set any
+/// pod CIDR.
 pub(super) fn mutate(
     admission: &AdmissionChain,
     context: &RequestContext,

@@ -129,8 +129,8 @@ fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
 }
 
 /// Whether the toleration `more` makes the toleration `it` redundant. For this, `more` must have the same key or
-/// tolerate all keys, and must have a matching effect and value. If its effect is `NoExecute`, its `tolerationSeconds`
-/// must not be shorter. Upstream: `isSuperset`.
+/// tolerate all keys, the same effect or tolerate all effects, and the same value or the operator `Exists`. If its
+/// effect is `NoExecute`, its `tolerationSeconds` must not be shorter. Upstream: `isSuperset`.
 fn is_superset(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;

@@ -61,8 +61,10 @@ pub(crate) struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Returns the address at which nodes and other machines reach the server. Returns `None` for a loopback address,
-    /// and for an unspecified address if this machine has no route to other machines.
+    /// Returns the address at which nodes and other machines reach the server: the node-facing address if there is one,
+    /// otherwise the listen address. An unspecified listen address such as `0.0.0.0` stands for the address of this
+    /// machine. Returns `None` if the listen address is a loopback address, or if it is unspecified and this machine
+    /// has no route to other machines.
     pub(crate) fn endpoint(&self) -> Option<SocketAddr> {
         let listens_on = self.listen_address.ip();
         let reachable = match listens_on.is_unspecified() {

@@ -78,9 +78,9 @@ async fn create_unless_exists(
     }
 }
 
-/// Returns the stored role or binding, updated from the default. Adds missing rules and subjects. Overwrites labels,
-/// annotations, `aggregationRule` and `roleRef` that differ from the default. Returns `None` if nothing changes, or if
-/// `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
+/// Returns the stored role or binding, updated from the default. Adds missing rules and subjects, except the rules of a
+/// role with an `aggregationRule`. Overwrites labels, annotations, `aggregationRule` and `roleRef` that differ from the
+/// default. Returns `None` if nothing changes, or if `AUTO_UPDATE_ANNOTATION` of the stored object is `false`.
 fn reconciled_with_default(stored: &Value, default: &Value) -> Option<Value> {
     if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;

@@ -554,7 +554,7 @@ fn is_serialized(field: &Field, value: &Value) -> bool {
 }
 
 /// Returns the name of a type in Go's error messages: `string` for a time, otherwise `named` if given, otherwise the
-/// name of the shape.
+/// name that Go has for `shape`.
 fn go_type_name(shape: Shape, named: Option<&str>) -> String {
     match shape {
         // A time has its own unmarshaller, which reads a string.

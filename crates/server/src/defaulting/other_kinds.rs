@@ -20,7 +20,8 @@ pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     }
 }
 
-/// Replaces an empty list in `rules` of a Role or ClusterRole with null, as upstream does.
+/// Prepares a Role or ClusterRole, which has no defaults, for storage: replaces an empty list in `rules` with null, as
+/// upstream does.
 pub(crate) fn set_role_defaults(role: &mut Value) {
     empty_to_null(role, "rules");
 }
@@ -32,8 +33,8 @@ fn empty_to_null(object: &mut Value, name: &str) {
     }
 }
 
-/// Removes the fields of coordinated leader election from a Lease, as upstream does while its feature gate
-/// `CoordinatedLeaderElection` is off.
+/// Prepares a Lease, which has no defaults, for storage: removes the fields of coordinated leader election, as upstream
+/// does while its feature gate `CoordinatedLeaderElection` is off.
 pub(crate) fn set_lease_defaults(lease: &mut Value) {
     with_object(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
@@ -42,7 +43,8 @@ pub(crate) fn set_lease_defaults(lease: &mut Value) {
     });
 }
 
-/// Removes all fields except `name` from the references in `secrets` of a service account.
+/// Prepares a service account, which has no defaults, for storage: removes all fields except `name` from the references
+/// in `secrets`.
 pub(crate) fn set_service_account_defaults(account: &mut Value) {
     for_each_object(account, "secrets", |it| {
         let name = it["name"].clone();
@@ -106,7 +108,7 @@ pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     });
 }
 
-/// Rounds the quantities of a ResourceQuota away from zero to thousandths.
+/// Prepares a ResourceQuota, which has no defaults, for storage: rounds its quantities away from zero to thousandths.
 pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     with_object(quota, "spec", |it| round_to_millis(it, "hard"));
     with_object(quota, "status", |it| {

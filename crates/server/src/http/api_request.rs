@@ -55,7 +55,8 @@ impl ApiRequest {
         Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
-    /// Returns `view`, and the encoding of a list response: YAML if the client prefers it, otherwise JSON.
+    /// Returns the representation and the encoding of a list response. The representation is `view`. The encoding is
+    /// YAML if the client prefers it, otherwise JSON.
     pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
         (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }

@@ -169,7 +169,8 @@ pub(super) async fn validate(
 /// Checks a pod against the policy of its namespace.
 ///
 /// Rule: a pod that violates the enforce level of its namespace is refused when it is created, and when an update
-/// changes an image or adds an ephemeral container. Other updates are allowed, and existing pods keep running.
+/// changes an image or the number of containers. Other updates are allowed, and existing pods keep running. Exempt pods
+/// are not checked.
 /// Upstream: `ValidatePod`.
 fn validate_pod(
     admission: &AdmissionChain,
