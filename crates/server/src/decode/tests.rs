@@ -3,7 +3,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::protobuf::encoding::{body as protobuf_body, bytes, number};
+use super::protobuf::encoding::{encode_bytes_field, encode_number_field, encode_request_body};
 use super::*;
 use crate::request::User;
 
@@ -456,7 +456,7 @@ fn bomb(item: &str) -> String {
 
 /// Decodes the message of an object to JSON, without the second pass that checks the types and counts again.
 fn decode_protobuf(of: GroupVersionKind<'_>, object: &[u8]) -> Result<Value, String> {
-    let body = protobuf_body("", "", object);
+    let body = encode_request_body("", "", object);
     protobuf::decode_object(&body, expected_type(of).unwrap()).map(|(_, object)| object)
 }
 
@@ -480,9 +480,16 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         let body =
             format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
         too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, body.as_bytes())));
-        let managed = bytes(17, bytes(7, bytes(1, format!(r#"{{"f:a":{list}}}"#))));
-        too_many(decode_protobuf(revision, &bytes(2, bytes(1, &list))).err().unwrap_or_default());
-        too_many(decode_protobuf(CONFIG_MAP, &bytes(1, managed)).err().unwrap_or_default());
+        let managed = encode_bytes_field(
+            17,
+            encode_bytes_field(7, encode_bytes_field(1, format!(r#"{{"f:a":{list}}}"#))),
+        );
+        too_many(
+            decode_protobuf(revision, &encode_bytes_field(2, encode_bytes_field(1, &list)))
+                .err()
+                .unwrap_or_default(),
+        );
+        too_many(decode_protobuf(CONFIG_MAP, &encode_bytes_field(1, managed)).err().unwrap_or_default());
         // Patches, before they meet an object, and what is applied.
         too_many(decode_patch(list.as_bytes()).unwrap_err());
         too_many(
@@ -500,20 +507,21 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
     }
     // Protobuf: messages, strings and numbers in a list, and a list in a map.
     let many = |part: &[u8]| part.repeat((3 << 20) / part.len());
-    let extra = [bytes(1, "k"), bytes(2, many(&bytes(1, "")))].concat();
+    let extra =
+        [encode_bytes_field(1, "k"), encode_bytes_field(2, many(&encode_bytes_field(1, "")))].concat();
     for (of, object) in [
-        (SELF_REVIEW, bytes(1, many(&bytes(13, bytes(5, ""))))),
-        (SELF_REVIEW, bytes(1, many(&bytes(13, "")))),
-        (SELF_REVIEW, bytes(1, many(&bytes(14, "")))),
-        (SUBJECT_REVIEW, bytes(2, bytes(5, extra))),
-        (POD, bytes(2, bytes(14, bytes(4, many(&[0]))))),
-        (POD, bytes(2, bytes(14, many(&number(4, 0))))),
+        (SELF_REVIEW, encode_bytes_field(1, many(&encode_bytes_field(13, encode_bytes_field(5, ""))))),
+        (SELF_REVIEW, encode_bytes_field(1, many(&encode_bytes_field(13, "")))),
+        (SELF_REVIEW, encode_bytes_field(1, many(&encode_bytes_field(14, "")))),
+        (SUBJECT_REVIEW, encode_bytes_field(2, encode_bytes_field(5, extra))),
+        (POD, encode_bytes_field(2, encode_bytes_field(14, encode_bytes_field(4, many(&[0]))))),
+        (POD, encode_bytes_field(2, encode_bytes_field(14, many(&encode_number_field(4, 0))))),
     ] {
         assert_eq!(
             decode_protobuf(of, &object).err().as_deref(),
             Some(value_reader::TOO_MANY_VALUES_MESSAGE)
         );
-        let body = protobuf_body("", "", &object);
+        let body = encode_request_body("", "", &object);
         too_many(told(&context, decode_object(&context, of, PROTOBUF_MEDIA_TYPE, &body)));
     }
     // YAML that is not JSON.
@@ -531,23 +539,25 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     decode_object(&context, POD, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     decode_apply_configuration(body.as_bytes()).unwrap();
     // Go also writes the empty strings, bools and messages that are not pointers.
-    let env = |name: &str, value: &str| bytes(7, [bytes(1, name), bytes(2, value)].concat());
-    let strings = [2, 5, 13, 14, 20].map(|it| bytes(it, "")).concat();
-    let bools = [16, 17, 18].map(|it| number(it, 0)).concat();
+    let env = |name: &str, value: &str| {
+        encode_bytes_field(7, [encode_bytes_field(1, name), encode_bytes_field(2, value)].concat())
+    };
+    let strings = [2, 5, 13, 14, 20].map(|it| encode_bytes_field(it, "")).concat();
+    let bools = [16, 17, 18].map(|it| encode_number_field(it, 0)).concat();
     let container = [
-        bytes(1, "c"),
-        bytes(2, "registry.example/a:1"),
+        encode_bytes_field(1, "c"),
+        encode_bytes_field(2, "registry.example/a:1"),
         env("A", "b"),
         env("B", "c"),
-        bytes(8, ""),
+        encode_bytes_field(8, ""),
         strings,
         bools,
     ]
     .concat();
     // This container is stored with `resources`.
     let stored_length = stored.len() + r#","resources":{}"#.len();
-    let containers = bytes(2, container).repeat(1_400_000 / stored_length);
-    let body = protobuf_body("v1", "Pod", &bytes(2, containers));
+    let containers = encode_bytes_field(2, container).repeat(1_400_000 / stored_length);
+    let body = encode_request_body("v1", "Pod", &encode_bytes_field(2, containers));
     decode_object(&context, POD, PROTOBUF_MEDIA_TYPE, &body).unwrap();
 }
 
@@ -560,7 +570,10 @@ fn managed_fields_of_a_review_are_not_read() {
     );
     let read = decode_object(&context, SELF_REVIEW, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     assert!(read["metadata"].get("managedFields").is_none());
-    let managed = bytes(17, bytes(7, bytes(1, bomb(r#"{"":0}"#))));
-    let metadata = [bytes(1, "r"), managed].concat();
-    assert_eq!(decode_protobuf(SELF_REVIEW, &bytes(1, metadata)), Ok(json!({"metadata": {"name": "r"}})));
+    let managed = encode_bytes_field(17, encode_bytes_field(7, encode_bytes_field(1, bomb(r#"{"":0}"#))));
+    let metadata = [encode_bytes_field(1, "r"), managed].concat();
+    assert_eq!(
+        decode_protobuf(SELF_REVIEW, &encode_bytes_field(1, metadata)),
+        Ok(json!({"metadata": {"name": "r"}}))
+    );
 }

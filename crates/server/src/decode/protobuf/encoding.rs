@@ -3,18 +3,18 @@
 use super::PROTOBUF_MAGIC;
 
 /// Encodes a field that contains a number, bool or enum.
-pub(crate) fn number(field: u32, value: u64) -> Vec<u8> {
-    [encoded(u64::from(field << 3)), encoded(value)].concat()
+pub(crate) fn encode_number_field(field: u32, value: u64) -> Vec<u8> {
+    [encode_varint(u64::from(field << 3)), encode_varint(value)].concat()
 }
 
 /// Encodes a field that contains a string, bytes or a message.
-pub(crate) fn bytes(field: u32, value: impl AsRef<[u8]>) -> Vec<u8> {
+pub(crate) fn encode_bytes_field(field: u32, value: impl AsRef<[u8]>) -> Vec<u8> {
     let value = value.as_ref();
-    [encoded(u64::from(field << 3 | 2)), encoded(value.len() as u64), value.to_vec()].concat()
+    [encode_varint(u64::from(field << 3 | 2)), encode_varint(value.len() as u64), value.to_vec()].concat()
 }
 
-/// Encodes a varint.
-fn encoded(mut value: u64) -> Vec<u8> {
+/// Encodes a number as a varint.
+fn encode_varint(mut value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while 0x80 <= value {
         out.push(value as u8 | 0x80);
@@ -25,7 +25,14 @@ fn encoded(mut value: u64) -> Vec<u8> {
 }
 
 /// Encodes a request body that contains the message `object`.
-pub(crate) fn body(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
-    let type_meta = [bytes(1, api_version), bytes(2, kind)].concat();
-    [PROTOBUF_MAGIC.to_vec(), bytes(1, type_meta), bytes(2, object), bytes(3, ""), bytes(4, "")].concat()
+pub(crate) fn encode_request_body(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
+    let type_meta = [encode_bytes_field(1, api_version), encode_bytes_field(2, kind)].concat();
+    [
+        PROTOBUF_MAGIC.to_vec(),
+        encode_bytes_field(1, type_meta),
+        encode_bytes_field(2, object),
+        encode_bytes_field(3, ""),
+        encode_bytes_field(4, ""),
+    ]
+    .concat()
 }

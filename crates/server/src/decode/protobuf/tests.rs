@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::encoding::{body, bytes, number};
+use super::encoding::{encode_bytes_field, encode_number_field, encode_request_body};
 use super::*;
 use crate::decode::{self, arbitrary};
 use crate::request::RequestContext;
@@ -9,7 +9,7 @@ use crate::types::{self, GroupVersionKind};
 
 fn check(group: &str, version: &str, kind: &str, object: &[u8], golden: &Expect) {
     let of = types::find_type(group, version, kind).expect("a known kind");
-    let told = match self::decode_object(&body("v1", kind, object), of) {
+    let told = match self::decode_object(&encode_request_body("v1", kind, object), of) {
         Ok((said, object)) => format!("{} {}: {object}", said.api_version, said.kind),
         Err(why) => why,
     };
@@ -19,18 +19,18 @@ fn check(group: &str, version: &str, kind: &str, object: &[u8], golden: &Expect)
 #[test]
 fn a_config_map() {
     let metadata = [
-        bytes(1, "cm"),
-        bytes(3, "default"),
-        bytes(8, ""),
-        bytes(11, [bytes(1, "a"), bytes(2, "b")].concat()),
+        encode_bytes_field(1, "cm"),
+        encode_bytes_field(3, "default"),
+        encode_bytes_field(8, ""),
+        encode_bytes_field(11, [encode_bytes_field(1, "a"), encode_bytes_field(2, "b")].concat()),
     ];
     let object = [
-        bytes(1, metadata.concat()),
-        bytes(2, [bytes(1, "k"), bytes(2, "v")].concat()),
-        bytes(2, bytes(1, "empty")),
-        bytes(3, [bytes(1, "raw"), bytes(2, [0, 255])].concat()),
-        number(4, 1),
-        bytes(999, "from the future"),
+        encode_bytes_field(1, metadata.concat()),
+        encode_bytes_field(2, [encode_bytes_field(1, "k"), encode_bytes_field(2, "v")].concat()),
+        encode_bytes_field(2, encode_bytes_field(1, "empty")),
+        encode_bytes_field(3, [encode_bytes_field(1, "raw"), encode_bytes_field(2, [0, 255])].concat()),
+        encode_number_field(4, 1),
+        encode_bytes_field(999, "from the future"),
     ];
     check(
         "",
@@ -45,31 +45,45 @@ fn a_config_map() {
 
 #[test]
 fn embedded_fields_of_a_pod_are_where_json_has_them() {
-    let quantity = |it: &str| bytes(1, it);
-    let limits = bytes(1, [bytes(1, "cpu"), bytes(2, quantity("1500m"))].concat());
-    let port = [number(1, 1), bytes(3, "http")].concat();
+    let quantity = |it: &str| encode_bytes_field(1, it);
+    let limits = encode_bytes_field(
+        1,
+        [encode_bytes_field(1, "cpu"), encode_bytes_field(2, quantity("1500m"))].concat(),
+    );
+    let port = [encode_number_field(1, 1), encode_bytes_field(3, "http")].concat();
     // Probe.handler.httpGet.port, and the probe's own number beside it.
-    let probe = [bytes(1, bytes(2, bytes(2, port))), number(2, 3)].concat();
+    let probe = [
+        encode_bytes_field(1, encode_bytes_field(2, encode_bytes_field(2, port))),
+        encode_number_field(2, 3),
+    ]
+    .concat();
     let container = [
-        bytes(1, "c"),
-        bytes(8, limits),
-        bytes(10, probe),
-        bytes(6, [bytes(1, "p"), number(3, 8080)].concat()),
+        encode_bytes_field(1, "c"),
+        encode_bytes_field(8, limits),
+        encode_bytes_field(10, probe),
+        encode_bytes_field(6, [encode_bytes_field(1, "p"), encode_number_field(3, 8080)].concat()),
     ];
     // Volume.volumeSource.configMap.localObjectReference.name
-    let volume = [bytes(1, "v"), bytes(2, bytes(19, bytes(1, bytes(1, "cm"))))];
-    let security = [number(2, u64::MAX), bytes(4, [1, 2, 0xac, 0x02]), number(4, 7)];
+    let volume = [
+        encode_bytes_field(1, "v"),
+        encode_bytes_field(2, encode_bytes_field(19, encode_bytes_field(1, encode_bytes_field(1, "cm")))),
+    ];
+    let security = [
+        encode_number_field(2, u64::MAX),
+        encode_bytes_field(4, [1, 2, 0xac, 0x02]),
+        encode_number_field(4, 7),
+    ];
     let spec = [
-        bytes(1, volume.concat()),
-        bytes(2, container.concat()),
-        number(4, 30),
-        bytes(14, security.concat()),
+        encode_bytes_field(1, volume.concat()),
+        encode_bytes_field(2, container.concat()),
+        encode_number_field(4, 30),
+        encode_bytes_field(14, security.concat()),
     ];
     check(
         "",
         "v1",
         "Pod",
-        &bytes(2, spec.concat()),
+        &encode_bytes_field(2, spec.concat()),
         &expect![[
             r#"v1 Pod: {"spec":{"containers":[{"livenessProbe":{"httpGet":{"port":"http"},"initialDelaySeconds":3},"name":"c","ports":[{"containerPort":8080,"name":"p"}],"resources":{"limits":{"cpu":"1500m"}}}],"securityContext":{"runAsUser":-1,"supplementalGroups":[1,2,300,7]},"terminationGracePeriodSeconds":30,"volumes":[{"configMap":{"name":"cm"},"name":"v"}]}}"#
         ]],
@@ -78,8 +92,8 @@ fn embedded_fields_of_a_pod_are_where_json_has_them() {
 
 #[test]
 fn times_numbers_and_raw_json() {
-    let time = [number(1, 1_767_323_045), number(2, 999_999_999)].concat();
-    let lease = bytes(2, [bytes(3, &time), bytes(4, "")].concat());
+    let time = [encode_number_field(1, 1_767_323_045), encode_number_field(2, 999_999_999)].concat();
+    let lease = encode_bytes_field(2, [encode_bytes_field(3, &time), encode_bytes_field(4, "")].concat());
     check(
         "coordination.k8s.io",
         "v1",
@@ -87,12 +101,24 @@ fn times_numbers_and_raw_json() {
         &lease,
         &expect![[r#"v1 Lease: {"spec":{"acquireTime":"2026-01-02T03:04:05.999999Z","renewTime":null}}"#]],
     );
-    let metadata = bytes(
+    let metadata = encode_bytes_field(
         1,
-        [bytes(8, &time), bytes(17, [bytes(4, &time), bytes(7, bytes(1, r#"{"f:a":{}}"#))].concat())]
-            .concat(),
+        [
+            encode_bytes_field(8, &time),
+            encode_bytes_field(
+                17,
+                [encode_bytes_field(4, &time), encode_bytes_field(7, encode_bytes_field(1, r#"{"f:a":{}}"#))]
+                    .concat(),
+            ),
+        ]
+        .concat(),
     );
-    let revision = [metadata, bytes(2, bytes(1, r#"{"spec":[1,2.5]}"#)), number(3, -4i64 as u64)].concat();
+    let revision = [
+        metadata,
+        encode_bytes_field(2, encode_bytes_field(1, r#"{"spec":[1,2.5]}"#)),
+        encode_number_field(3, -4i64 as u64),
+    ]
+    .concat();
     check(
         "apps",
         "v1",
@@ -102,10 +128,13 @@ fn times_numbers_and_raw_json() {
             r#"v1 ControllerRevision: {"data":{"spec":[1,2.5]},"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","managedFields":[{"fieldsV1":{"f:a":{}},"time":"2026-01-02T03:04:05Z"}]},"revision":-4}"#
         ]],
     );
-    let budget = bytes(
+    let budget = encode_bytes_field(
         2,
-        [bytes(1, [number(1, 0), number(2, 2)].concat()), bytes(3, [number(1, 1), bytes(3, "10%")].concat())]
-            .concat(),
+        [
+            encode_bytes_field(1, [encode_number_field(1, 0), encode_number_field(2, 2)].concat()),
+            encode_bytes_field(3, [encode_number_field(1, 1), encode_bytes_field(3, "10%")].concat()),
+        ]
+        .concat(),
     );
     check(
         "policy",
@@ -115,8 +144,12 @@ fn times_numbers_and_raw_json() {
         &expect![[r#"v1 PodDisruptionBudget: {"spec":{"maxUnavailable":"10%","minAvailable":2}}"#]],
     );
     // A map of lists: each list is a message.
-    let extra = [bytes(1, "k"), bytes(2, [bytes(1, "a"), bytes(1, "b")].concat())].concat();
-    let review = bytes(2, [bytes(3, "me"), bytes(5, extra)].concat());
+    let extra = [
+        encode_bytes_field(1, "k"),
+        encode_bytes_field(2, [encode_bytes_field(1, "a"), encode_bytes_field(1, "b")].concat()),
+    ]
+    .concat();
+    let review = encode_bytes_field(2, [encode_bytes_field(3, "me"), encode_bytes_field(5, extra)].concat());
     check(
         "authorization.k8s.io",
         "v1",
@@ -136,7 +169,7 @@ fn broken_bodies_are_refused() {
         b"k8s\0\x12\x05\x0a",
         b"k8s\0\x13\x14",
         b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
-        &body("v1", "ConfigMap", &number(2, 5)),
+        &encode_request_body("v1", "ConfigMap", &encode_number_field(2, 5)),
     ];
     let lines = broken.map(|it| match decode_object(it, of) {
         Ok((_, object)) => format!("{object}\n"),
@@ -166,13 +199,16 @@ fn message_of(of: &'static Type, object: &Value) -> Vec<u8> {
             }
             (Shape::Map(values, _), Value::Object(map)) => {
                 let entry = |(key, value): (&String, &Value)| {
-                    bytes(*last, [bytes(1, key), written(2, *values, value)].concat())
+                    encode_bytes_field(
+                        *last,
+                        [encode_bytes_field(1, key), written(2, *values, value)].concat(),
+                    )
                 };
                 map.iter().map(entry).collect::<Vec<_>>().concat()
             }
             (shape, value) => written(*last, shape, value),
         };
-        out.extend(outer.iter().rev().fold(written, |it, number| bytes(*number, it)));
+        out.extend(outer.iter().rev().fold(written, |it, number| encode_bytes_field(*number, it)));
     }
     out
 }
@@ -184,22 +220,26 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
         let at: Timestamp = text().parse().expect("a time");
         let (s, ns) =
             (at.as_nanosecond().div_euclid(1_000_000_000), at.as_nanosecond().rem_euclid(1_000_000_000));
-        [number(1, s as u64), number(2, ns as u64)].concat()
+        [encode_number_field(1, s as u64), encode_number_field(2, ns as u64)].concat()
     };
     match shape {
-        Shape::Bool => number(field, u64::from(*value == true)),
-        Shape::Int32 | Shape::Int64 => number(field, integer()),
-        Shape::String => bytes(field, text()),
-        Shape::Bytes => bytes(field, STANDARD.decode(text()).expect("base64")),
-        Shape::Time | Shape::MicroTime => bytes(field, time()),
-        Shape::Quantity => bytes(field, bytes(1, text())),
-        Shape::IntOrString if value.is_string() => bytes(field, [number(1, 1), bytes(3, text())].concat()),
-        Shape::IntOrString => bytes(field, [number(1, 0), number(2, integer())].concat()),
-        Shape::Any | Shape::FieldsV1 => bytes(field, bytes(1, value.to_string())),
-        Shape::Object(of) => bytes(field, message_of(of, value)),
+        Shape::Bool => encode_number_field(field, u64::from(*value == true)),
+        Shape::Int32 | Shape::Int64 => encode_number_field(field, integer()),
+        Shape::String => encode_bytes_field(field, text()),
+        Shape::Bytes => encode_bytes_field(field, STANDARD.decode(text()).expect("base64")),
+        Shape::Time | Shape::MicroTime => encode_bytes_field(field, time()),
+        Shape::Quantity => encode_bytes_field(field, encode_bytes_field(1, text())),
+        Shape::IntOrString if value.is_string() => {
+            encode_bytes_field(field, [encode_number_field(1, 1), encode_bytes_field(3, text())].concat())
+        }
+        Shape::IntOrString => {
+            encode_bytes_field(field, [encode_number_field(1, 0), encode_number_field(2, integer())].concat())
+        }
+        Shape::Any | Shape::FieldsV1 => encode_bytes_field(field, encode_bytes_field(1, value.to_string())),
+        Shape::Object(of) => encode_bytes_field(field, message_of(of, value)),
         Shape::List(items, _) => {
             let list = value.as_array().into_iter().flatten();
-            bytes(field, list.map(|it| written(1, *items, it)).collect::<Vec<_>>().concat())
+            encode_bytes_field(field, list.map(|it| written(1, *items, it)).collect::<Vec<_>>().concat())
         }
         Shape::Map(..) => panic!("there is no map of maps"),
     }
@@ -213,7 +253,7 @@ fn read(media_type: &str, kind: GroupVersionKind<'_>, body: &[u8]) -> Result<Val
 #[test]
 fn a_kind_without_protobuf_is_read_as_json_or_yaml_only() {
     let kind = GroupVersionKind { group: "muster.dev", version: "v1alpha1", kind: "RolloutPolicy" };
-    let body = body("muster.dev/v1alpha1", "RolloutPolicy", &[]);
+    let body = encode_request_body("muster.dev/v1alpha1", "RolloutPolicy", &[]);
     let refused =
         read("application/vnd.kubernetes.protobuf", kind, &body).expect_err("it has no protobuf message");
     expect![[r#"415 the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"#]]
@@ -228,7 +268,7 @@ proptest! {
         let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
         prop_assume!(of.has_protobuf());
         let said = crate::kinds::group_version(kind.group, kind.version);
-        let body = body(&said, kind.kind, &message_of(of, &in_json));
+        let body = encode_request_body(&said, kind.kind, &message_of(of, &in_json));
         prop_assert_eq!(Ok(in_json), read("application/vnd.kubernetes.protobuf", kind, &body));
     }
 
@@ -237,12 +277,12 @@ proptest! {
         (kind, bytes) in arbitrary::valid_objects().prop_flat_map(|(kind, it)| {
             let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
             let in_json = read(decode::JSON_MEDIA_TYPE, kind, it.to_string().as_bytes()).expect("every value has the right type");
-            (Just(kind), arbitrary::mutated_bytes(body("", "", &message_of(of, &in_json))))
+            (Just(kind), arbitrary::mutated_bytes(encode_request_body("", "", &message_of(of, &in_json))))
         }),
         noise in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let _ = read("application/vnd.kubernetes.protobuf", kind, &bytes);
-        let _ = read("application/vnd.kubernetes.protobuf", kind, &body("", "", &noise));
+        let _ = read("application/vnd.kubernetes.protobuf", kind, &encode_request_body("", "", &noise));
         let _ = read("application/vnd.kubernetes.protobuf", kind, &[PROTOBUF_MAGIC, &noise].concat());
     }
 }
