@@ -469,6 +469,7 @@ fn decrypt_key_files(sealed: &[u8], token: &str) -> Result<ClusterKeyFiles, Clus
     serde_json::from_slice(files).map_err(|_| ClusterKeysError::Damaged)
 }
 
+/// Derives the key that encrypts the cluster keys from the server token and the salt.
 fn derive_key(token: &str, salt: &[u8]) -> LessSafeKey {
     let mut key = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, PBKDF2_ROUNDS, salt, token.as_bytes(), &mut key);
@@ -483,6 +484,7 @@ pub fn create_server_token_if_missing(path: &Path) -> Result<(), ClusterKeysErro
     write_private_file(path, generate_token()?.as_bytes()).map_err(file_error(path))
 }
 
+/// Generates a server token. Fails if the system has no random numbers.
 fn generate_token() -> Result<String, ClusterKeysError> {
     let mut random = [0; TOKEN_BYTES];
     SystemRandom::new().fill(&mut random).map_err(|_| ClusterKeysError::Random)?;
@@ -507,6 +509,7 @@ fn exists(path: &Path) -> Result<bool, ClusterKeysError> {
     std::fs::exists(path).map_err(file_error(path))
 }
 
+/// Returns a function that converts an IO error of the file at `path` to a [`ClusterKeysError`].
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> ClusterKeysError + '_ {
     |source| ClusterKeysError::File { path: path.to_owned(), source }
 }

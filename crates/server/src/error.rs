@@ -53,6 +53,7 @@ impl ApiError {
         matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
     }
 
+    /// Returns the error with `text` inserted at the start of its message.
     pub(crate) fn with_message_prefix(mut self, text: &str) -> Self {
         self.message.insert_str(0, text);
         self

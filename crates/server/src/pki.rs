@@ -377,6 +377,7 @@ impl CertificateAuthority {
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 
+    /// Generates a key, and issues a certificate for it with these parameters.
     fn issue_with_new_key(&self, params: &CertificateParams) -> Result<CertificateAndKey, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;

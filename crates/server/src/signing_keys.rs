@@ -145,6 +145,7 @@ struct KeyFileEntry {
 }
 
 impl KeyFile {
+    /// Parses the content of a key file. Fails if the file has no key, or if a key cannot be used.
     pub(crate) fn parse(text: &str) -> Result<Self, SigningKeyError> {
         let (mut entries, mut rest) = (Vec::new(), text);
         while let Some((before, from_key)) = rest.find(PEM_BEGIN).map(|at| rest.split_at(at)) {
@@ -161,6 +162,7 @@ impl KeyFile {
         Ok(Self { entries })
     }
 
+    /// Returns the content of the key file as text.
     pub(crate) fn to_text(&self) -> String {
         let staged =
             |it: &KeyFileEntry| if it.is_staged { format!("{STAGED_LINE}\n") } else { String::new() };
@@ -203,10 +205,12 @@ impl KeyFile {
         }
     }
 
+    /// Returns the index of the key with this ID in `entries`. Fails if there is no such key.
     fn position(&self, id: &str) -> Result<usize, SigningKeyError> {
         self.entries.iter().position(|it| it.id == id).ok_or_else(|| SigningKeyError::Unknown(id.to_owned()))
     }
 
+    /// Returns the ID and state of each key, in the order of the file.
     pub(crate) fn list(&self) -> Vec<SigningKeyInfo> {
         let state = |at: usize, it: &KeyFileEntry| match at {
             _ if it.is_staged => SigningKeyState::Staged,

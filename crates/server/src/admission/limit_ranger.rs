@@ -49,6 +49,7 @@ pub(super) fn validate(
     Ok(())
 }
 
+/// Returns all LimitRanges of the namespace.
 fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let kind = Kind::builtin("", "v1", "limitranges");
     let (ranges, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());

@@ -49,6 +49,7 @@ const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection pa
 /// with the default at each start.
 pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
+/// Returns the ClusterRoles that every cluster has.
 pub(crate) fn default_cluster_roles() -> Vec<Value> {
     let mut roles = vec![
         cluster_role("cluster-admin", [resource_rule("*", "*", "*"), url_rule("*", "*")]),
@@ -303,6 +304,7 @@ fn rollout_roles() -> Vec<Value> {
     roles.map(role).into()
 }
 
+/// Returns the ClusterRoleBindings that every cluster has.
 pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
     let group = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": it});
     let user = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": it});

@@ -272,6 +272,7 @@ fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Rb
     }
 }
 
+/// Builds the index from all stored RBAC roles and bindings.
 fn read_roles(storage: &ObjectStorage) -> RbacIndex {
     let mut roles = RbacIndex::default();
     for (kind, object_type) in rbac_kinds() {

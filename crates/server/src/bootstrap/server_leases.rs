@@ -141,6 +141,7 @@ fn lease_name(id: &str) -> String {
     format!("{LEASE_NAME_PREFIX}{id}")
 }
 
+/// Returns the target of a write to the Lease with this name.
 fn lease_target(name: &str) -> RequestTarget {
     RequestTarget {
         kind: builtin_kind("coordination.k8s.io", "leases"),
@@ -209,6 +210,7 @@ struct ServerLease {
     feature_level: u32,
 }
 
+/// Returns the stored Leases of all API servers.
 fn list_leases(registry: &Registry) -> Vec<ServerLease> {
     let kind = builtin_kind("coordination.k8s.io", "leases");
     let (leases, _) = registry.storage.list(kind, Some(LEASE_NAMESPACE), &ObjectSelector::default());

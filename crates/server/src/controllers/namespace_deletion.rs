@@ -74,6 +74,7 @@ fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     (terminating, revision)
 }
 
+/// Adds the name of the namespace to `terminating` if the namespace is being deleted.
 fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     if is_set(&namespace["metadata"]["deletionTimestamp"]) {
         terminating.insert(str_at(namespace, "metadata.name").to_owned());

@@ -303,10 +303,12 @@ impl<T> FairQueue<T> {
         self.flows[flow_id.0].rejected += 1;
     }
 
+    /// Returns the number of seats that the requests of the level use.
     pub(crate) fn seats_in_use(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].seats_in_use
     }
 
+    /// Returns the number of requests of the level that wait for a seat.
     pub(crate) fn waiting_requests(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].waiting
     }

@@ -330,8 +330,8 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     }
 }
 
-/// Returns the 503 error for a failed request to the agent of `node`, whatever the cause: the agent cannot be reached, does
-/// not authenticate as this node, does not answer in time, or sends an invalid response.
+/// Returns the 503 error for a failed request to the agent of `node`, whatever the cause: the agent cannot be reached,
+/// does not authenticate as this node, does not answer in time, or sends an invalid response.
 pub(super) fn agent_request_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
