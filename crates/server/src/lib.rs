@@ -228,8 +228,8 @@ impl<'a> StoreSource<'a> {
         }
     }
 
-    /// Returns the guard that detects that the files of the database were removed or replaced. Returns `None` with etcd,
-    /// or if the database is not in a data directory.
+    /// Returns the guard that detects that the files of the database were removed or replaced. Returns `None` with
+    /// etcd, or if the database is not in a data directory.
     fn file_guard(&self) -> Option<DataFileGuard> {
         match self {
             Self::Sqlite(log) => log.file_guard(),
