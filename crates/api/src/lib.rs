@@ -6,7 +6,7 @@
 //!   API group, with the fields that Muster reads, borrowed from the JSON text;
 //! - [`muster_v1alpha1`]: the kinds of Muster itself, owned, with their defaults and validation;
 //! - [`json`], [`text`], [`interner`]: borrowed, reference-counted and interned strings;
-//! - [`meta`]: object keys;
+//! - [`object_key`]: the key of an object: its namespace and name;
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
 //! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
 //! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
@@ -41,10 +41,10 @@ pub mod text;
 pub mod image_reference;
 /// Labels and label selectors.
 pub mod labels;
-/// Namespace and name of an object.
-pub mod meta;
 /// Syntax of names, label keys and similar strings.
 pub mod names;
+/// The key of an object: its namespace and name.
+pub mod object_key;
 /// Taints and tolerations, and the function that matches them.
 pub mod taints;
 /// Names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::interner::Interner;
 use crate::json::{Str, StrMap};
 use crate::labels::{LabelRequirement, Labels, Selector};
-use crate::meta::ObjectKey;
+use crate::object_key::ObjectKey;
 use crate::text::Text;
 use crate::time::Time;
 

@@ -11,8 +11,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use k8s_openapi::ByteString;
 use kube::client::Body;
 use kube::{Client, Config};
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::checks::{CaConfigMapRef, TokenSecretRef};
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::measurement::{decode_query_response, evaluate_prometheus, evaluate_webhook};
 use muster_engine::controller::{
     Accept, CallError, EncodedRequest, Measurement, MeasurementRequest, MeasurementResult, Outcome, Priority,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::KubeEvent;
 use muster_engine::daemonset::facts::Set;
 use serde::Deserialize;

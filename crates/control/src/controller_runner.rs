@@ -448,8 +448,8 @@ async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
 #[cfg(test)]
 mod tests {
     use muster_api::interner::Interner;
-    use muster_api::meta::ObjectKey;
     use muster_api::muster_v1alpha1::checks::WebhookCheck;
+    use muster_api::object_key::ObjectKey;
     use muster_api::text::Text;
     use muster_engine::controller::{Fact, Malformed, MeasurementRequest, Request, Requeue, Watch};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::{
     CallError, Controller as _, Event, EventRecord, Measurement, MeasurementResult, Outcome, WorkQueue,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::join;
 use kube::{Client, Config};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest;

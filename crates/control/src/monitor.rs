@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
 use muster_api::metrics_exposition::ExpositionFormat;
+use muster_api::object_key::ObjectKey;
 use muster_engine::daemonset::facts::{Kind, StatusCounts};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use muster_engine::daemonset::progressive::record::{Phase, RolloutStatus};

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use kube::Client;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::{PatchFormat, Verb};
 use muster_engine::daemonset::ControllerMode;
 use muster_engine::daemonset::facts::Kind;

@@ -13,7 +13,7 @@ use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::lease::LeaseRecord;
 use muster_engine::controller::{CallError, PatchFormat, Verb};
 use muster_engine::daemonset::execution::{Call, Response};

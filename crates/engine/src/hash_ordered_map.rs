@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
 use alloc::vec::Vec;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 
 /// A map that is ordered by a hash of the keys. The hash is stored with each key.

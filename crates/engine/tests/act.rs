@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::execution::{Call, Execution, NextStep, Response};
 use muster_engine::daemonset::facts::{self, Kind, Revision, Set};

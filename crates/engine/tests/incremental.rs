@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;

@@ -163,7 +163,7 @@ mod tests {
 
     use http::Response;
     use kube::client::Body;
-    use muster_api::meta::ObjectKey;
+    use muster_api::object_key::ObjectKey;
     use muster_engine::controller::{KubeEvent, ObjectReference};
 
     use super::*;

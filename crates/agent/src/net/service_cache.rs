@@ -10,7 +10,7 @@ use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::controller::Malformed;
 use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
 use tokio::sync::Notify;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
 use muster_engine::kubelet::pod::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 
 use crate::config::Config;
 

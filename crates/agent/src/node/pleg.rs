@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::kubelet::pod;
 use tokio::sync::Notify;
 

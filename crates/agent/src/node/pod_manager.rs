@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, TryStreamExt as _};
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::pod::{self, PodTermination};
 use muster_engine::kubelet::static_pod;

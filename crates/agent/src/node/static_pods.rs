@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::kubelet::static_pod::{self, MirrorDecision};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{self, Action, ActionOutcome, ContainerState, Host, RuntimeState};
 use tokio::task::{Id, JoinError, JoinSet};

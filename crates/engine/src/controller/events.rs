@@ -298,7 +298,7 @@ mod tests {
     use alloc::borrow::ToOwned as _;
 
     use expect_test::expect;
-    use muster_api::meta::ObjectKey;
+    use muster_api::object_key::ObjectKey;
 
     use super::*;
 

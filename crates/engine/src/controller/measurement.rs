@@ -6,8 +6,8 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use muster_api::json;
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::checks::{PrometheusCheck, WebhookCheck};
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;

@@ -38,7 +38,7 @@ use core::fmt;
 pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
 pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 pub(crate) use watch_event::decode_watch_line;

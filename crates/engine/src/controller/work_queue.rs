@@ -254,7 +254,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use muster_api::interner::Interner;
-    use muster_api::meta::ObjectKey;
+    use muster_api::object_key::ObjectKey;
     use muster_api::text::Text;
 
     use super::*;

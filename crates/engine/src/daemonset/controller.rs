@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use muster_api::go_json;
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 
 use crate::controller::{

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 
 use crate::daemonset::facts::{Kind, NamespaceLabels, Node, Pod, Revision, WatchedObject};

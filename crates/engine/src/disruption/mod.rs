@@ -17,7 +17,7 @@ pub use call::Call;
 pub use decode::{AvailabilityTarget, BudgetStatus, Fact, Pod, PodController, PodDisruptionBudget};
 
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 

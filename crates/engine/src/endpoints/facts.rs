@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use muster_api::discovery_v1::EndpointConditions;
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

@@ -20,7 +20,7 @@ pub use call::{Call, Propagation, request};
 
 pub use pod_gc::Pod;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

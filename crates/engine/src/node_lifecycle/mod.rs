@@ -35,7 +35,7 @@ pub use decode::{ConditionType, Conditions, Fact, Lease, Node, Pod, Taint, Timed
 
 use muster_api::core_v1::ConditionStatus;
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::taints::TaintEffect;
 use muster_api::text::Text;
 use muster_api::time::Time;

@@ -22,7 +22,7 @@ use core::time::Duration;
 pub use kubectl_apply::{LAST_APPLIED_ANNOTATION, applied_object, merge_patch};
 
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

@@ -5,9 +5,9 @@ use alloc::sync::Arc;
 use muster_api::interner::Interner;
 use muster_api::json::{self, Str};
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
 use muster_api::muster_v1alpha1::policy::RolloutPolicyStatus;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use serde::Deserialize;
 

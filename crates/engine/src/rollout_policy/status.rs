@@ -4,9 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::muster_v1alpha1::policy::{PolicySetCounts, RolloutPolicyStatus};
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 
 use super::PolicyKey;

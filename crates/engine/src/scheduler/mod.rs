@@ -45,7 +45,7 @@ pub use fit_explanation::{FitExplainer, UnfitDetail};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

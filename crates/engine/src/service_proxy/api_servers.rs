@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use core::net::SocketAddr;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 
 use super::ProxyState;
 use super::facts::Protocol;

@@ -69,7 +69,7 @@ fn variable_name_part(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use muster_api::meta::ObjectKey;
+    use muster_api::object_key::ObjectKey;
     use serde_json::{Value, json};
 
     use super::*;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr};
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 
 use super::facts::{Endpoint, Ipv4Cidr, Port, Protocol, Service, ServiceType, TrafficPolicy};

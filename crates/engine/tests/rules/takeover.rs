@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use expect_test::expect;
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Event;
 use muster_engine::daemonset::facts::{self, Kind, StatusCounts, WatchedObject};

@@ -17,7 +17,7 @@ use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_agent::sim::{self, FAULTS_ANNOTATION};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::daemonset::facts::Kind;
 use muster_sim::invariants::InvariantChecks;
 use muster_sim::rng::Rng;

@@ -190,7 +190,7 @@ impl InvariantChecks {
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
         let view = ClusterView::current(server);
         let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
-        let theirs = |key: &muster_api::meta::ObjectKey| {
+        let theirs = |key: &muster_api::object_key::ObjectKey| {
             let mut later =
                 server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
             later.any(|it| matches!(it.actor, Actor::User | Actor::GarbageCollector))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::{Kind, Pod, Selector, Set};
 use muster_engine::daemonset::why::Why;

@@ -19,7 +19,7 @@ mod users;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::Kind;

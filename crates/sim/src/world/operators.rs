@@ -1,7 +1,7 @@
 //! Rollout policies, and the actions of operators on progressive rollouts. They are drawn at random, or come from the
 //! script of a test case.
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome};
 use muster_engine::daemonset::execution::{Call, Response};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities};
 use muster_api::text::Text;

@@ -17,7 +17,7 @@ pub mod stats;
 
 use std::sync::Arc;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use muster_engine::controller::ObjectReference;

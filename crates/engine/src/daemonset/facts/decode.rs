@@ -15,8 +15,8 @@ use muster_api::core_v1::{
 use muster_api::interner::Interner;
 use muster_api::json::{self, IntOrString, StrMap};
 use muster_api::labels;
-use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::{LabelSelector, ObjectMeta, PartialObjectMetadata};
+use muster_api::object_key::ObjectKey;
 use muster_api::taints::{TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::labels::{LabelRequirement, Labels};
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::{self, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY};
+use muster_api::object_key::ObjectKey;
 use muster_api::taints::{Taint, Toleration};
 use muster_api::text::Text;
 use muster_api::time::Time;

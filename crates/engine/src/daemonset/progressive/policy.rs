@@ -8,8 +8,8 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use muster_api::labels::{Labels, Selector};
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::validation::FAULTY_NODES_MAX;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 

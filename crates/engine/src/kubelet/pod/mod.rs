@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use muster_engine::service_proxy::{Service, Slice};
 use serde_json::json;
 

@@ -1,5 +1,5 @@
 use muster_api::labels::Labels;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 
 use super::*;
 use crate::daemonset::facts::ReadyCondition;

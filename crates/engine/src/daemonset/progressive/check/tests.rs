@@ -1,7 +1,7 @@
 use core::time::Duration;
 
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
+use muster_api::object_key::ObjectKey;
 use serde_json::Value;
 
 use super::super::policy::{PolicySpec, SetSelection};

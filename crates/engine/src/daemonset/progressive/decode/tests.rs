@@ -124,7 +124,7 @@ fn a_cluster_policy_selects_by_namespace_labels() {
     assert_eq!(policy.kind, PolicyKind::ClusterRolloutPolicy);
     let namespaces = Selector::AllOf([LabelRequirement::equals("env", "prod")].into());
     assert_eq!(policy.selection, SetSelection::Cluster { sets: match_all_selector(), namespaces });
-    let key = muster_api::meta::ObjectKey::new("a", "b");
+    let key = muster_api::object_key::ObjectKey::new("a", "b");
     let labels = Labels::default();
     let set = SelectableSet { key: &key, labels: &labels, namespace_labels: None };
     let policies = [alloc::sync::Arc::new(policy)];

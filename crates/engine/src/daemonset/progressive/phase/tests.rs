@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use expect_test::{Expect, expect};
 use muster_api::labels::{Labels, Selector};
-use muster_api::meta::ObjectKey;
 use muster_api::muster_v1alpha1::checks::WebhookCheck;
+use muster_api::object_key::ObjectKey;
 
 use super::super::counts::NodeProgress;
 use super::super::membership::{
