@@ -34,9 +34,9 @@ impl AllocationPools {
         self.in_progress.contains(allocation.pool)
     }
 
-    /// Returns the bound of a transaction that allocates from the pool. The transaction is applied only if nobody has
-    /// written the pool after this etcd revision. Fails if another server may have written the pool after the state
-    /// from which the value was chosen.
+    /// Returns the etcd revision after which nobody may have written the key of the pool, for a transaction that
+    /// allocates from it. Fails if another server may have written the key after the state from which the value was
+    /// chosen.
     pub(crate) fn revision_bound(
         &self,
         keys: &Keyspace,

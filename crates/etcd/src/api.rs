@@ -18,16 +18,20 @@ pub(crate) const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay before [`retry`] repeats a call.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// The calls that the backend makes. A write is tried only once, and the backend decides whether to repeat it. A read
-/// may be repeated at other members.
+/// The calls of etcd that the backend makes. A write is sent only once, and the backend decides whether to repeat it. A
+/// read may be repeated at other members.
 pub trait EtcdApi: Send + Sync + 'static {
-    /// Checks that the cluster can be used. It is called once, before all other calls.
+    /// Checks that a member responds, and that the members have a supported version. It is called once, before all
+    /// other calls.
     fn check(&self) -> impl Future<Output = Result<(), EtcdError>> + Send;
 
+    /// Reads a range of keys.
     fn range(&self, request: RangeRequest) -> impl Future<Output = Result<RangeResponse, EtcdError>> + Send;
 
+    /// Executes a transaction.
     fn txn(&self, request: TxnRequest) -> impl Future<Output = Result<TxnResponse, EtcdError>> + Send;
 
+    /// Compacts the history of etcd.
     fn compact(&self, request: CompactionRequest) -> impl Future<Output = Result<(), EtcdError>> + Send;
 
     /// Opens a watch on a member that has a leader. The stream ends with an error when the member loses its leader.

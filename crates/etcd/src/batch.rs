@@ -18,13 +18,15 @@ use crate::proto::TxnRequest;
 /// Maximum number of objects that one transaction writes. Each has one operation, and etcd allows 128.
 const BATCH_WRITES_MAX: usize = 100;
 
-/// Maximum number of keys of objects that one transaction compares. etcd allows 128 compares, and as many operations if a
-/// compare fails. The others are for the lane, and for the pools from which the objects allocate.
+/// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and as many
+/// operations if a compare fails. The rest is for the lane, the marks of a restore, and the pools from which the objects
+/// allocate.
 const BATCH_COMPARES_MAX: usize = 120;
 
-/// Maximum size of the values in one transaction of several commits, and of those of one commit. etcd allows 1.5 MiB in
-/// a request, which also has the keys and the compares.
+/// Maximum size of the values in one transaction of several commits.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum size of the values of one commit. etcd allows 1.5 MiB in a request, which also has the keys and the compares.
 const COMMIT_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
 /// A commit that waits for a transaction.
@@ -36,8 +38,9 @@ pub(crate) struct QueuedCommit {
     pub(crate) refusals: u32,
 }
 
-/// Checks the preconditions of a commit against the published objects. `before` is the published object of its key. A
-/// delete needs an object.
+/// Checks the preconditions of a commit against the published objects: those on its key, its namespace and its linked
+/// objects. Also fails if the commit deletes an object that does not exist. `before` is the published object of its
+/// key, and `get` returns that of another key.
 pub(crate) fn check_preconditions<'a>(
     commit: &Commit,
     before: Option<&Arc<StoredObject>>,
@@ -72,8 +75,8 @@ pub(crate) fn expected_revisions(
     [(keys.object(&commit.key), own)].into_iter().chain(within).chain(linked).collect()
 }
 
-/// Returns the etcd key of the term in which a commit is made, and the etcd revision after which no other term may have
-/// begun. `None` if the commit has no fence.
+/// Returns the etcd key of the term of the Lease in the commit's [`Fence`](muster_store::Fence), and the etcd revision
+/// after which this key must not have been written. `None` if the commit has no fence.
 pub(crate) fn fence_bound(keys: &Keyspace, commit: &Commit) -> Option<(Bytes, i64)> {
     let fence = commit.fence.as_ref()?;
     Some((keys.term(&fence.lease), keys.etcd_revision(fence.at)))
@@ -98,9 +101,10 @@ pub(crate) struct BatchBuilder {
     pub(crate) commits: Vec<QueuedCommit>,
     compared: HashMap<Bytes, i64>,
     pools: BTreeMap<&'static str, i64>,
-    /// The terms of Leases after whose etcd revisions no term may have begun, see [`muster_store::Fence`].
+    /// The keys of the terms of Leases, each with the etcd revision after which it must not have been written, see
+    /// [`muster_store::Fence`].
     fences: BTreeMap<Bytes, i64>,
-    /// The terms that the commits begin.
+    /// The keys of the terms that the commits begin.
     begun_terms: Vec<Bytes>,
     request: TxnRequest,
     bytes: usize,
@@ -111,7 +115,9 @@ impl BatchBuilder {
         BATCH_WRITES_MAX <= self.request.success.len()
     }
 
-    /// Whether the transaction has room for a commit. The first commit always fits, so that etcd can reject it.
+    /// Whether the commit can be added: the transaction has space for it, and no other commit expects another revision
+    /// of its namespace. Always `true` for the first commit; if it is too large for any transaction, [`Self::add`] or
+    /// etcd rejects it.
     pub(crate) fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
         let size = |index: &SelectorIndex, draft: &ObjectDraft| {
             index.as_bytes().len() + draft.head.len() + draft.tail.len()
@@ -134,8 +140,9 @@ impl BatchBuilder {
                 && writes <= BATCH_WRITES_MAX)
     }
 
-    /// Adds a commit, which satisfies [`check_preconditions`]. `get` returns the published object of a key. Returns the
-    /// commit if it is too large, or if a value of it cannot be encrypted.
+    /// Adds a commit, which must satisfy [`check_preconditions`]. `get` returns the published object of a key. If the
+    /// commit writes too many objects or too large values, or if a value cannot be encrypted, returns the commit with
+    /// the error.
     pub(crate) fn add<'a>(
         &mut self,
         keys: &Keyspace,
@@ -198,12 +205,15 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Requires that no other server has allocated from the pool after an etcd revision.
+    /// Adds the condition that nobody has written the key of the pool after the etcd revision `bound`. Of several
+    /// bounds of one pool, the lowest applies.
     pub(crate) fn add_pool(&mut self, pool: &'static str, bound: i64) {
         let lowest = self.pools.entry(pool).or_insert(bound);
         *lowest = bound.min(*lowest);
     }
 
+    /// Adds the condition that the key was last written at this etcd revision. Does nothing if the key is compared
+    /// already.
     fn compare(&mut self, key: Bytes, revision: i64) {
         if self.compared.insert(key.clone(), revision).is_none() {
             self.request.compare.push(lane::revision_is(key.clone(), revision));
@@ -211,8 +221,9 @@ impl BatchBuilder {
         }
     }
 
-    /// Builds the transaction. `source_revision` is the etcd revision of `m/source` when this server loaded the objects:
-    /// a server that has not yet seen a restore must not write to the restored cluster.
+    /// Builds the transaction, or returns `None` if it has no commits. `source_revision` is the etcd revision of
+    /// `m/source` when this server loaded the objects: a server that has not yet seen a restore must not write to the
+    /// restored cluster.
     pub(crate) fn build(mut self, keys: &Keyspace, source_revision: i64) -> Option<Batch> {
         self.compare(keys.restoring_key(), 0);
         self.compare(keys.source_key(), source_revision);
@@ -234,7 +245,7 @@ impl BatchBuilder {
     }
 }
 
-/// The size of the store with the puts of a batch. Its deletes are not subtracted.
+/// The size of the published objects and the puts of a batch. The deletes of the batch are not subtracted.
 pub(crate) struct BatchUsage {
     pub(crate) bytes: usize,
     /// Size of each namespace in which the batch puts objects.

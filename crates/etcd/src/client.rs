@@ -41,8 +41,8 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
-/// The client of an etcd cluster. Calls go to one member until it does not respond, and then to the next one. Each new
-/// watch is opened at the member after that of the previous watch.
+/// The client of an etcd cluster. All calls go to the same member until it does not respond, and then to the next
+/// member. Each new watch is opened at another member than the previous one.
 #[derive(Clone)]
 pub struct EtcdClient {
     members: Arc<[Member]>,
@@ -241,6 +241,7 @@ impl EtcdApi for EtcdClient {
     }
 }
 
+/// Waits for the response to a call, at most [`CALL_TIMEOUT`].
 async fn with_timeout<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, EtcdError> {
@@ -326,7 +327,8 @@ async fn connect(
 }
 
 impl EtcdVersion {
-    /// Parses a version such as `3.5.28`. A suffix such as `-rc.0` is ignored.
+    /// Parses a version such as `3.5.28`. A suffix such as `-rc.0` is ignored. Returns `None` if the text does not
+    /// begin with three numbers.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-', '+']).map(|it| it.parse().ok());
         Some(Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? })

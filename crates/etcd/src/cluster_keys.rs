@@ -15,8 +15,9 @@ pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Op
     Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
 }
 
-/// Stores `value` unless the cluster already has keys or a restore is in progress. Returns the stored value: `value`, or that of the server that was
-/// first. A call without a response may be repeated with the same value.
+/// Stores `value` as the encrypted keys of the cluster, unless the cluster already has keys. Returns the keys that are
+/// stored then: `value`, or those of the server that stored its keys first. Fails if the cluster has no keys because a
+/// restore is in progress. A call that got no response may be repeated with the same value.
 pub async fn create_cluster_keys(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -37,8 +38,8 @@ pub async fn create_cluster_keys(
     }
 }
 
-/// Replaces the encrypted keys of the cluster, unless they have changed since `old` was read. Returns whether `new` is
-/// stored.
+/// Replaces the encrypted keys of the cluster, unless they are no longer `old` or a restore is in progress. Returns
+/// whether `new` is stored.
 pub async fn replace_cluster_keys(
     api: &impl EtcdApi,
     keys: &Keyspace,

@@ -24,36 +24,41 @@ pub struct ClusterState {
     pub source: Option<ClusterSource>,
     /// The etcd revision at which the cluster was moved from etcd to a data directory. `None` if it was not.
     pub(crate) moved: Option<i64>,
-    /// The etcd revision of `source`, or 0.
+    /// The etcd revision of the last write of `m/source`. 0 if the key does not exist.
     pub(crate) source_revision: i64,
+    /// The mark of a restore that is in progress or was interrupted. `None` if there is none.
     pub(crate) restoring: Option<RestoreMark>,
-    /// What a server must be able to read.
+    /// The feature level of the cluster, see [`feature_level`](crate::feature_level). Servers that do not support it
+    /// may not use the cluster.
     pub(crate) feature_level: u32,
     /// The etcd revision of this state.
     pub(crate) revision: i64,
-    /// The highest resourceVersion that an object of the cluster can have. 0 if there is no cluster.
+    /// The highest resourceVersion that an object of the cluster can have. During a restore, the highest one that an
+    /// object could have before the restore. 0 if there is no cluster.
     pub(crate) resource_version: Revision,
 }
 
 /// What a cluster in etcd was restored or moved from: the value of `m/source`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSource {
-    /// The UID of the cluster in the database file.
+    /// The UID of the cluster in the SQLite database file that was restored or moved into etcd. The file is a backup,
+    /// or the database of a data directory.
     pub cluster_uid: String,
-    /// The revision of the database file.
+    /// The revision of the objects in that database file.
     pub revision: Revision,
-    /// Identifies the restore, so that it can be seen whether its last transaction was applied.
+    /// Random ID of the restore or migration. If the last transaction of a restore gets no response, the restore finds
+    /// out by this ID whether etcd has applied the transaction.
     pub(crate) restore_id: String,
 }
 
-/// A restore that is not complete: the value of `m/restoring`.
+/// The mark of a restore that is in progress or was interrupted: the key `m/restoring`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RestoreMark {
-    /// The etcd revision of the mark.
+    /// The etcd revision of the last write of the mark.
     pub(crate) revision: i64,
     /// The highest resourceVersion that the cluster had before the restore.
     pub(crate) resource_version: Revision,
-    /// The value. It begins with `resource_version`, and identifies the restore and its phase.
+    /// The value of the key: `resource_version`, the ID of the restore, and the phase of the restore.
     pub(crate) value: Bytes,
 }
 
@@ -74,14 +79,15 @@ pub enum UnusableError {
     TooNew { level: u32 },
 }
 
-/// The cluster that a server follows, as far as the server has seen it.
+/// The cluster that a running server follows, as the server has seen it so far. If etcd no longer agrees with it, etcd
+/// or the cluster was restored or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FollowedCluster {
     /// The ID of the etcd cluster. 0 if it is not known.
     pub(crate) cluster_id: u64,
-    /// The etcd revision of `m/source` when the objects were loaded, or 0.
+    /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
     pub(crate) source_revision: i64,
-    /// The etcd revision up to which the server has seen the cluster.
+    /// The etcd revision up to which the server has seen all events.
     pub(crate) revision: i64,
 }
 
@@ -99,7 +105,8 @@ pub enum ReplacedError {
 }
 
 impl FollowedCluster {
-    /// Fails if the cluster has another ID.
+    /// Fails if the etcd cluster has another ID than the one that the server follows. Succeeds if one of the two IDs is
+    /// not known.
     pub(crate) fn check_id(&self, cluster_id: u64) -> Result<(), ReplacedError> {
         match cluster_id != 0 && self.cluster_id != 0 && cluster_id != self.cluster_id {
             true => Err(ReplacedError::ClusterId),
@@ -107,7 +114,7 @@ impl FollowedCluster {
         }
     }
 
-    /// Fails if the cluster is at an earlier revision than the one that the server has seen.
+    /// Fails if `current`, the current revision of etcd, is below the revision that the server has already seen.
     pub(crate) fn check_revision(&self, current: i64) -> Result<(), ReplacedError> {
         match current < self.revision {
             true => Err(ReplacedError::WentBack { current, seen: self.revision }),
@@ -115,7 +122,8 @@ impl FollowedCluster {
         }
     }
 
-    /// Fails if the cluster was restored since the server loaded its objects.
+    /// Fails if the cluster was restored since the server loaded its objects. `source_revision` is the current etcd
+    /// revision of `m/source`.
     pub(crate) fn check_source(&self, source_revision: i64) -> Result<(), ReplacedError> {
         if source_revision == self.source_revision { Ok(()) } else { Err(ReplacedError::Restored) }
     }
@@ -128,7 +136,8 @@ impl From<ReplacedError> for LogError {
 }
 
 impl ClusterState {
-    /// Fails if servers may not use the cluster.
+    /// Fails if servers may not use the cluster: if a restore is in progress or was interrupted, if the cluster was
+    /// moved to a data directory, or if its feature level is too high for this version.
     pub fn check_usable(&self) -> Result<(), UnusableError> {
         if self.is_restoring() {
             return Err(UnusableError::Restoring);
@@ -165,7 +174,8 @@ impl ClusterSource {
     }
 }
 
-/// Reads the state of the cluster. Repeats the call until a member responds.
+/// Reads the state of the cluster in one transaction. Repeats the call while no member responds, for up to
+/// [`RETRY_TIMEOUT`](crate::api::RETRY_TIMEOUT).
 pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
     let (all, lanes) = (keys.all(), keys.lanes());
     let first = RangeRequest {
@@ -213,8 +223,9 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
     })
 }
 
-/// Marks the cluster as moved to a data directory, so that no server uses it. Returns `false` if a server has written
-/// since `state` was read.
+/// Marks the cluster as moved to a data directory, so that no server uses it. Returns `false`, and changes nothing, if
+/// a server has written or a restore has begun or ended since `state` was read. Returns `true` if the cluster was
+/// marked already.
 pub async fn mark_moved(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -238,8 +249,9 @@ pub async fn mark_moved(
     Ok(response.succeeded)
 }
 
-/// Fails if an event shows that servers may no longer use the cluster. A server that did not write for so long that it
-/// seemed to be stopped learns of a restore in this way.
+/// Fails if an event shows that this server may no longer use the cluster: a restore or a migration has begun, or the
+/// feature level has become too high. A restore can begin while a server runs, if the server has not written for so
+/// long that it seemed to be stopped.
 pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError> {
     let Some(kv) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { return Ok(()) };
     let error = if kv.key == keys.restoring_key() {

@@ -10,12 +10,14 @@ use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
 use crate::paged_range::PagedRange;
 
-/// Number of keys that one request reads, and pause between two requests. 50,000 objects take two to three seconds, and
-/// etcd and the driver answer others in between.
+/// Maximum number of keys that one request reads.
 const PAGE_KEYS_MAX: i64 = 2000;
+
+/// Pause between two requests, in which etcd and the driver answer others. With it, 50,000 objects take two to three
+/// seconds.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of keys that [`Differences`] names.
+/// Maximum number of keys in [`Differences::keys`].
 const NAMED_KEYS_MAX: usize = 5;
 
 /// The keys of all objects that a server has published, with the etcd revisions of their last writes.
@@ -23,15 +25,16 @@ const NAMED_KEYS_MAX: usize = 5;
 pub(crate) struct PublishedRevisions {
     /// The etcd revision up to which the server has published all events.
     pub(crate) revision: i64,
-    /// In the order of the keys.
+    /// The store key of each object and the etcd revision of its last write, ordered by key.
     objects: Vec<(Arc<str>, i64)>,
 }
 
-/// The objects that are different in etcd.
+/// The objects whose published state is not the one in etcd.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differences {
+    /// Number of these objects.
     pub(crate) count: usize,
-    /// The first keys.
+    /// The store keys of the first of these objects, at most [`NAMED_KEYS_MAX`], for the log.
     pub(crate) keys: Vec<String>,
 }
 
@@ -42,8 +45,8 @@ impl PublishedRevisions {
         Self { revision, objects: objects.collect() }
     }
 
-    /// Compares all objects with those that etcd had at the same revision. An object is different if it was last written
-    /// at another revision.
+    /// Compares the published objects with those that etcd had at the same revision. An object is different if only one
+    /// side has it, or if the two sides have it with different revisions of the last write.
     pub(crate) async fn compare(self, api: &impl EtcdApi, keys: &Keyspace) -> Result<Differences, EtcdError> {
         let mut pages = PagedRange::new(keys.objects(), self.revision, true, PAGE_KEYS_MAX);
         let mut published = self.objects.into_iter().peekable();

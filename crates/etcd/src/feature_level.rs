@@ -7,16 +7,16 @@ use crate::keyspace::Keyspace;
 use crate::lane::{found_keys, get, put, revision_is};
 use crate::proto::{KeyValue, TxnRequest};
 
-/// The highest feature level of this version. A change of the meaning or the format of a key in etcd needs a new level. A
-/// server writes the new format only if the level of the cluster allows it.
+/// The highest feature level that this version supports. A change of the meaning or the format of a key in etcd needs a
+/// new level. A server writes the new format only if the level of the cluster allows it.
 ///
 /// | level | since version | what is written |
 /// |---|---|---|
 /// | 1 | 0.1.0 | value formats 1 and 2 |
 pub const FEATURE_LEVEL: u32 = 1;
 
-/// Reads the level from the value of `m/format`. A cluster without the key has level 1. An unreadable value is that of a
-/// later version.
+/// Returns the feature level in the value of `m/format`, or 1 if `found` is `None` because the cluster does not have
+/// this key. Returns `u32::MAX` for a value that is not a number, because a later version must have written it.
 pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
     found.map_or(1, |kv| {
         let text = std::str::from_utf8(&kv.value).unwrap_or_default();
@@ -24,8 +24,9 @@ pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
     })
 }
 
-/// Raises the feature level of the cluster to `level`. Does nothing if the level is as high already. All servers of the
-/// cluster must be able to read what is written at this level. A call without a response may be repeated.
+/// Raises the feature level of the cluster to `level`. Does nothing if the level is already as high, or if a restore is
+/// in progress. The caller must ensure that all servers of the cluster can read what is written at this level. A call
+/// that got no response may be repeated.
 pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32) -> Result<(), EtcdError> {
     let key = keys.feature_level_key();
     let mut known = 0;

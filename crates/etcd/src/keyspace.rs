@@ -1,17 +1,18 @@
 //! The keys of one cluster in etcd, below a prefix:
 //!
-//! | key | value |
+//! | key | content or purpose |
 //! |---|---|
 //! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
-//! | `l/SERVER/N` | the lane `N` of a server, see [`lane`](crate::lane) |
-//! | `t/KEY` | written by every transaction that gives the Lease with the store key `KEY` another holder |
-//! | `a/POOL` | written by every transaction that allocates from a pool, see [`allocation_pool`](crate::allocation_pool) |
+//! | `l/SERVER/N` | the number of the last transaction in the lane `N` of a server, see [`lane`](crate::lane) |
+//! | `t/KEY` | the term of the Lease with the store key `KEY`: written whenever the Lease gets another holder, so that transactions of the previous holder fail, see [`Fence`](muster_store::Fence) |
+//! | `a/POOL` | written by every transaction that allocates a value from the pool, so that no two servers allocate the same value, see [`allocation_pool`](crate::allocation_pool) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
-//! | `m/compacted` | the etcd revision up to which a server has compacted the history, in decimal |
-//! | `m/source` | what the cluster was restored or moved from, see [`cluster_state`](crate::cluster_state) |
-//! | `m/restoring` | only while a restore writes the cluster, see [`restore`](crate::restore()) |
-//! | `m/moved` | only if the cluster was moved from etcd to a data directory |
+//! | `m/compacted` | the etcd revision up to which the history was compacted, in decimal: a server that starts lists the objects at this revision |
+//! | `m/format` | the feature level of the cluster, in decimal, see [`feature_level`](crate::feature_level) |
+//! | `m/source` | what the cluster was restored or moved from, see [`ClusterSource`](crate::ClusterSource) |
+//! | `m/restoring` | mark of a restore that is in progress or was interrupted, during which no server may use the cluster, see [`restore`](crate::restore()) |
+//! | `m/moved` | mark of a cluster that was moved from etcd to a data directory, so that no server uses it |
 //!
 //! # resourceVersion
 //!
@@ -69,10 +70,12 @@ impl Keyspace {
         std::str::from_utf8(key).ok()
     }
 
+    /// Returns the etcd key of the lane `number` of a server. `server` is the ID of the server.
     pub(crate) fn lane(&self, server: &str, number: usize) -> Bytes {
         format!("{}l/{server}/{number}", self.prefix).into()
     }
 
+    /// Returns the etcd key of an allocation pool.
     pub(crate) fn allocation_pool(&self, pool: &str) -> Bytes {
         format!("{}a/{pool}", self.prefix).into()
     }
@@ -82,31 +85,37 @@ impl Keyspace {
         format!("{}t/{lease}", self.prefix).into()
     }
 
+    /// Returns the etcd key of the encrypted private keys of the cluster.
     pub(crate) fn cluster_keys(&self) -> Bytes {
         format!("{}m/keys", self.prefix).into()
     }
 
+    /// Returns the etcd key of the offset of resourceVersions.
     pub(crate) fn base_key(&self) -> Bytes {
         format!("{}m/base", self.prefix).into()
     }
 
+    /// Returns the etcd key of the revision up to which the history was compacted.
     pub(crate) fn compacted_key(&self) -> Bytes {
         format!("{}m/compacted", self.prefix).into()
     }
 
+    /// Returns the etcd key of the [`ClusterSource`](crate::ClusterSource).
     pub(crate) fn source_key(&self) -> Bytes {
         format!("{}m/source", self.prefix).into()
     }
 
+    /// Returns the etcd key of the mark of a restore.
     pub(crate) fn restoring_key(&self) -> Bytes {
         format!("{}m/restoring", self.prefix).into()
     }
 
-    /// Returns the key with the feature level of the cluster.
+    /// Returns the etcd key of the feature level of the cluster.
     pub(crate) fn feature_level_key(&self) -> Bytes {
         format!("{}m/format", self.prefix).into()
     }
 
+    /// Returns the etcd key of the mark of a cluster that was moved to a data directory.
     pub(crate) fn moved_key(&self) -> Bytes {
         format!("{}m/moved", self.prefix).into()
     }
@@ -116,12 +125,13 @@ impl Keyspace {
         KeyRange::with_prefix(&self.prefix)
     }
 
+    /// Returns the range of the keys of all objects.
     pub(crate) fn objects(&self) -> KeyRange {
         KeyRange::with_prefix(&format!("{}o/", self.prefix))
     }
 
-    /// Returns the range of the lanes of all servers. The highest revision among them is at least that of the last
-    /// write of an object.
+    /// Returns the range of the keys of all lanes of all servers. The highest etcd revision of these keys is at least
+    /// that of the last write of an object, because every transaction that writes an object also writes a lane.
     pub(crate) fn lanes(&self) -> KeyRange {
         KeyRange::with_prefix(&format!("{}l/", self.prefix))
     }

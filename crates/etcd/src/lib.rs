@@ -20,13 +20,13 @@ mod batch;
 mod client;
 /// The private keys of the cluster, which all servers share.
 mod cluster_keys;
-/// Whether servers may use a cluster in etcd, and whether servers are running.
+/// The state of a cluster in etcd: whether servers may use it, and when one last wrote to it.
 mod cluster_state;
 /// Compares the published objects with those in etcd.
 mod consistency;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
-/// The feature level of a cluster.
+/// The feature level of a cluster: what a server must be able to read.
 mod feature_level;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
 mod keyspace;
