@@ -1,5 +1,5 @@
-//! The calls of etcd that the backend makes. [`EtcdClient`](crate::EtcdClient) makes them over gRPC, and tests implement
-//! them in memory with faults.
+//! The calls of etcd that the backend makes. [`EtcdClient`](crate::EtcdClient) makes them over gRPC, and tests
+//! implement them in memory with faults.
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -15,18 +15,19 @@ use crate::lane;
 use crate::object_value::ObjectCodec;
 use crate::proto::TxnRequest;
 
-/// Maximum number of objects that one transaction writes. Each has one operation, and etcd allows 128.
+/// Maximum number of objects that one transaction writes. Each needs one operation, and etcd allows 128.
 const BATCH_WRITES_MAX: usize = 100;
 
 /// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and as many
-/// operations if a compare fails. The rest is for the lane, the marks of a restore, and the pools from which the objects
-/// allocate.
+/// operations if a compare fails. The rest is for the lane, for `m/restoring` and `m/source`, and for the pools from
+/// which the objects allocate.
 const BATCH_COMPARES_MAX: usize = 120;
 
 /// Maximum size of the values in one transaction of several commits.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum size of the values of one commit. etcd allows 1.5 MiB in a request, which also has the keys and the compares.
+/// Maximum size of the values of one commit. etcd allows 1.5 MiB in a request, which also has the keys and the
+/// compares.
 const COMMIT_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
 /// A commit that waits for a transaction.
@@ -57,8 +58,8 @@ pub(crate) fn check_preconditions<'a>(
     }
 }
 
-/// Returns the etcd revisions that a commit expects of its key, its namespace and its linked objects. A key that must not
-/// exist has revision 0. `before` is the published object of the key, whose revision `Precondition::Any` expects.
+/// Returns the etcd revisions that a commit expects of its key, its namespace and its linked objects. A key that must
+/// not exist has revision 0. `before` is the published object of the key, whose revision `Precondition::Any` expects.
 pub(crate) fn expected_revisions(
     keys: &Keyspace,
     commit: &Commit,

@@ -1,5 +1,5 @@
-//! The private keys of the cluster, which all servers share: one encrypted value in etcd. This module does not know what
-//! the value contains.
+//! The private keys of the cluster, which all servers share: one encrypted value in etcd. This module does not know
+//! what the value contains.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::proto::{RangeRequest, TxnRequest};
 
 /// Returns the encrypted keys of the cluster, or `None` if it has no keys yet.
 pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Option<Bytes>, EtcdError> {
-    let request = RangeRequest { key: keys.cluster_keys(), ..RangeRequest::default() };
+    let request = RangeRequest { key: keys.cluster_keys_key(), ..RangeRequest::default() };
     Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
 }
 
@@ -23,7 +23,7 @@ pub async fn create_cluster_keys(
     keys: &Keyspace,
     value: Bytes,
 ) -> Result<Bytes, EtcdError> {
-    let key = keys.cluster_keys();
+    let key = keys.cluster_keys_key();
     let request = TxnRequest {
         // A restore writes the keys of its backup.
         compare: vec![revision_is(key.clone(), 0), revision_is(keys.restoring_key(), 0)],
@@ -46,7 +46,7 @@ pub async fn replace_cluster_keys(
     old: Bytes,
     new: Bytes,
 ) -> Result<bool, EtcdError> {
-    let key = keys.cluster_keys();
+    let key = keys.cluster_keys_key();
     let request = TxnRequest {
         compare: vec![value_is(key.clone(), old), revision_is(keys.restoring_key(), 0)],
         success: vec![put(key.clone(), new.clone())],

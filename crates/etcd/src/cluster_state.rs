@@ -1,5 +1,5 @@
-//! The state of a cluster in etcd as a whole: whether servers may use it, when a server last wrote to it, and what it was
-//! restored from.
+//! The state of a cluster in etcd as a whole: whether servers may use it, when a server last wrote to it, and what it
+//! was restored from.
 
 use bytes::Bytes;
 use muster_store::{LogError, Revision};

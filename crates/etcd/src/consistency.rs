@@ -1,5 +1,5 @@
-//! Compares the published objects with those in etcd. A watch that loses an event, which etcd has done in the past, would
-//! otherwise leave a server with an old object until the object changes again.
+//! Compares the published objects with those in etcd. A watch that loses an event, which etcd has done in the past,
+//! would otherwise leave a server with an old object until the object changes again.
 
 use std::sync::Arc;
 use std::time::Duration;

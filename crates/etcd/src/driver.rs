@@ -48,34 +48,40 @@ const LANES: usize = 2;
 /// kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the client's request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Number of refusals because of other commits after which a commit is written alone.
+/// Number of times that the transaction of a commit may be refused because of other commits in it. After that, the
+/// commit gets a transaction of its own.
 const ALONE_AFTER_REFUSALS: u32 = 2;
 
-/// Delay after a failed attempt to open the watch. A watch that has ended is opened again at once.
+/// Delay after a failed attempt to open the watch, and before a watch that etcd has ended is opened again.
 const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Time without a read barrier after which one is passed to check the watch.
+/// Time without a read barrier after which the driver starts one itself, to check that the watch delivers events.
 const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time without an event after which a watch is silent, if callers wait for events. A watch that only catches up is not
-/// opened again.
+/// Time without an event after which the watch is replaced by another one, if callers have waited in vain for events. A
+/// watch that delivers other events still catches up, and is not replaced.
 const WATCH_SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Delay before all objects are loaded again after an attempt has failed, and minimum time between two reloads. A reload
-/// reads the whole cluster, so a fault that comes back must not load etcd without a pause.
+/// Delay before a failed attempt to load all objects again is repeated.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Minimum time between two reloads. A reload reads the whole cluster, so a fault that comes back must not load etcd
+/// without a pause.
 const RELOAD_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 /// Interval of the comparison of all objects with those in etcd. Upstream: `ConsistencyCheckPeriod`.
 const CONSISTENCY_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Interval at which overdue commits and barriers are looked for.
+/// Interval at which the driver checks for commits and read barriers that have waited too long, and answers them.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A request of the server to the driver.
 pub(crate) enum Command {
+    /// Make a commit, and call the callback with its result.
     Commit(Box<Commit>, OnCommitted),
+    /// Pass a read barrier, and call the callback.
     ReadBarrier(OnReadBarrier),
+    /// Drop the history up to this revision, in memory and in etcd.
     Compact(Revision),
     /// Complete the queued commits and end.
     Close,
@@ -86,7 +92,7 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) api: Arc<A>,
     pub(crate) keys: Keyspace,
     pub(crate) codec: ObjectCodec,
-    /// The name of this process, which no other server has. It is a part of the keys of its lanes.
+    /// Random ID of this server process. It is a part of the keys of the server's lanes.
     pub(crate) server_id: String,
     pub(crate) published: Arc<PublishedStore>,
     pub(crate) window: HistoryWindow,
@@ -95,10 +101,10 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) queued: Arc<AtomicUsize>,
     pub(crate) statistics: Arc<Mutex<FollowerStatistics>>,
     pub(crate) on_failure: OnFailure,
-    /// The etcd revision of the published store.
+    /// The etcd revision up to which `published` has all events.
     pub(crate) revision: i64,
     pub(crate) cluster_id: u64,
-    /// The etcd revision of `m/source` when the objects were loaded.
+    /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
     pub(crate) source_revision: i64,
 }
 
@@ -118,9 +124,10 @@ struct Driver<A> {
     queue: VecDeque<QueuedCommit>,
     lanes: Vec<LaneState>,
     lane_keys: Vec<Bytes>,
-    /// The key that this server writes when it deletes the lanes of others.
+    /// The key that is written together with the deletion of the lanes of other servers, see
+    /// [`lane::delete_stale_lanes`].
     lane_marker: Bytes,
-    /// Keys that transactions in progress write.
+    /// Store keys that transactions in progress write.
     keys_in_progress: HashSet<String>,
     pools: AllocationPools,
     /// Where the next events come from.
@@ -131,14 +138,16 @@ struct Driver<A> {
     is_watch_failing: bool,
     /// The etcd revision up to which all events are published.
     applied: i64,
-    /// The etcd revision of the last reload. The events up to it that are not in `own_events` are not known.
+    /// The etcd revision at which all objects were last loaded. Earlier events are not known, except those in
+    /// `own_events`.
     reloaded: i64,
-    /// The time of the last reload.
+    /// The time of the last reload. `None` if all objects were loaded only at the start.
     reloaded_at: Option<Instant>,
-    /// The published commits of transactions of this server whose responses are not handled yet, by etcd revision.
+    /// The published events of this server's own transactions that may still be needed to answer their commits, by etcd
+    /// revision.
     own_events: BTreeMap<i64, Vec<Arc<CommitEvent>>>,
-    /// Answers to callers that wait until the events of an etcd revision are published.
-    waiting: BTreeMap<i64, Vec<Waiting>>,
+    /// Callers that are answered when all events up to an etcd revision are published, by that revision.
+    waiting: BTreeMap<i64, Vec<WaitingCallers>>,
     /// Callers that wait for the next read barrier.
     barriers: Vec<(Instant, OnReadBarrier)>,
     /// Callers of the read barrier in progress.
@@ -147,21 +156,19 @@ struct Driver<A> {
     last_barrier: Instant,
     /// Operations in progress.
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
-    /// Events of a watch response that etcd sends in fragments.
+    /// Events of a watch response whose last fragments have not arrived yet.
     fragments: Vec<Event>,
     /// Whether the published objects are being compared with those in etcd.
     is_checking: bool,
     is_closing: bool,
 }
 
-/// What happens in a lane.
+/// The state of a lane.
 enum LaneState {
+    /// No transaction is in progress.
     Free(Lane),
     /// A transaction with these commits is in progress. It is applied after the etcd revision `after`, if at all.
-    Busy {
-        commits: Vec<QueuedCommit>,
-        after: i64,
-    },
+    Busy { commits: Vec<QueuedCommit>, after: i64 },
     /// A transaction had no response. Until the lane has moved on, the transaction may still be applied.
     Blocked,
 }
@@ -191,47 +198,32 @@ enum EventError {
     Fatal(LogError),
 }
 
-/// Callers that are answered when the events up to an etcd revision are published.
-enum Waiting {
+/// Callers that are answered when all events up to an etcd revision are published.
+enum WaitingCallers {
     /// The commits of an applied transaction, in the order of their operations.
-    Applied {
-        commits: Vec<QueuedCommit>,
-        since: Instant,
-    },
-    /// A commit whose precondition does not hold.
-    Refused {
-        commit: Box<QueuedCommit>,
-        error: CommitError,
-    },
-    Barrier {
-        since: Instant,
-        done: OnReadBarrier,
-    },
+    Applied { commits: Vec<QueuedCommit>, since: Instant },
+    /// A commit that etcd refused, because one of its preconditions does not hold.
+    Refused { commit: Box<QueuedCommit>, error: CommitError },
+    /// A caller of the read barrier.
+    Barrier { since: Instant, done: OnReadBarrier },
 }
 
-/// The result of an operation of this task that has ended.
+/// The result of an operation of [`Driver::operations`].
 enum Completion {
-    Transaction {
-        number: usize,
-        used: Lane,
-        pools: BTreeMap<&'static str, i64>,
-        outcome: LaneOutcome,
-    },
-    /// A lane whose last transaction had no response can be used again.
-    LaneFree {
-        lane: Lane,
-        number: usize,
-    },
+    /// A transaction has ended in the lane with the index `number`. `used` is the lane before the transaction. `pools`
+    /// are those that the transaction writes.
+    Transaction { number: usize, used: Lane, pools: BTreeMap<&'static str, i64>, outcome: LaneOutcome },
+    /// A lane whose last transaction had no response can be used again. `number` is its index.
+    LaneFree { lane: Lane, number: usize },
+    /// The read of a read barrier has ended.
     Barrier(Result<BarrierRead, EtcdError>),
+    /// The history in etcd was compacted.
     Compacted(Result<(), EtcdError>),
     /// The objects that were published at this etcd revision were compared with those in etcd.
-    Checked {
-        revision: i64,
-        result: Result<Differences, EtcdError>,
-    },
+    Checked { revision: i64, result: Result<Differences, EtcdError> },
 }
 
-/// The linearizable read of a read barrier.
+/// The result of the linearizable read with which a read barrier begins.
 struct BarrierRead {
     /// The highest etcd revision of all lanes, which is at least that of the last write of an object. 0 if there is no
     /// lane.
@@ -315,8 +307,8 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Handles commands, responses and events. Returns `None` after the backend was closed, or the error that makes it
-    /// impossible to go on.
+    /// Handles commands, responses and events. Returns `None` after the backend was closed, or the error because of
+    /// which this server can no longer follow etcd.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
         timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -436,8 +428,8 @@ impl<A: EtcdApi> Driver<A> {
     /// Takes commits from the queue and builds their transaction. Answers commits that the published state already
     /// refuses. Returns `None` if no commit can be written now.
     ///
-    /// Rule: commits to one key are written in order. A commit whose key or namespace a transaction in progress writes
-    /// waits for it, because etcd compares with the state before the transaction.
+    /// Rule: commits to one key are written in order. A commit waits as long as a transaction in progress writes its
+    /// key, its namespace or its allocation pool, because etcd may apply the transactions of two lanes in any order.
     fn next_batch(&mut self) -> Option<Batch> {
         let published = self.published.clone();
         let store = published.read();
@@ -528,7 +520,7 @@ impl<A: EtcdApi> Driver<A> {
         }
         match outcome {
             LaneOutcome::Applied { revision } => {
-                self.wait_until_applied(revision, Waiting::Applied { commits, since: Instant::now() });
+                self.wait_until_applied(revision, WaitingCallers::Applied { commits, since: Instant::now() });
             }
             LaneOutcome::Refused { response, .. } => self.handle_refusal(commits, &response),
             LaneOutcome::Rejected { error: EtcdError::Rejected { .. } } if 1 < commits.len() => {
@@ -547,8 +539,9 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers the commits of a transaction that etcd has no space for. Deletes that were rejected because of others are
-    /// queued again, because etcd accepts a transaction that only deletes.
+    /// Handles a transaction that etcd rejected because it has no space: answers its commits with an error. If it had
+    /// deletes among other commits, queues these deletes again instead, because etcd accepts a transaction that only
+    /// deletes.
     fn handle_no_space(&mut self, commits: Vec<QueuedCommit>) {
         let is_delete =
             |it: &QueuedCommit| matches!(it.commit.write, CommitWrite::Delete) && it.commit.linked.is_empty();
@@ -563,8 +556,9 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers the commits whose preconditions do not hold, after the state that refused them is published. Queues the
-    /// other commits of the transaction again, and all those with `Precondition::Any`.
+    /// Handles a transaction that etcd refused because a compare failed. Answers the commits whose preconditions do not
+    /// hold, after the state that refused them is published. Queues the other commits again. A commit with
+    /// [`Precondition::Any`] whose key has changed is queued again too, unless its fence does not hold.
     fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
         let found: HashMap<Bytes, i64> = (0..response.responses.len())
             .flat_map(|it| lane::found_keys(response, it))
@@ -589,7 +583,7 @@ impl<A: EtcdApi> Driver<A> {
             };
             if let Some(refusal) = refusal {
                 let (commit, error) = (Box::new(it), refusal.into());
-                self.wait_until_applied(last_write, Waiting::Refused { commit, error });
+                self.wait_until_applied(last_write, WaitingCallers::Refused { commit, error });
                 continue;
             }
             match conflict {
@@ -616,25 +610,27 @@ impl<A: EtcdApi> Driver<A> {
                         }
                     };
                     let (commit, error) = (Box::new(it), error.into());
-                    self.wait_until_applied(last_write, Waiting::Refused { commit, error });
+                    self.wait_until_applied(last_write, WaitingCallers::Refused { commit, error });
                 }
             }
         }
     }
 
+    /// Answers one commit.
     fn answer(&self, queued: QueuedCommit, result: Result<Arc<CommitEvent>, CommitError>) {
         (queued.done)(result);
         self.queued.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Answers commits with the same error.
     fn answer_all(&self, commits: impl IntoIterator<Item = QueuedCommit>, error: &CommitError) {
         commits.into_iter().for_each(|it| self.answer(it, Err(error.clone())));
     }
 
     // Read barrier
 
-    /// Passes a read barrier if no caller has for a while. Its timeout shows that the watch is silent although another
-    /// server writes.
+    /// Adds a read barrier without a caller if none was started for [`WATCH_CHECK_INTERVAL`]. If the watch is silent
+    /// although another server writes, this barrier is overdue after a while, and the watch is replaced.
     fn check_watch(&mut self) {
         if WATCH_CHECK_INTERVAL <= self.last_barrier.elapsed() {
             self.barriers.push((Instant::now(), Box::new(|_| ())));
@@ -680,7 +676,7 @@ impl<A: EtcdApi> Driver<A> {
         match result {
             Ok(read) => {
                 for (since, done) in callers {
-                    self.wait_until_applied(read.last_write, Waiting::Barrier { since, done });
+                    self.wait_until_applied(read.last_write, WaitingCallers::Barrier { since, done });
                 }
             }
             Err(error) => {
@@ -700,13 +696,15 @@ impl<A: EtcdApi> Driver<A> {
         self.source = open_watch(&self.api, &self.keys, self.applied, Duration::ZERO);
     }
 
-    /// Opens a watch that etcd has ended again, after a delay: a member without a leader ends every watch at once.
+    /// Opens the watch again after etcd has ended it. Waits for [`WATCH_RETRY_DELAY`] first, because a member without a
+    /// leader ends every watch at once.
     fn reopen_watch(&mut self) {
         self.open_watch();
         self.source = open_watch(&self.api, &self.keys, self.applied, WATCH_RETRY_DELAY);
     }
 
-    /// Opens another watch if this one delivers nothing, although it should: another member may have the events.
+    /// Opens another watch if the current one has delivered nothing for [`WATCH_SILENCE_MAX`]. The new watch is at
+    /// another member, which may have the events. Does nothing during a reload.
     fn replace_silent_watch(&mut self) {
         let is_reload = matches!(self.source, EventSource::Reload(_));
         if !is_reload && WATCH_SILENCE_MAX <= self.watch_active_at.elapsed() {
@@ -714,6 +712,7 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
+    /// Handles an output of the event source. Fails if this server can no longer follow etcd.
     fn handle_source(&mut self, output: SourceOutput) -> Result<(), LogError> {
         match output {
             SourceOutput::Opened(Ok(stream)) => {
@@ -743,6 +742,8 @@ impl<A: EtcdApi> Driver<A> {
         Ok(())
     }
 
+    /// Applies the events of a watch response, as far as their transactions are complete. Opens the watch again if etcd
+    /// has ended it. Starts a reload if events are missing.
     fn handle_watch_response(&mut self, response: WatchResponse) -> Result<(), LogError> {
         let cluster_id = response.header.as_ref().map_or(0, |it| it.cluster_id);
         self.followed_cluster().check_id(cluster_id)?;
@@ -781,7 +782,9 @@ impl<A: EtcdApi> Driver<A> {
         FollowedCluster { cluster_id, source_revision, revision }
     }
 
-    /// Publishes the events of a watch response, and answers the callers that waited for them.
+    /// Publishes the events of a watch response, and answers the callers that waited for them. Fails, and publishes
+    /// none of them, if events were lost, if a value cannot be decoded, or if this server may no longer use the
+    /// cluster.
     fn apply(&mut self, events: &[Event]) -> Result<(), EventError> {
         let mut published: Vec<Arc<CommitEvent>> = Vec::with_capacity(events.len());
         // The objects after the events of this response, which are not published yet.
@@ -860,6 +863,7 @@ impl<A: EtcdApi> Driver<A> {
 
     // Reload
 
+    /// Starts a reload because etcd has dropped events that this server has not seen.
     fn reload_after_compaction(&mut self) {
         tracing::warn!(
             revision = self.applied,
@@ -869,19 +873,22 @@ impl<A: EtcdApi> Driver<A> {
         self.reload(|it| it.reloads_after_compaction += 1);
     }
 
+    /// Starts a reload because the watch has not delivered all events.
     fn reload_after_loss(&mut self, why: &str) {
         tracing::error!(why, "the watch of etcd has lost events: loading all objects again");
         self.reload(|it| it.reloads_after_loss += 1);
     }
 
-    /// Loads all objects again, beside the published ones. Until then no events are published. `count` counts the reload.
+    /// Starts a reload, unless one is in progress. Until it ends, no events are published. `count` increments the
+    /// counter for the reason of the reload.
     fn reload(&mut self, count: impl FnOnce(&mut FollowerStatistics)) {
         if !matches!(self.source, EventSource::Reload(_)) {
-            self.count(count);
+            self.update_statistics(count);
             self.reload_at(self.reloaded_at.map(|it| it + RELOAD_INTERVAL_MIN));
         }
     }
 
+    /// Loads all objects again beside the published ones, at the time `begin` or at once.
     fn reload_at(&mut self, begin: Option<Instant>) {
         self.fragments.clear();
         let (api, keys, codec) = (self.api.clone(), self.keys.clone(), self.codec.clone());
@@ -921,8 +928,9 @@ impl<A: EtcdApi> Driver<A> {
         Ok(())
     }
 
-    fn count(&self, count: impl FnOnce(&mut FollowerStatistics)) {
-        count(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Changes the statistics with `update`.
+    fn update_statistics(&self, update: impl FnOnce(&mut FollowerStatistics)) {
+        update(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     // Consistency check
@@ -940,20 +948,23 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Loads all objects again if those that were published at an etcd revision are not those that etcd had then.
+    /// Counts the result of a consistency check, and starts a reload if objects are different. Ignores the check if all
+    /// objects were loaded again since it began. `revision` is the etcd revision of the compared objects.
     fn handle_check(&mut self, revision: i64, result: Result<Differences, EtcdError>) {
         self.is_checking = false;
         match result {
             // The objects were loaded again during the check.
             _ if revision < self.reloaded => {}
-            Ok(differences) if differences.count == 0 => self.count(|it| it.checks_passed += 1),
+            Ok(differences) if differences.count == 0 => {
+                self.update_statistics(|it| it.checks_passed += 1);
+            }
             Ok(Differences { count, keys }) => {
-                self.count(|it| it.checks_failed += 1);
+                self.update_statistics(|it| it.checks_failed += 1);
                 let keys = keys.join(", ");
                 self.reload_after_loss(&format!("{count} objects are different in etcd: {keys}"));
             }
             Err(error) => {
-                self.count(|it| it.checks_with_error += 1);
+                self.update_statistics(|it| it.checks_with_error += 1);
                 tracing::warn!(%error, "cannot compare the objects with those in etcd");
             }
         }
@@ -961,19 +972,22 @@ impl<A: EtcdApi> Driver<A> {
 
     // Callers that wait for events
 
-    fn wait_until_applied(&mut self, revision: i64, waiting: Waiting) {
+    /// Answers the callers when all events up to an etcd revision are published, which may be at once.
+    fn wait_until_applied(&mut self, revision: i64, waiting: WaitingCallers) {
         self.waiting.entry(revision).or_default().push(waiting);
         self.answer_applied();
     }
 
+    /// Answers the callers that wait for events that are published now. Removes the events in `own_events` that no
+    /// caller can need any more.
     fn answer_applied(&mut self) {
         while let Some(entry) = self.waiting.first_entry().filter(|it| *it.key() <= self.applied) {
             let (revision, callers) = entry.remove_entry();
             for it in callers {
                 match it {
-                    Waiting::Applied { commits, .. } => self.answer_committed(revision, commits),
-                    Waiting::Refused { commit, error } => self.answer(*commit, Err(error)),
-                    Waiting::Barrier { done, .. } => done(Ok(())),
+                    WaitingCallers::Applied { commits, .. } => self.answer_committed(revision, commits),
+                    WaitingCallers::Refused { commit, error } => self.answer(*commit, Err(error)),
+                    WaitingCallers::Barrier { done, .. } => done(Ok(())),
                 }
             }
         }
@@ -987,7 +1001,9 @@ impl<A: EtcdApi> Driver<A> {
         self.own_events = self.own_events.split_off(&oldest);
     }
 
-    /// Answers the commits of a transaction that was applied at `revision`.
+    /// Answers the commits of a transaction that was applied at `revision`. If its events are not those of the commits,
+    /// the outcome is not known to the callers, and a reload starts, unless these events are missing because of an
+    /// earlier reload.
     fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
         let events = self.own_events.remove(&revision).unwrap_or_default();
         let written = commits.iter().flat_map(|it| written_keys(&it.commit));
@@ -1011,8 +1027,8 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers callers that have waited for too long. Returns whether one of them waited for events that the watch has
-    /// not delivered.
+    /// Answers the callers that have waited for longer than [`RESPONSE_TIMEOUT`]. Returns whether one of them waited
+    /// for events that the watch has not delivered.
     fn fail_overdue(&mut self) -> bool {
         let now = Instant::now();
         let is_overdue = |since: &Instant| *since + RESPONSE_TIMEOUT < now;
@@ -1032,16 +1048,16 @@ impl<A: EtcdApi> Driver<A> {
         for (revision, callers) in waiting {
             for it in callers {
                 match it {
-                    Waiting::Barrier { since, done } if is_overdue(&since) => {
+                    WaitingCallers::Barrier { since, done } if is_overdue(&since) => {
                         lags = true;
                         done(Err(ReadBarrierError { why: "the watch of etcd is behind".to_owned() }));
                     }
-                    Waiting::Applied { commits, since } if is_overdue(&since) => {
+                    WaitingCallers::Applied { commits, since } if is_overdue(&since) => {
                         lags = true;
                         let why = "it was made, but the watch of etcd is behind".to_owned();
                         self.answer_all(commits, &CommitError::OutcomeUnknown { why });
                     }
-                    Waiting::Refused { commit, error } if is_overdue(&commit.submitted) => {
+                    WaitingCallers::Refused { commit, error } if is_overdue(&commit.submitted) => {
                         lags = true;
                         self.answer(*commit, Err(error));
                     }
@@ -1065,9 +1081,9 @@ impl<A: EtcdApi> Driver<A> {
         }
         for it in waiting {
             match it {
-                Waiting::Applied { commits: applied, .. } => commits.extend(applied),
-                Waiting::Refused { commit, .. } => commits.push(*commit),
-                Waiting::Barrier { done, .. } => barriers.push(done),
+                WaitingCallers::Applied { commits: applied, .. } => commits.extend(applied),
+                WaitingCallers::Refused { commit, .. } => commits.push(*commit),
+                WaitingCallers::Barrier { done, .. } => barriers.push(done),
             }
         }
         barriers.extend(std::mem::take(&mut self.barriers).into_iter().map(|(_, done)| done));
@@ -1078,8 +1094,8 @@ impl<A: EtcdApi> Driver<A> {
 }
 
 impl EventSource {
-    /// Returns the next output. It must not be called again after [`SourceOutput::Opened`] and
-    /// [`SourceOutput::Reloaded`], and after the end of the watch.
+    /// Returns the next output. It must not be called again after [`SourceOutput::Opened`], after
+    /// [`SourceOutput::Reloaded`], or after the end of the watch.
     async fn next(&mut self) -> SourceOutput {
         match self {
             Self::Opening(opening) => SourceOutput::Opened(opening.await),
@@ -1089,7 +1105,8 @@ impl EventSource {
     }
 }
 
-/// Opens a watch of all keys after an etcd revision, after `delay`. An error comes only after another delay.
+/// Returns a source that waits for `delay`, and then opens a watch of all keys for the events after the etcd revision
+/// `after`. If the watch cannot be opened, the source returns the error only after [`WATCH_RETRY_DELAY`].
 fn open_watch<A: EtcdApi>(api: &Arc<A>, keys: &Keyspace, after: i64, delay: Duration) -> EventSource {
     let api = api.clone();
     let range = keys.all();

@@ -1,6 +1,6 @@
-//! The feature level of a cluster: what a server must be able to read. During a rolling upgrade, servers of two versions
-//! share the cluster, and a new version writes nothing that the old one cannot read. When all servers have the new version,
-//! they raise the level, and from then on older versions refuse to start.
+//! The feature level of a cluster: what a server must be able to read. During a rolling upgrade, servers of two
+//! versions share the cluster, and a new version writes nothing that the old one cannot read. When all servers have the
+//! new version, they raise the level, and from then on older versions refuse to start.
 
 use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;

@@ -4,21 +4,25 @@
 //! |---|---|
 //! | `o/KEY` | the object with the store key `KEY`, see [`object_value`](crate::object_value) |
 //! | `l/SERVER/N` | the number of the last transaction in the lane `N` of a server, see [`lane`](crate::lane) |
-//! | `t/KEY` | the term of the Lease with the store key `KEY`: written whenever the Lease gets another holder, so that transactions of the previous holder fail, see [`Fence`](muster_store::Fence) |
-//! | `a/POOL` | written by every transaction that allocates a value from the pool, so that no two servers allocate the same value, see [`allocation_pool`](crate::allocation_pool) |
+//! | `t/KEY` | the term of the Lease with the store key `KEY`, see below |
+//! | `a/POOL` | marks the last allocation from a pool, see [`allocation_pool`](crate::allocation_pool) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
-//! | `m/compacted` | the etcd revision up to which the history was compacted, in decimal: a server that starts lists the objects at this revision |
+//! | `m/compacted` | the etcd revision up to which the history was compacted, in decimal |
 //! | `m/format` | the feature level of the cluster, in decimal, see [`feature_level`](crate::feature_level) |
 //! | `m/source` | what the cluster was restored or moved from, see [`ClusterSource`](crate::ClusterSource) |
-//! | `m/restoring` | mark of a restore that is in progress or was interrupted, during which no server may use the cluster, see [`restore`](crate::restore()) |
-//! | `m/moved` | mark of a cluster that was moved from etcd to a data directory, so that no server uses it |
+//! | `m/restoring` | mark of a restore that is in progress or was interrupted, see [`restore`](crate::restore()) |
+//! | `m/moved` | mark of a cluster that was moved from etcd to a data directory |
+//!
+//! `t/KEY` and `a/POOL` have no value: transactions compare the etcd revision of their last write. The term of a Lease
+//! is written whenever the Lease gets another holder, so that transactions of the previous holder fail, see
+//! [`Fence`](muster_store::Fence). No server may use a cluster that has one of the two marks.
 //!
 //! # resourceVersion
 //!
 //! One transaction writes many objects at one etcd revision. A watch that resumes between two of them needs a version
-//! for each, so the resourceVersion is `base + 128 × revision + position`. The position is the index of the object among
-//! the objects that the transaction writes. etcd allows 128 operations in a transaction.
+//! for each, so the resourceVersion is `base + 128 × revision + position`. The position is the index of the object
+//! among the objects that the transaction writes. etcd allows 128 operations in a transaction.
 
 use bytes::Bytes;
 use muster_store::Revision;
@@ -86,7 +90,7 @@ impl Keyspace {
     }
 
     /// Returns the etcd key of the encrypted private keys of the cluster.
-    pub(crate) fn cluster_keys(&self) -> Bytes {
+    pub(crate) fn cluster_keys_key(&self) -> Bytes {
         format!("{}m/keys", self.prefix).into()
     }
 

@@ -1,11 +1,13 @@
 //! Lanes: how the outcome of a transaction becomes known after its response was lost.
 //!
-//! A transaction without a response may have been applied, or may be applied later. Repeating it is wrong even with
-//! compares: a create that was applied, and whose object was deleted since, would create the object again. So every
-//! transaction also compares and writes the key of its lane, and a lane has one transaction at a time. Of all requests
-//! that compare the lane with the same revision, at most one is applied. The lane's value says which: the number of a
-//! transaction, or nothing if the request only moved the lane on. Once a lane has moved on, no earlier request in it
-//! can be applied any more.
+//! A transaction without a response may have been applied, or may be applied later. It cannot simply be sent again,
+//! even if it has compares. For example, if a create was applied and its object was deleted since, the second attempt
+//! would create the object again.
+//!
+//! So every transaction also compares and writes the key of its lane, and a lane has one transaction at a time. Of all
+//! requests that compare the lane with the same revision, at most one is applied. The value of the lane says which one:
+//! it is the number of a transaction, or empty if the request only moved the lane on. Once a lane has moved on, that
+//! is, once its key has a new revision, no earlier request in it can be applied any more.
 
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ use crate::proto::{
 /// Delay before a transaction without a response is sent again for the first time. The delay doubles with each further
 /// attempt, up to [`RESEND_DELAY_MAX`].
 const RESEND_DELAY_MIN: Duration = Duration::from_millis(20);
+
+/// Maximum delay before a transaction without a response is sent again.
 const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 
 /// Maximum number of lanes that one call of [`delete_stale_lanes`] deletes. etcd allows 128 operations in a
@@ -36,7 +40,8 @@ pub(crate) struct Lane {
     pub(crate) key: Bytes,
     /// The etcd revision of the last write of the lane's key, 0 before the first one.
     pub(crate) revision: i64,
-    /// Number of transactions in this lane so far. The next transaction writes it as the value of the lane.
+    /// Number of transactions in this lane so far. It is the number of the next transaction, which writes it as the
+    /// value of the lane.
     pub(crate) transactions: u64,
 }
 
@@ -133,7 +138,7 @@ impl Lane {
         }
     }
 
-    /// Returns the lane for the next transaction. `revision` is the revision of the lane after the last transaction.
+    /// Returns the lane for the next transaction. `revision` is the etcd revision of the lane's key after the last one.
     pub(crate) fn moved_to(self, revision: i64) -> Self {
         Self { key: self.key, revision, transactions: self.transactions + 1 }
     }
@@ -152,8 +157,8 @@ impl Lane {
         }
     }
 
-    /// Moves the lane on unless it has moved already. Returns its current revision and value, or 0 and an empty value
-    /// if its key was deleted.
+    /// Moves the lane on, unless its key has already changed. Returns the etcd revision and the value that the key has
+    /// then, or 0 and an empty value if the key was deleted.
     async fn advance_once(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
         let request = TxnRequest {
             compare: vec![revision_is(self.key.clone(), self.revision)],
@@ -171,10 +176,11 @@ impl Lane {
 }
 
 /// Deletes lanes that were last written before the etcd revision `before`, at most [`DELETED_LANES_MAX`] of them. Their
-/// servers have ended or have written nothing since. Deletes none if one of them is written at the same time. A server
-/// whose lane is deleted goes on with a new one.
+/// servers have ended, or have written nothing since. Deletes none if one of them is written at the same time. A server
+/// whose lane was deleted creates it again with its next transaction.
 ///
-/// The transaction writes `marker`, a key among the lanes, so that the highest revision of all lanes does not decrease.
+/// The transaction writes `marker`, a key among the lanes that is never deleted by this call, so that the highest
+/// revision of all lanes does not decrease.
 pub(crate) async fn delete_stale_lanes(
     api: &impl EtcdApi,
     lanes: &KeyRange,
@@ -240,25 +246,28 @@ pub(crate) fn revisions_are_at_most(range: KeyRange, revision: i64) -> Compare {
     }
 }
 
+/// Returns the operation that writes a key.
 pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(PutRequest { key, value, lease: 0 })) }
 }
 
-/// Returns an operation with the same effect that etcd also executes without space.
+/// Returns an operation with the same effect as `operation` that etcd also executes when it has no space left.
 ///
-/// Rule: without space, etcd rejects a transaction with a put, and executes one that only deletes. It does not count the
-/// puts of a nested transaction. So objects can be deleted, although every transaction writes a lane. A lane has one
-/// small value, so this write takes no more space than the delete.
+/// Rule: without space, etcd rejects a transaction with a put, and executes one that only deletes. It does not count
+/// the puts of a nested transaction. So objects can be deleted, although every transaction writes a lane. A lane has
+/// one small value, so this write takes no more space than the delete.
 /// Upstream: `applierV3Capped.Txn` and `costTxn`.
 fn without_quota(operation: RequestOp) -> RequestOp {
     let nested = TxnRequest { success: vec![operation], ..TxnRequest::default() };
     RequestOp { request: Some(request_op::Request::RequestTxn(nested)) }
 }
 
+/// Returns the operation that deletes a key.
 pub(crate) fn delete(key: Bytes) -> RequestOp {
     delete_range(KeyRange { start: key, end: Bytes::new() })
 }
 
+/// Returns the operation that deletes a range of keys.
 pub(crate) fn delete_range(range: KeyRange) -> RequestOp {
     let request = DeleteRangeRequest { key: range.start, range_end: range.end };
     RequestOp { request: Some(request_op::Request::RequestDeleteRange(request)) }
@@ -303,6 +312,8 @@ pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)
 }
 
+/// Returns the etcd revision in the header of a response: for an applied transaction, the revision at which it was
+/// applied.
 pub(crate) fn header_revision(response: &TxnResponse) -> i64 {
     response.header.as_ref().map_or(0, |it| it.revision)
 }

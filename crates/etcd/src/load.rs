@@ -48,30 +48,30 @@ pub enum LoadError {
 }
 
 /// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers all
-/// later changes, so that clients can continue their watches and paged lists on this server. If etcd no longer has that
-/// revision, lists the objects at the current revision.
+/// later changes, so that clients can continue their watches and paged lists on this server. If etcd has since
+/// compacted that revision too, lists the objects at the current revision.
 pub(crate) async fn load(
     api: &impl EtcdApi,
     keys: Keyspace,
     codec: &ObjectCodec,
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
-    let cluster = Cluster::read(api, keys).await?;
+    let cluster = UsableCluster::read(api, keys).await?;
     let compacted_request = RangeRequest { key: cluster.keys.compacted_key(), ..RangeRequest::default() };
-    let compacted = api.range(compacted_request).await.map_err(failed)?;
+    let compacted = api.range(compacted_request).await.map_err(etcd_error)?;
     // An etcd without data has revision 1. The history of a restored cluster begins after the restore.
     let compacted = parse_number(&compacted)?.unwrap_or(1).max(cluster.state.source_revision);
     let compacted = compacted.min(cluster.revision).max(1);
     let new = |object| Arc::new(object);
     match list(api, &cluster.keys, codec, window, compacted, new).await {
-        Ok(store) => cluster.loaded(api, store, compacted).await,
+        Ok(store) => cluster.into_loaded_objects(api, store, compacted).await,
         Err(LoadError::Etcd { source: EtcdError::Compacted }) => cluster.load(api, codec, window, new).await,
         Err(error) => Err(error),
     }
 }
 
-/// Lists all objects, page by page, at the current revision. Objects that are already in `published` share its memory.
-/// Fails if this is no longer the cluster that the server follows.
+/// Lists all objects, page by page, at the current revision. An object that is equal to one in `published` shares its
+/// memory. Fails if the cluster is not the one that the server has followed so far, or if it was restored.
 pub(crate) async fn load_again(
     api: &impl EtcdApi,
     keys: Keyspace,
@@ -80,7 +80,7 @@ pub(crate) async fn load_again(
     followed: FollowedCluster,
     published: &PublishedStore,
 ) -> Result<LoadedObjects, LoadError> {
-    let cluster = Cluster::read(api, keys).await?;
+    let cluster = UsableCluster::read(api, keys).await?;
     followed.check_id(cluster.id)?;
     followed.check_revision(cluster.revision)?;
     followed.check_source(cluster.state.source_revision)?;
@@ -91,21 +91,23 @@ pub(crate) async fn load_again(
     cluster.load(api, codec, window, share).await
 }
 
-/// A cluster that servers may use.
-struct Cluster {
+/// A cluster that servers may use, as it was read before its objects are listed.
+struct UsableCluster {
     state: ClusterState,
     keys: Keyspace,
+    /// The ID of the etcd cluster.
     id: u64,
     /// The current etcd revision.
     revision: i64,
 }
 
-impl Cluster {
+impl UsableCluster {
+    /// Reads the state of the cluster. Fails if servers may not use it.
     async fn read(api: &impl EtcdApi, keys: Keyspace) -> Result<Self, LoadError> {
-        let state = cluster_state::read(api, &keys).await.map_err(failed)?;
+        let state = cluster_state::read(api, &keys).await.map_err(etcd_error)?;
         state.check_usable()?;
         let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
-        let found = api.range(base_request).await.map_err(failed)?;
+        let found = api.range(base_request).await.map_err(etcd_error)?;
         let (revision, id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
         let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
         Ok(Self { state, keys, id, revision })
@@ -121,18 +123,18 @@ impl Cluster {
     ) -> Result<LoadedObjects, LoadError> {
         let revision = self.revision;
         let store = list(api, &self.keys, codec, window, revision, share).await?;
-        self.loaded(api, store, revision).await
+        self.into_loaded_objects(api, store, revision).await
     }
 
-    /// Returns the objects that were listed. Fails if a restore began in the meantime, because it may have been seen in
-    /// part.
-    async fn loaded(
+    /// Returns the objects that were listed at `revision`, with what the driver needs to follow the cluster. Fails if a
+    /// restore has begun or ended since the cluster was read, because the list may have only a part of the objects.
+    async fn into_loaded_objects(
         self,
         api: &impl EtcdApi,
         store: Store,
         revision: i64,
     ) -> Result<LoadedObjects, LoadError> {
-        let now = cluster_state::read(api, &self.keys).await.map_err(failed)?;
+        let now = cluster_state::read(api, &self.keys).await.map_err(etcd_error)?;
         now.check_usable()?;
         let Self { state, keys, id: cluster_id, .. } = self;
         if now.source_revision != state.source_revision {
@@ -142,11 +144,13 @@ impl Cluster {
     }
 }
 
-fn failed(source: EtcdError) -> LoadError {
+/// Converts the error of a call to etcd.
+fn etcd_error(source: EtcdError) -> LoadError {
     LoadError::Etcd { source }
 }
 
-/// Lists all objects at an etcd revision. `share` allocates an object, or returns an equal one.
+/// Lists all objects at an etcd revision. `share` makes an object shareable, and may return an equal object that
+/// already exists instead.
 async fn list(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -174,7 +178,7 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
 ) -> Result<(), E> {
     let mut pages = PagedRange::new(keys.objects(), revision, false, PAGE_OBJECTS_MAX);
     while let Some(page) = pages.next(api).await {
-        for kv in &page.map_err(failed)? {
+        for kv in &page.map_err(etcd_error)? {
             on_object(decode_stored_object(keys, codec, kv)?.1)?;
         }
     }
@@ -211,6 +215,7 @@ pub(crate) fn decode_stored_object<'a>(
     Ok((key, object))
 }
 
+/// Returns the error for a value that cannot be read.
 fn value_error(key: &[u8], why: &str) -> LoadError {
     LoadError::Value { key: String::from_utf8_lossy(key).into_owned(), why: why.to_owned() }
 }

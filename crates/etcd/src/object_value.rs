@@ -11,16 +11,19 @@
 //! | 4 | length of the JSON before the resourceVersion, little-endian |
 //! | … | selector index, JSON before the resourceVersion, JSON after it |
 //!
-//! In format 2 both parts of the JSON are encrypted together. The selector index, which has labels and selectable fields,
-//! is not encrypted.
+//! In format 2 both parts of the JSON are encrypted together. The selector index, which has labels and selectable
+//! fields, is not encrypted.
 
 use bytes::Bytes;
 use muster_store::{DecryptError, EncryptionKeys, ObjectDraft, SelectorIndex};
 
 use crate::keyspace::POSITION_MAX;
 
+/// Value format of an object that is not encrypted.
 const FORMAT: u8 = 1;
+/// Value format of an object whose JSON is encrypted.
 const FORMAT_ENCRYPTED: u8 = 2;
+/// Length of the header of a value: all fields before the selector index.
 const HEADER_BYTES: usize = 19;
 
 /// The decoded value of an object in etcd.
@@ -30,6 +33,7 @@ pub(crate) struct ObjectValue {
     pub(crate) position: u8,
     /// Position of the object in the transaction that created it.
     pub(crate) created_position: u8,
+    /// Expiry time in seconds since the Unix epoch. `None` if the object does not expire.
     pub(crate) expires_s: Option<u64>,
     pub(crate) index: SelectorIndex,
     pub(crate) draft: ObjectDraft,
@@ -62,8 +66,8 @@ pub(crate) struct ObjectCodec {
 const ENCRYPTION_REVISION: u64 = 0;
 
 impl ObjectCodec {
-    /// Encodes the value of the object with the store key `key`. `created_position` is `None` if the transaction creates
-    /// the object. Fails if the value cannot be encrypted.
+    /// Encodes the value of the object with the store key `key`. `created_position` is `None` if the transaction
+    /// creates the object. Fails if the value cannot be encrypted.
     pub(crate) fn encode(
         &self,
         key: &str,

@@ -1,9 +1,9 @@
 //! Writes all objects of a backup, or of a data directory, as a cluster in etcd.
 //!
 //! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`, with
-//! which no server starts. Every other transaction compares that key, and the last one deletes it. After the old keys are
-//! deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An interrupted restore
-//! leaves the key behind, and the next restore deletes what the interrupted one has written.
+//! which no server starts. Every other transaction compares that key, and the last one deletes it. After the old keys
+//! are deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An interrupted
+//! restore leaves the key behind, and the next restore deletes what the interrupted one has written.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ const BATCH_OBJECTS_MAX: usize = 100;
 /// Maximum size of the values in one transaction of several objects. etcd allows 1.5 MiB in a request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Number of keys that one transaction deletes. etcd deletes a range in one step, and other clients wait for it.
+/// Maximum number of keys that one transaction deletes. etcd deletes a range in one step, and other clients wait for
+/// it.
 const DELETED_KEYS_MAX: i64 = 1000;
 
 /// What is written as a cluster in etcd.
@@ -36,11 +37,13 @@ pub struct RestoreInput<'a> {
     pub cluster_keys: Bytes,
     /// The keys that encrypt Secrets. They are a part of `cluster_keys`.
     pub encryption: &'a EncryptionKeys,
-    /// The UID of the cluster in the database file.
+    /// The UID of the source cluster, from the SQLite database file that is restored or moved into etcd. The file is a
+    /// backup, or the database of a data directory.
     pub cluster_uid: String,
-    /// The revision of the database file.
+    /// The revision of the objects in that database file.
     pub revision: Revision,
-    /// The number of resourceVersions that are skipped, because clients may have seen them.
+    /// The number of resourceVersions to skip after the highest known one, because clients of the source cluster may
+    /// have seen them.
     pub revision_gap: Revision,
 }
 
@@ -67,8 +70,10 @@ pub enum RestoreError {
     Differs { written: Box<ObjectDigest>, found: Box<ObjectDigest> },
 }
 
-/// Replaces the cluster in etcd. `state` was read before, and no server may have written since. Calls `on_progress`
-/// with the number of objects that are written. Returns the first resourceVersion of the restored cluster.
+/// Replaces the cluster in etcd with `input`. `state` is the state of the cluster that is replaced. Fails, and changes
+/// nothing, if a server has written since `state` was read. Calls `on_progress` with the number of objects that are
+/// written so far. Returns the resourceVersion at which the history of the restored cluster begins. No restored object
+/// has a higher one.
 pub async fn restore(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -95,7 +100,8 @@ pub async fn restore(
     Ok(keys.clone().with_base(base).last_resource_version(revision))
 }
 
-/// Writes the key `m/restoring`, if no server has written since `state` was read. Returns its etcd revision.
+/// Writes the key `m/restoring`. Fails if a server has written, or another restore has begun or ended, since `state`
+/// was read. Returns the etcd revision of the key.
 async fn write_mark(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -128,8 +134,9 @@ struct Restore<'a, A> {
 }
 
 impl<A: EtcdApi> Restore<'_, A> {
-    /// Executes a transaction that fails after another restore has begun. The operations must have the same result if
-    /// they are executed twice.
+    /// Executes a transaction that etcd applies only while `m/restoring` is unchanged. Returns `None` if the key has
+    /// changed: another restore has begun, or an earlier attempt of this transaction has changed it. The operations
+    /// must have the same result if they are executed twice.
     async fn execute(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, EtcdError> {
         let request = TxnRequest {
             compare: vec![revision_is(self.keys.restoring_key(), self.mark)],
@@ -140,7 +147,7 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(response.succeeded.then_some(response))
     }
 
-    /// Deletes all keys of the prefix but `m/restoring`.
+    /// Deletes all keys of the cluster except `m/restoring`.
     async fn delete_all(&self) -> Result<(), RestoreError> {
         let (all, mark) = (self.keys.all(), self.keys.restoring_key());
         let after_mark: Bytes = [&mark[..], &[0]].concat().into();
@@ -164,8 +171,8 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(())
     }
 
-    /// Writes the mark again. Transactions with the previous mark, which etcd may still apply late, then change nothing:
-    /// a deletion must not delete what is written after it.
+    /// Writes the mark again. Transactions with the previous mark, which etcd may still apply late, then change
+    /// nothing: a deletion must not delete what is written after it.
     async fn advance_mark(&mut self, value: Bytes) -> Result<(), RestoreError> {
         let advanced = self.execute(vec![put(self.keys.restoring_key(), value.clone())]).await?;
         if let Some(response) = advanced {
@@ -210,7 +217,7 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(revision)
     }
 
-    /// Reads the objects and compares them with those that were written.
+    /// Reads the objects back, and fails if they are not those that were written.
     async fn verify(
         &self,
         codec: &ObjectCodec,
@@ -242,7 +249,7 @@ impl<A: EtcdApi> Restore<'_, A> {
         let operations = vec![
             put(self.keys.base_key(), base.to_string().into()),
             put(self.keys.compacted_key(), revision.to_string().into()),
-            put(self.keys.cluster_keys(), input.cluster_keys.clone()),
+            put(self.keys.cluster_keys_key(), input.cluster_keys.clone()),
             put(self.keys.source_key(), source.to_text().into()),
             delete(self.keys.restoring_key()),
         ];

@@ -10,22 +10,22 @@ use crate::load::{self, LoadError};
 use crate::object_value::ObjectCodec;
 use crate::proto::RangeRequest;
 
-/// A cluster at one etcd revision. etcd keeps the revision until it compacts it.
+/// A cluster at one etcd revision. Its objects can be read until etcd compacts that revision.
 #[derive(Debug)]
 pub struct EtcdSnapshot {
     keys: Keyspace,
     etcd_revision: i64,
-    /// The etcd revision at which the cluster was moved to a data directory.
+    /// The etcd revision at which the cluster was moved to a data directory. `None` if it was not moved.
     moved: Option<i64>,
     /// The private keys of the cluster, encrypted with the server token. `None` if there is no cluster.
     pub cluster_keys: Option<Bytes>,
-    /// What the cluster was restored or moved from.
+    /// What the cluster was restored or moved from. `None` for a cluster that began in etcd.
     pub source: Option<ClusterSource>,
 }
 
 impl EtcdSnapshot {
-    /// Takes a snapshot at the current revision. Fails if the cluster is being restored. With `allow_moved`, a cluster
-    /// that was moved to a data directory is read too.
+    /// Takes a snapshot at the current revision. Fails if servers may not use the cluster, for example during a
+    /// restore. With `allow_moved`, a snapshot of a cluster that was moved to a data directory is allowed.
     pub async fn take(api: &impl EtcdApi, keys: Keyspace, allow_moved: bool) -> Result<Self, LoadError> {
         let failed = |source| LoadError::Etcd { source };
         let state = cluster_state::read(api, &keys).await.map_err(failed)?;
@@ -37,7 +37,7 @@ impl EtcdSnapshot {
             api.range(request).await.map_err(failed)
         };
         let base = load::parse_number(&read(keys.base_key()).await?)?.unwrap_or(0);
-        let cluster_keys = read(keys.cluster_keys()).await?.kvs.into_iter().next().map(|it| it.value);
+        let cluster_keys = read(keys.cluster_keys_key()).await?.kvs.into_iter().next().map(|it| it.value);
         let keys = keys.with_base(base);
         Ok(Self {
             keys,
