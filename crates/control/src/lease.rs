@@ -81,11 +81,11 @@ const WATCH_EVENT_BYTES_MAX: u64 = 1 << 20;
 /// Timeout of the request that writes a Kubernetes Event about the leader election.
 const ELECTION_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time for which a leader is not the preferred replica before it releases the lease.
+/// Time after which a leader that is no longer the preferred replica releases the lease.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 /// Interval at which a leader checks whether it is the preferred replica.
 const PREFERENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for which a replica that is not preferred leaves a free lease to the preferred one.
+/// Time for which a replica that is not preferred leaves a free lease to the preferred replica.
 const NOT_PREFERRED_DELAY: Duration = Duration::from_secs(2);
 
 /// `timeoutSeconds` of the request that watches the Lease.
@@ -178,7 +178,7 @@ pub async fn run_while_leading<F: Future<Output = ()>>(
     }
 }
 
-/// What leader election calls while it runs.
+/// Callbacks that leader election calls while it runs.
 #[derive(Clone)]
 pub struct ElectionCallbacks {
     on_held: Arc<dyn Fn(&str) + Send + Sync>,
@@ -186,8 +186,9 @@ pub struct ElectionCallbacks {
 }
 
 impl ElectionCallbacks {
-    /// `on_held` is called with the resourceVersion of the Lease whenever this replica has acquired or renewed it.
-    /// `is_preferred` returns whether this replica should hold the Lease rather than the other replicas.
+    /// Creates the callbacks. `on_held` is called with the resourceVersion of the Lease whenever this replica has
+    /// acquired or renewed it. `is_preferred` returns whether this replica should hold the Lease rather than the other
+    /// replicas.
     pub fn new(
         on_held: impl Fn(&str) + Send + Sync + 'static,
         is_preferred: impl Fn() -> bool + Send + Sync + 'static,
@@ -295,7 +296,7 @@ impl Elector {
         let mut free_since = None;
         loop {
             match self.read_and_decide().await {
-                Ok(LeaseAction::Write(_)) if self.must_leave_to_preferred(&mut free_since) => {
+                Ok(LeaseAction::Write(_)) if self.must_wait_for_preferred_replica(&mut free_since) => {
                     tokio::time::sleep(NOT_PREFERRED_DELAY).await;
                     continue;
                 }
@@ -319,9 +320,10 @@ impl Elector {
         }
     }
 
-    /// Whether the preferred replica gets the first chance to acquire a free lease. `free_since` is the time at which this
-    /// replica first found it free, and is set by this function.
-    fn must_leave_to_preferred(&self, free_since: &mut Option<Instant>) -> bool {
+    /// Whether this replica must leave a free lease to the preferred replica for now: it is not preferred itself, and
+    /// found the lease free less than [`NOT_PREFERRED_DELAY`] ago. `free_since` is the time at which it first found the
+    /// lease free; this function sets it if it is `None`.
+    fn must_wait_for_preferred_replica(&self, free_since: &mut Option<Instant>) -> bool {
         let since = *free_since.get_or_insert_with(Instant::now);
         !(self.callbacks.is_preferred)() && since.elapsed() < NOT_PREFERRED_DELAY
     }

@@ -113,7 +113,8 @@ pub struct Options {
     /// Maximum number of DaemonSets that are reconciled concurrently. It applies to each of `namespaces`, or to all
     /// namespaces together if `namespaces` is empty.
     pub workers: usize,
-    /// Limits on the requests to the API server.
+    /// Limits on the calls to the API server with which DaemonSets are reconciled. Watches and their lists, Lease
+    /// renewals and Events are not limited.
     pub limits: RateLimits,
     /// Configuration of the leader election. `None` if the controller runs without leader election.
     pub lease: Option<LeaseConfig>,

@@ -9,7 +9,8 @@ use muster_engine::controller::Priority;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Limits on the calls of one replica to the API server.
+/// Limits on the calls of one replica to the API server. Watches and their lists, Lease renewals and Events are not
+/// limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
     /// Maximum number of calls in flight, over all DaemonSets. Each call in flight may need a connection.

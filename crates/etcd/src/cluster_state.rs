@@ -174,8 +174,7 @@ impl ClusterSource {
     }
 }
 
-/// Reads the state of the cluster in one transaction. Repeats the call while no member responds, for up to
-/// [`RETRY_TIMEOUT`](crate::api::RETRY_TIMEOUT).
+/// Reads the state of the cluster in one transaction. Repeats the call while no member responds, for up to 30 seconds.
 pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
     let (all, lanes) = (keys.all(), keys.lanes());
     let first = RangeRequest {

@@ -84,13 +84,14 @@ struct RunControllerArgs {
     /// Write the conditions Available, Progressing and Degraded to the DaemonSet status
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     conditions: bool,
-    /// Maximum average rate of requests to the API server, per second; 0: unlimited
+    /// Maximum average rate of the requests that reconcile DaemonSets, per second; 0: unlimited
     #[arg(long, value_name = "N", default_value_t = RateLimits::DEFAULT_QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     kube_api_qps: u32,
-    /// Maximum number of requests that are sent to the API server at once after an idle period
+    /// Maximum number of requests that reconcile DaemonSets and are sent at once after an idle period
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     kube_api_burst: u32,
-    /// Maximum number of concurrent requests to the API server, over all DaemonSets
+    /// Maximum number of concurrent requests that reconcile DaemonSets. Watches and their lists, Lease renewals and
+    /// Events are not limited
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_calls: u16,
     #[command(flatten)]

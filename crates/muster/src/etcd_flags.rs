@@ -32,7 +32,8 @@ pub(crate) struct EtcdFlags {
     token_file: Option<PathBuf>,
 }
 
-/// File in the data directory of a server on etcd with the flags that its other servers need too, one on each line.
+/// Name of a file in the data directory of a server on etcd. It has the flags of this server that the other servers of
+/// the cluster need too, one on each line.
 const FLAGS_FILE: &str = "etcd-flags";
 
 impl EtcdFlags {
@@ -58,7 +59,8 @@ impl EtcdFlags {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns the flags that [`Self::save`] has written. Fails if the directory is not that of a server on etcd.
+    /// Returns the flags that [`Self::save`] has written. Fails if they cannot be read, for example because no server
+    /// on etcd uses the data directory.
     pub(crate) fn read_saved(data_dir: &Path) -> anyhow::Result<Vec<String>> {
         let path = data_dir.join(FLAGS_FILE);
         let text = std::fs::read_to_string(&path).with_context(|| {

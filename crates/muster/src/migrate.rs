@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &MigrateArgs) -> anyhow::Result<()> {
         let done = transfer(&etcd, dir, None, async |it| muster_server::migrate_to_sqlite(it).await).await?;
         print_to_stdout(format_args!(
             "{} from {} in etcd to {}, where the cluster continues at revision {}. Start the server without --etcd",
-            moved(done.objects),
+            moved_text(done.objects),
             etcd.prefix,
             dir.display(),
             done.revision
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &MigrateArgs) -> anyhow::Result<()> {
     print_to_stdout(format_args!(
         "{} from {} to {} in etcd, where the cluster continues at revision {}. Start the server with --etcd. Other servers need the \
          server token in {}",
-        moved(done.objects),
+        moved_text(done.objects),
         dir.display(),
         etcd.prefix,
         done.revision,
@@ -71,7 +71,8 @@ pub(crate) async fn run(args: &MigrateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what was moved. `None` if an earlier migration had moved all objects.
-fn moved(objects: Option<usize>) -> String {
+/// Returns the text that says what was moved. `objects` is `None` if an earlier migration had already moved all
+/// objects.
+fn moved_text(objects: Option<usize>) -> String {
     objects.map_or_else(|| "completed the earlier migration".to_owned(), |it| format!("moved {it} objects"))
 }

@@ -24,7 +24,7 @@ pub(crate) struct ServerArgs {
     /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
     #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = supervisor::controller_name_parser())]
     without: Vec<String>,
-    /// Number of /24 ranges at the begin of --cluster-cidr that are not assigned to nodes
+    /// Number of /24 ranges at the beginning of --cluster-cidr that are not assigned to nodes
     #[arg(long, hide = true, default_value_t = 0)]
     reserved_pod_cidrs: u32,
     /// Exit when standard input ends, that is, when the parent process has exited

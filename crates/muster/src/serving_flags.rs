@@ -101,7 +101,7 @@ impl ServingFlags {
         self.listen
     }
 
-    /// Fails if a flag is given that has no meaning for several servers that share etcd.
+    /// Fails if a flag is given that cannot be used with `--servers`, that is, with several servers that share etcd.
     pub(crate) fn check_flags_for_several_servers(&self) -> anyhow::Result<()> {
         let refused = [
             (self.new_cluster, "--new-cluster", "remove the data directory to start an empty cluster"),
@@ -118,8 +118,9 @@ impl ServingFlags {
         }
     }
 
-    /// Returns the flags on the command line of `muster up` that every server gets, if several servers share etcd. Those
-    /// that `muster up` chooses for each server are left out.
+    /// Returns the flags on the command line of `muster up --servers` that every server process gets. The flags that
+    /// `muster up` chooses for each server are left out, and so are those that
+    /// [`Self::check_flags_for_several_servers`] refuses.
     pub(crate) fn flags_for_several_servers(matches: &ArgMatches) -> Vec<OsString> {
         /// IDs of flags that are not passed on.
         const NOT_FORWARDED: [&str; 6] =
@@ -217,6 +218,7 @@ impl ServingFlags {
     /// With `machine`, the server also listens on the bridge of the local nodes and uses the pod CIDR of the local
     /// cluster. Each local node configures its own range of this CIDR. Without `machine`, the first `reserved_pod_cidrs`
     /// ranges of `--cluster-cidr` are not assigned to nodes.
+    ///
     /// With `etcd`, the objects are stored there, and the encryption keys of the data directory are not used.
     pub(crate) async fn bind_server(
         &self,
@@ -261,6 +263,7 @@ impl ServingFlags {
     /// Writes the administrator's kubeconfig, and starts the server and the built-in controllers, except those in
     /// `without`. If other servers share the store (`is_shared`), each controller and each singleton task of the server
     /// runs on the server that holds its Lease.
+    ///
     /// Returns the `export KUBECONFIG=…` line for the administrator's shell.
     pub(crate) fn start_server(
         &self,

@@ -216,7 +216,7 @@ pub async fn migrate_to_etcd(transfer: EtcdTransferOptions<'_>) -> Result<Transf
             });
         }
     };
-    muster_store::move_to_etcd_aside(&database_path(dir))?;
+    muster_store::rename_migrated_database(&database_path(dir))?;
     Ok(summary)
 }
 

@@ -21,7 +21,8 @@ pub trait Backend: Send + Sync {
     /// Drops the commits up to `revision` from the history.
     fn compact(&self, revision: Revision);
 
-    /// Returns how often the backend had to correct the published state. `None` if no other server writes to its storage.
+    /// Returns how often the backend had to correct the published state since the start. `None` if no other server
+    /// writes to its storage.
     fn follower_statistics(&self) -> Option<FollowerStatistics> {
         None
     }
@@ -31,12 +32,13 @@ pub trait Backend: Send + Sync {
     fn close(&self);
 }
 
-/// How well a backend follows a storage to which other servers write too. All numbers are since the start.
+/// Counts of reloads and consistency checks since the start, for a backend that follows a storage to which other
+/// servers write too. A consistency check compares all published objects with those in the storage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowerStatistics {
     /// Reloads of all objects because the storage had dropped changes that were not published yet.
     pub reloads_after_compaction: u64,
-    /// Reloads of all objects because changes did not arrive.
+    /// Reloads of all objects because the storage did not deliver all changes.
     pub reloads_after_loss: u64,
     /// Checks that found the published objects equal to those in the storage.
     pub checks_passed: u64,
@@ -46,7 +48,7 @@ pub struct FollowerStatistics {
     pub checks_with_error: u64,
 }
 
-/// Callback that is called once with the result of a commit. It is dropped without a call if the backend panics.
+/// Callback that is called once with the result of a commit. It may be dropped without a call if the backend panics.
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
 
 /// Callback that is called once when a read barrier is passed or has failed.
@@ -67,7 +69,7 @@ pub struct DbOptions {
     pub queue_max: usize,
     /// Called with each published batch of commits.
     pub on_commit: OnBatchPublished,
-    /// Called once if the log fails. All later commits are rejected.
+    /// Called once if the backend fails. All later commits are rejected.
     pub on_failure: OnFailure,
 }
 
@@ -97,15 +99,16 @@ pub struct Commit {
     pub linked: Vec<LinkedUpdate>,
     /// Precondition on the leader that makes the write. `None` if the writer need not be a leader.
     pub fence: Option<Fence>,
-    /// Whether the commit writes a Lease with another holder than before, and so begins a term. Commits with a [`Fence`]
-    /// of an earlier term of this Lease are rejected from then on.
+    /// Whether the commit writes a Lease with another holder than before, and so begins a new term of the Lease. From
+    /// then on, commits with a [`Fence`] of an earlier term are rejected.
     pub begins_term: bool,
 }
 
-/// The lease term in which a leader makes a write.
+/// The term of a Lease in which a leader makes a write. A term begins when the Lease gets another holder.
 ///
-/// A backend with several servers rejects the commit if the Lease has got another holder since `at`, so that a leader
-/// that was stopped for a while cannot write after its successor has taken over. A backend with one server ignores it.
+/// A backend with several servers rejects the commit if a new term has begun after `at`, so that a leader that was
+/// stopped for a while cannot write after its successor has become the leader. A backend with one server ignores the
+/// fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// Store key of the Lease.
@@ -175,7 +178,7 @@ pub enum CommitError {
     /// The backend got no response from its storage. The commit may have been written, or may be written later.
     #[error("it is not known whether the write was made: {why}")]
     OutcomeUnknown { why: String },
-    /// The backend was closed, or its log has failed.
+    /// The backend was closed or has failed.
     #[error("the store has stopped: {why}")]
     Failed { why: String },
 }

@@ -49,7 +49,7 @@ pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
     BackupFile, DataDirectory, DataFileGuard, ObjectDigest, OpenedLog, RESTORE_REVISION_GAP, Snapshot,
-    SnapshotWriter, Sqlite, backup, move_to_etcd_aside, reencrypt_secrets, restore,
+    SnapshotWriter, Sqlite, backup, reencrypt_secrets, rename_migrated_database, restore,
 };
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};

@@ -370,7 +370,7 @@ impl LogWriter {
     }
 
     /// Appends the commits that passed [`LogWriter::check_batch`] to the log, and removes the whole history from the
-    /// log.
+    /// log. Does nothing if no commit has passed.
     ///
     /// Rule: on a full disk the log contains only the current objects and no history, so that a delete frees pages and
     /// writes no value. The history in memory stays, and watches continue. After a restart, a watch from an earlier

@@ -36,7 +36,7 @@ use self::disk_reserve::DiskReserve;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
 pub use self::secret_reencryption::reencrypt_secrets;
-pub use self::snapshot::{BackupFile, ObjectDigest, Snapshot, SnapshotWriter, move_to_etcd_aside};
+pub use self::snapshot::{BackupFile, ObjectDigest, Snapshot, SnapshotWriter, rename_migrated_database};
 
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;

@@ -58,7 +58,8 @@ impl ServersFlags {
         self.servers
     }
 
-    /// Fails if the data directory has a cluster of the other kind, which would otherwise be replaced by an empty one.
+    /// Fails if the data directory has a cluster with one server and `--servers` is given, or a cluster with several
+    /// servers and `--servers` is not given. The existing cluster would otherwise be ignored, and an empty one created.
     pub(super) fn check_data_dir(&self, data_dir: &Path) -> anyhow::Result<()> {
         let dir = data_dir.display();
         let has_etcd = member_dir(data_dir, 1).exists();
@@ -76,7 +77,7 @@ impl ServersFlags {
     }
 }
 
-/// The running servers of the cluster.
+/// The API servers of `muster up --servers`, after they were started.
 pub(super) struct ApiServers {
     /// Addresses of the servers themselves.
     pub(super) addresses: Vec<SocketAddr>,
@@ -147,7 +148,7 @@ impl ApiServers {
                 &format!("https://{address}"),
                 BuiltinUser::Admin,
             )?;
-            backend.set_client(client_of(&kubeconfig, "up").await?);
+            backend.set_client(client_from_kubeconfig(&kubeconfig, "up").await?);
         }
         let balancer = Arc::new(Balancer::new(backends.clone()));
         let (stop_servers, stop_etcd) = (supervisor.server_stop_token(), CancellationToken::new());
@@ -176,7 +177,7 @@ impl ApiServers {
 
     /// Returns a client of the load balancer with the identity `user` and the user agent `muster-NAME`.
     pub(super) async fn client(&self, user: BuiltinUser, name: &str) -> anyhow::Result<kube::Client> {
-        client_of(&muster_server::issue_kubeconfig(&self.keys_dir, &self.url, user)?, name).await
+        client_from_kubeconfig(&muster_server::issue_kubeconfig(&self.keys_dir, &self.url, user)?, name).await
     }
 
     /// Returns the file with the CA certificate of the cluster.
@@ -240,7 +241,7 @@ async fn serve(
     Ok(())
 }
 
-/// One `muster server` process.
+/// A `muster server` process: its number, files, address and flags.
 #[derive(Debug, Clone)]
 struct ServerProcess {
     /// The number of the server, from 1 on.
@@ -319,7 +320,8 @@ fn reachable_from_here(listen: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns addresses with free ports, from [`FIRST_PORT`] on, so that the addresses are usually those of the last start.
+/// Returns `count` addresses on `ip` with free ports. Ports are tried in order from [`FIRST_PORT`] on, so that the
+/// addresses are usually those of the last start.
 fn free_addresses(ip: IpAddr, count: u8) -> anyhow::Result<Vec<SocketAddr>> {
     let all = (FIRST_PORT..FIRST_PORT + 1000).map(|port| SocketAddr::new(ip, port));
     let free: Vec<_> = all.filter(|it| StdListener::bind(it).is_ok()).take(count.into()).collect();
@@ -329,8 +331,8 @@ fn free_addresses(ip: IpAddr, count: u8) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(free)
 }
 
-/// Returns a client for a kubeconfig, with the user agent `muster-NAME`.
-async fn client_of(kubeconfig: &str, name: &str) -> anyhow::Result<kube::Client> {
+/// Creates a client from a kubeconfig, with the user agent `muster-NAME`.
+async fn client_from_kubeconfig(kubeconfig: &str, name: &str) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.headers.push((USER_AGENT, user_agent(name)));

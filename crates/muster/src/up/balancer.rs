@@ -32,13 +32,14 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// An API server behind the balancer.
 pub(super) struct Backend {
     pub(super) address: SocketAddr,
-    /// Client that connects to this server directly. `None` before the server has written its kubeconfig.
+    /// Client that connects to this server directly, for health checks. `None` until [`Self::set_client`] is called.
     client: Mutex<Option<Client>>,
+    /// Whether the server counts as healthy.
     is_healthy: watch::Sender<bool>,
 }
 
 impl Backend {
-    /// Returns an unhealthy server at this address.
+    /// Creates a server that counts as unhealthy until its first health check succeeds.
     pub(super) fn new(address: SocketAddr) -> Self {
         Self { address, client: Mutex::default(), is_healthy: watch::Sender::new(false) }
     }

@@ -142,8 +142,8 @@ pub(super) fn member_dir(data_dir: &Path, number: u8) -> PathBuf {
     data_dir.join(format!("etcd-{number}"))
 }
 
-/// Returns the second and third byte of the loopback addresses of a cluster, which depend on its data directory, so that
-/// the ports of two clusters on this machine differ in their addresses. 127.0.0.0/16 is not used.
+/// Returns the second and third byte of the loopback addresses of a cluster. They depend on its data directory, so that
+/// two clusters on this machine usually have different addresses and can use the same ports. 127.0.0.0/16 is not used.
 fn loopback_subnet(data_dir: &Path) -> [u8; 2] {
     // FNV-1a: the addresses must be the same at every start and in every version.
     let bytes = data_dir.as_os_str().as_encoded_bytes();

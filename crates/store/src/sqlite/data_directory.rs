@@ -278,7 +278,8 @@ fn is_disk_full(path: &Path) -> bool {
 
 /// Prepares the data directory for a new cluster: renames the files of an unusable database and removes its cluster
 /// marker. Leaves a usable database without commits in place. Fails with [`LogError::HasCluster`] if the database is
-/// usable and has commits.
+/// usable and has commits, and with the error of opening it if it may be usable later, for example because it is
+/// locked.
 fn move_unusable_database_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
     let existing = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {

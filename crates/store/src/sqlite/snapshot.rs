@@ -50,6 +50,7 @@ impl ObjectDigest {
         digest
     }
 
+    /// Adds the next object to the digest.
     pub fn add(&mut self, object: &StoredObject) {
         let draft = ObjectDraft::split(&object.value);
         let (head, tail) = draft.as_ref().map_or((&*object.value, &[][..]), |it| (&*it.head, &*it.tail));
@@ -234,8 +235,8 @@ impl SnapshotWriter {
     }
 }
 
-/// Renames a closed database whose objects are in etcd now, so that no server opens it: `NAME` to `NAME.moved`.
-pub fn move_to_etcd_aside(path: &Path) -> Result<(), LogError> {
+/// Renames the closed database `NAME`, whose objects were moved to etcd, to `NAME.moved`, so that no server opens it.
+pub fn rename_migrated_database(path: &Path) -> Result<(), LogError> {
     super::move_or_link_aside(path, MOVED_SUFFIX, false).map_err(|it| log_error_from_io(path, &it))
 }
 
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(BackupFile::open(&to).unwrap().cluster_keys(), Ok(None));
 
         // A database that was moved to etcd is neither opened nor taken for a lost one.
-        move_to_etcd_aside(&to).unwrap();
+        rename_migrated_database(&to).unwrap();
         for new_cluster in [false, true] {
             let directory = DataDirectory { new_cluster, ..directory.clone() };
             let refused = Sqlite::open_in_directory(&to, &directory, Some(&keys)).unwrap_err();
