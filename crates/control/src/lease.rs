@@ -118,6 +118,7 @@ impl Term {
         self.write_timeout
     }
 
+    /// Returns the timeout of each write, whether the term has ended or not.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.write_timeout
     }

@@ -11,7 +11,7 @@ use muster_store::{Allocation, CommitConflict};
 
 use crate::keyspace::Keyspace;
 
-/// This server's own writes of each pool, and the pools that its transactions in progress write.
+/// This server's own writes of the keys of pools, and the pools that its transactions in progress write.
 #[derive(Debug, Default)]
 pub(crate) struct AllocationPools {
     pools: BTreeMap<&'static str, OwnWrites>,
@@ -50,13 +50,14 @@ impl AllocationPools {
         }
     }
 
-    /// Records that a transaction begins that writes these pools.
+    /// Records the start of a transaction that writes these pools.
     pub(crate) fn begin(&mut self, pools: &BTreeMap<&'static str, i64>) {
         self.in_progress.extend(pools.keys());
     }
 
-    /// Records that a transaction has ended. `pools` has the pools that it writes, with their bounds. `applied` is the
-    /// etcd revision at which it was applied, or `None` if it was not applied or if that is not known.
+    /// Records the end of a transaction. `pools` are the pools that it writes, each with the bound from
+    /// [`Self::revision_bound`]. `applied` is the etcd revision at which the transaction was applied, or `None` if it
+    /// was not applied or if that is not known.
     pub(crate) fn end(&mut self, pools: &BTreeMap<&'static str, i64>, applied: Option<i64>) {
         for (pool, bound) in pools {
             self.in_progress.remove(pool);

@@ -112,6 +112,7 @@ pub(crate) struct BatchBuilder {
 }
 
 impl BatchBuilder {
+    /// Whether no further commit can be added, because the transaction writes the maximum number of objects.
     pub(crate) fn is_full(&self) -> bool {
         BATCH_WRITES_MAX <= self.request.success.len()
     }

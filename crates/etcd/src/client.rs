@@ -287,10 +287,12 @@ impl Member {
         })
     }
 
+    /// Returns the connection for calls.
     fn call_channel(&self) -> Channel {
         self.call_channel.get_or_init(|| self.channel()).clone()
     }
 
+    /// Returns the connection for watches.
     fn watch_channel(&self) -> Channel {
         self.watch_channel.get_or_init(|| self.channel()).clone()
     }

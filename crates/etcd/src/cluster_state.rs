@@ -163,12 +163,14 @@ impl ClusterState {
 }
 
 impl ClusterSource {
+    /// Parses the value of `m/source`. Returns `None` if it does not have the format of [`Self::to_text`].
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (uid, revision, id) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
         Some(Self { cluster_uid: uid.to_owned(), revision, restore_id: id.to_owned() })
     }
 
+    /// Returns the value of `m/source`: the three fields, separated by spaces.
     pub(crate) fn to_text(&self) -> String {
         format!("{} {} {}", self.cluster_uid, self.revision, self.restore_id)
     }

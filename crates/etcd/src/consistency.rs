@@ -70,6 +70,7 @@ impl PublishedRevisions {
 }
 
 impl Differences {
+    /// Counts an object that is different.
     fn add(&mut self, key: &str) {
         self.count += 1;
         if self.keys.len() < NAMED_KEYS_MAX {

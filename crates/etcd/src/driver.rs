@@ -358,6 +358,7 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
+    /// Queues a commit or a read barrier, starts a compaction, or records that the backend is closing.
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Commit(commit, done) => {
@@ -383,6 +384,7 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
+    /// Handles the result of an operation. Fails if this server can no longer follow etcd.
     fn handle_completion(&mut self, completion: Completion) -> Result<(), LogError> {
         match completion {
             Completion::Transaction { number, used, pools, outcome } => {

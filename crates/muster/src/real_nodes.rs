@@ -35,7 +35,7 @@ const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// How the agents of real nodes reach the API servers.
+/// The API servers to which the agents of real nodes connect, and the CA certificate with which they verify them.
 pub(crate) struct ServersForNodes {
     /// Addresses of the servers.
     pub(crate) addresses: Vec<SocketAddr>,

@@ -92,6 +92,7 @@ impl ClusterFlags {
         Ok((SigningKeyAdmin::open(&self.data_dir, etcd.as_ref())?, lock))
     }
 
+    /// Locks the data directory. Fails if it has no state of a server, or if a server runs on it.
     fn lock_data_dir(&self) -> anyhow::Result<DataDirLock> {
         if !muster_server::has_store(&self.data_dir) {
             bail!(

@@ -464,6 +464,7 @@ async fn wait_for_lease_renewals(
     Ok(())
 }
 
+/// Whether the Ready condition of a node is True and the node does not have the taint [`NOT_READY_TAINT`].
 fn is_node_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());

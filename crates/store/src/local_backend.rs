@@ -53,14 +53,14 @@ struct BackendState {
 struct CommitQueue {
     /// The queued commits with their callbacks, in order.
     waiting: VecDeque<(Commit, OnCommitted)>,
-    /// Set when the backend is closed or has failed. Later commits are rejected.
-    end: Option<WriterEnd>,
+    /// Why the writer thread must end. Set when the backend is closed or has failed; later commits are rejected.
+    end: Option<WriterEndReason>,
     /// Whether the writer thread has ended and the log is closed.
     has_ended: bool,
 }
 
 /// Why the writer thread ends.
-enum WriterEnd {
+enum WriterEndReason {
     /// The backend was closed.
     Closed,
     /// The log has failed.
@@ -150,7 +150,7 @@ impl Drop for LocalBackend {
     }
 }
 
-impl WriterEnd {
+impl WriterEndReason {
     /// Returns the error for commits that are rejected because the writer thread has ended or is ending.
     fn to_commit_error(&self) -> CommitError {
         let why = match self {
@@ -179,7 +179,7 @@ impl BackendState {
     /// Tells the writer thread to end after the queued commits. Returns the locked queue.
     fn request_close(&self) -> MutexGuard<'_, CommitQueue> {
         let mut queue = self.lock_queue();
-        queue.end.get_or_insert(WriterEnd::Closed);
+        queue.end.get_or_insert(WriterEndReason::Closed);
         self.queued.notify_one();
         queue
     }
@@ -238,11 +238,11 @@ impl LogWriter {
         };
         if let Some(error) = failed {
             let mut queue = writer.shared.lock_queue();
-            queue.end = Some(WriterEnd::Failed(error.clone()));
+            queue.end = Some(WriterEndReason::Failed(error.clone()));
             let waiting = std::mem::take(&mut queue.waiting);
             drop(queue);
             for (_, done) in waiting {
-                done(Err(WriterEnd::Failed(error.clone()).to_commit_error()));
+                done(Err(WriterEndReason::Failed(error.clone()).to_commit_error()));
             }
             on_failure(&error);
         }
@@ -298,7 +298,7 @@ impl LogWriter {
             let refusal = match &error {
                 LogError::DiskFull => CommitError::DiskFull,
                 LogError::Busy { .. } => CommitError::Busy { why: error.to_string() },
-                _ => WriterEnd::Failed(error.clone()).to_commit_error(),
+                _ => WriterEndReason::Failed(error.clone()).to_commit_error(),
             };
             // Commits with a conflict get this error too: they may conflict with a commit of this batch that was not
             // written.
@@ -450,15 +450,15 @@ impl LogError {
     }
 }
 
-/// When it is dropped, also after a panic, marks the writer thread as ended and notifies [`Backend::close`]. Drops the
-/// commits that are still queued without calling their callbacks.
+/// Guard of the writer thread. Dropping it, which also happens after a panic, marks the thread as ended and notifies
+/// [`Backend::close`]. Commits that are still queued then are dropped without a call of their callbacks.
 struct EndNotifier(Arc<BackendState>);
 
 impl Drop for EndNotifier {
     fn drop(&mut self) {
         let mut queue = self.0.lock_queue();
         if thread::panicking() {
-            queue.end = Some(WriterEnd::Failed(LogError::Writer { why: "it panicked".into() }));
+            queue.end = Some(WriterEndReason::Failed(LogError::Writer { why: "it panicked".into() }));
         }
         queue.waiting.clear();
         queue.has_ended = true;

@@ -101,6 +101,7 @@ impl Store {
         self.initial_compacted_revision
     }
 
+    /// Returns the size of the current objects.
     pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }

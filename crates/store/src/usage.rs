@@ -16,6 +16,7 @@ pub struct StoreUsage {
 }
 
 impl StoreUsage {
+    /// Returns the size of all objects in bytes, including cluster-scoped ones.
     pub fn total_bytes(&self) -> usize {
         self.bytes
     }

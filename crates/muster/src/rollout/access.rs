@@ -154,6 +154,7 @@ impl RolloutApi {
         format!("/apis/apps/v1/namespaces/{}", self.set.namespace)
     }
 
+    /// Reads the DaemonSet.
     async fn get_daemonset(&self) -> Result<Value, RequestError> {
         self.get(&format!("{}/daemonsets/{}", self.apps_path(), self.set.name)).await
     }

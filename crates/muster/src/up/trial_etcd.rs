@@ -43,8 +43,8 @@ pub(super) struct EtcdMember {
 }
 
 impl EtcdMember {
-    /// Returns the members of the etcd cluster in the data directory of a `muster up`, which must be an absolute path.
-    /// `log_dir` is the directory for their logs.
+    /// Returns the members of the trial etcd cluster of a `muster up`, without starting them. `data_dir` is its data
+    /// directory, which must be an absolute path. `log_dir` is the directory for the logs of the members.
     pub(super) fn of_data_dir(data_dir: &Path, log_dir: &Path) -> Vec<Self> {
         let subnet = loopback_subnet(data_dir);
         let address = |number| Ipv4Addr::new(127, subnet[0], subnet[1], number);
@@ -71,6 +71,7 @@ impl EtcdMember {
         format!("http://{}", self.client_address())
     }
 
+    /// Returns the address and port for clients.
     fn client_address(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.address), CLIENT_PORT)
     }

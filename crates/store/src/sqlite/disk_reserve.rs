@@ -70,6 +70,7 @@ impl DiskReserve {
         Ok(reserve)
     }
 
+    /// Returns the target size of the reserve file in bytes.
     pub(super) fn target_bytes(&self) -> u64 {
         self.target_bytes
     }
