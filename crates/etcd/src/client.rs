@@ -42,7 +42,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub struct ClientTls(Arc<ClientConfig>);
 
 /// The client of an etcd cluster. All calls go to the same member until it does not respond, and then to the next
-/// member. Each new watch is opened at another member than the previous one.
+/// member. If there are several members, each new watch is opened at another member than the previous one.
 #[derive(Clone)]
 pub struct EtcdClient {
     members: Arc<[Member]>,

@@ -593,11 +593,11 @@ impl<A: EtcdApi> Driver<A> {
                     it.refusals += 1;
                     self.queue.push_front(it);
                 }
-                // The caller reads the state that refused its commit.
                 Some(_) if it.commit.expect == Precondition::Any => {
                     it.refusals += 1;
                     self.queue.push_front(it);
                 }
+                // The caller is answered after it can read the state that refused its commit.
                 Some((key, _)) => {
                     let error = match found.get(&key) {
                         None => CommitConflict::Missing,
@@ -705,8 +705,8 @@ impl<A: EtcdApi> Driver<A> {
         self.source = open_watch(&self.api, &self.keys, self.applied, WATCH_RETRY_DELAY);
     }
 
-    /// Opens another watch if the current one has delivered nothing for [`WATCH_SILENCE_MAX`]. The new watch is at
-    /// another member, which may have the events. Does nothing during a reload.
+    /// Opens another watch if the current one has delivered nothing for [`WATCH_SILENCE_MAX`]. If etcd has several
+    /// members, the new watch is at another member, which may have the events. Does nothing during a reload.
     fn replace_silent_watch(&mut self) {
         let is_reload = matches!(self.source, EventSource::Reload(_));
         if !is_reload && WATCH_SILENCE_MAX <= self.watch_active_at.elapsed() {
