@@ -75,7 +75,7 @@ pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
 pub const LABEL_SERVER_IDENTITY: &str = "apiserver.kubernetes.io/identity";
 /// Annotation of the Lease of an API server whose value is the address at which other machines reach the server.
 pub const ANNOTATION_SERVER_ENDPOINT: &str = "muster.dev/server-endpoint";
-/// Annotation of the Lease of an API server whose value is the highest feature level of the server.
+/// Annotation of the Lease of an API server whose value is the highest feature level that the server supports.
 pub const ANNOTATION_SERVER_FEATURE_LEVEL: &str = "muster.dev/server-feature-level";
 /// Annotation of the Lease of an API server whose value is the version of the server.
 pub const ANNOTATION_SERVER_VERSION: &str = "muster.dev/server-version";

@@ -265,7 +265,7 @@ impl Monitor {
     /// Whether the readiness check succeeds.
     ///
     /// Rule: a standby replica is ready. A leader is ready while its caches are synced and it is not stopping. A
-    /// replica that is neither yet is not ready.
+    /// replica that is neither leader nor standby yet is not ready.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }

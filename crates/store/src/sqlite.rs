@@ -643,7 +643,7 @@ fn move_aside(path: &Path) -> io::Result<()> {
     move_or_link_aside(path, REPLACED_SUFFIX, false)
 }
 
-/// Renames the files of a database as [`move_aside`] does, with another suffix than `.replaced`. With `keeps_name`, the
+/// Renames the files of a database as [`move_aside`] does, with `suffix` instead of `.replaced`. With `keeps_name`, the
 /// database file is hard-linked instead of renamed, so that it also keeps its old name.
 fn move_or_link_aside(path: &Path, suffix: &str, keeps_name: bool) -> io::Result<()> {
     let aside = with_suffix(path, suffix);

@@ -259,9 +259,10 @@ fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Re
     Ok(PlannedChange { spec, summary, consequences })
 }
 
-/// Fails if the revision has the verdict `Bad`, or if the operator does not approve all steps. Without this verdict, a
-/// rollout stops for example because its policy was deleted. Then there are no steps to approve one by one. Also fails
-/// if the revisions could not be read.
+/// Checks that an approval can make a stopped rollout continue. Fails if its revision has the verdict `Bad`, because
+/// only a retry starts it again, or if the revisions could not be read. Also fails unless all steps are approved: a
+/// rollout without this verdict has stopped for example because its policy was deleted, so it has no steps that could
+/// be approved one by one.
 fn check_stopped_promotion(
     snapshot: &RolloutSnapshot,
     rollout: &StoredRollout,
