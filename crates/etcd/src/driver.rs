@@ -1,8 +1,8 @@
 //! The task that batches commits into transactions, applies the events of the watch, and answers callers.
 //!
-//! One task owns all state, so the only locks are those of the published store and of the statistics. The task waits for
-//! commands of the server, responses of etcd, events of the watch, the interval at which overdue callers are answered,
-//! and the interval of the consistency check.
+//! One task owns all state, so the only locks are those of the published store and of the statistics. The task waits
+//! for commands of the server, responses of etcd, events of the watch, the interval at which overdue callers are
+//! answered, and the interval of the consistency check.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
