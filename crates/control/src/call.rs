@@ -175,7 +175,7 @@ mod tests {
     use muster_engine::daemonset::execution::Call;
     use muster_engine::daemonset::manifest::Binding;
     use muster_engine::daemonset::why::Why;
-    use muster_engine::daemonset::{DaemonSetController, SetCall, facts};
+    use muster_engine::daemonset::{DaemonSetCall, DaemonSetController, facts};
     use serde_json::{Value, json};
 
     use std::sync::Arc;
@@ -251,7 +251,7 @@ mod tests {
         };
         let caller = Caller { client: crate::client(config).unwrap(), limits: Some(limits) };
         let request_line = |call: &Call| {
-            let call = SetCall::standalone(set.clone(), call.clone(), Binding::Scheduler);
+            let call = DaemonSetCall::standalone(set.clone(), call.clone(), Binding::Scheduler);
             let request = caller.http_request(DaemonSetController::encode(&call));
             format!(
                 "{} {} {:?}",

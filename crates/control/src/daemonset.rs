@@ -15,7 +15,7 @@ use muster_engine::controller::{
 use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
-use muster_engine::daemonset::{DaemonSetController, SetCall, event_about, manifest};
+use muster_engine::daemonset::{DaemonSetCall, DaemonSetController, event_about, manifest};
 use muster_engine::explain::ControllerState;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -76,7 +76,7 @@ pub(crate) fn new_caller(context: &Context) -> Caller {
 
 /// Sends a call about a DaemonSet, and returns the response. The call is not part of a plan.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
-    let call = SetCall::standalone(set.clone(), call, context.options.settings.binding);
+    let call = DaemonSetCall::standalone(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = new_caller(context).call(DaemonSetController::encode(&call)).await;
     let response = Response::decode(&call.call, outcome);
     observe_call(context, &call, &response, took);
@@ -84,7 +84,7 @@ pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> 
 }
 
 /// Counts a call and its duration in the metrics.
-fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Duration) {
+fn observe_call(context: &Context, call: &DaemonSetCall, response: &Response, took: Duration) {
     let target = manifest::call_target(&call.set, &call.call);
     let resource = match (target.kind, target.subresource) {
         (Kind::Sets, None) => "daemonsets",
@@ -241,18 +241,18 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         }
     }
 
-    fn before_call(&mut self, call: &SetCall) {
+    fn before_call(&mut self, call: &DaemonSetCall) {
         self.context.observe(PlanProgress::Called { set: &call.set, call: &call.call });
     }
 
-    fn after_call(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
+    fn after_call(&mut self, call: &DaemonSetCall, outcome: &Outcome, took: Duration) {
         let response = Response::decode(&call.call, outcome.clone());
         observe_call(&self.context, call, &response, took);
         log_call(call, &response);
         self.context.observe(PlanProgress::Answered { set: &call.set, call: &call.call, outcome: &response });
     }
 
-    fn after_outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
+    fn after_outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &DaemonSetCall) {
         if !queue.controller().is_executing(&call.set.key) {
             self.record_plan_end(&call.set);
         }
@@ -298,7 +298,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
 
 /// Logs the outcome of a call. Successful reads, and successful writes of a DaemonSet's status, are logged at debug
 /// level.
-fn log_call(call: &SetCall, response: &Response) {
+fn log_call(call: &DaemonSetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {
         // Another client deleted or changed the object first, or a PodDisruptionBudget does its work.

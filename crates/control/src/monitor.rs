@@ -360,7 +360,7 @@ impl Monitor {
             self.decisions.get_or_create(&DecisionLabels { what, why }).inc();
         };
         for claim in &plan.claims {
-            count_decision(if claim.adopts() { "adopt" } else { "release" }, claim_reason(claim));
+            count_decision(if claim.is_adoption() { "adopt" } else { "release" }, claim_reason(claim));
         }
         for step in &plan.steps {
             let why = match step {

@@ -13,7 +13,7 @@ use super::{DecisionInput, next_wake_up};
 use crate::daemonset::facts::ConditionType;
 use crate::daemonset::manifest::ASSIST_FIELD_MANAGER;
 use crate::daemonset::plan::{Plan, Settings};
-use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason};
+use crate::daemonset::progressive::rollout::{FreezeReason, ProgressiveRollout};
 use crate::daemonset::progressive_plan;
 use crate::daemonset::why::Why;
 
@@ -23,7 +23,7 @@ use crate::daemonset::why::Why;
 /// the conditions that this controller applied earlier are removed. The plan of any other DaemonSet contains only
 /// verdicts, the DaemonRollout, deletes and evictions of outdated pods, measurements, events and conditions. It has no
 /// writes until upstream's controller has recorded the template as the newest revision.
-pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
+pub(crate) fn make_assist_plan(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let (set, set_state) = (input.set, input.set_state);
     let mut plan = Plan::idle(set.clone());
     let Some(current) = &set_state.history.current else {
@@ -61,7 +61,7 @@ pub(crate) fn decide_assist(input: &DecisionInput<'_>, settings: &Settings, now:
 
 /// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and is not frozen
 /// as [`FreezeReason::NotOnDelete`].
-fn is_governed(active: &ActiveRollout) -> bool {
+fn is_governed(active: &ProgressiveRollout) -> bool {
     let is_rolled_out_by_upstream = active.frozen == Some(FreezeReason::NotOnDelete);
     active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
 }

@@ -13,15 +13,15 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
+use super::node_rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::revision::TargetRevision;
-use super::rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::roster::{self, FailedPodBackoff};
 use super::status::{check_availability, counted_pod};
 use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
-use crate::daemonset::progressive::active::{ActiveRollout, NodeTarget, UpdateMode};
 use crate::daemonset::progressive::counts::NodeProgress;
 use crate::daemonset::progressive::membership::AssignedRevision;
+use crate::daemonset::progressive::rollout::{NodeTarget, ProgressiveRollout, UpdateMode};
 use crate::daemonset::why::Why;
 
 /// State of one DaemonSet on one node, and the writes that are needed on this node.
@@ -156,16 +156,16 @@ impl Totals {
 
     /// Adds the counts of a cell to the totals.
     pub(crate) fn add(&mut self, cell: &Cell) {
-        self.add_signed(cell, 1);
+        self.add_or_subtract(cell, 1);
     }
 
     /// Subtracts the counts of a cell from the totals.
     pub(crate) fn subtract(&mut self, cell: &Cell) {
-        self.add_signed(cell, -1);
+        self.add_or_subtract(cell, -1);
     }
 
     /// Adds the counts of a cell to the totals (`by` is 1), or subtracts them (`by` is -1).
-    fn add_signed(&mut self, cell: &Cell, by: i64) {
+    fn add_or_subtract(&mut self, cell: &Cell, by: i64) {
         let counts = &cell.counts;
         let counted = [
             (counts.desired, &mut self.desired),
@@ -214,7 +214,7 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 pub(crate) fn compute_cell(
     set: &Set,
     current: &TargetRevision,
-    progressive: Option<&ActiveRollout>,
+    progressive: Option<&ProgressiveRollout>,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
     in_memory_state_of_node: NodeInMemoryState<'_>,
@@ -235,8 +235,15 @@ pub(crate) fn compute_cell(
         roster::build_roster(set, assigned, verdict.as_ref(), pods, in_memory_state_of_node.backoff, now);
     let charged_until =
         in_memory_state_of_node.rollout_deletion.and_then(|it| it.charged_until(set, assigned, pods, now));
-    let node_rollout =
-        rollout::node_rollout(set, &target, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
+    let node_rollout = node_rollout::compute_node_rollout(
+        set,
+        &target,
+        node.zip(verdict.as_ref()),
+        pods,
+        &roster,
+        charged_until,
+        now,
+    );
     let progress = progressive
         .and_then(|it| it.node_progress(set, current, node, pods, node_rollout.budget_use.charged, now));
     let runs = verdict == Some(Verdict::Run);

@@ -54,7 +54,7 @@ pub struct DaemonSetController {
 /// The execution of one plan, with the JSON of the pods that the plan creates.
 #[derive(Debug)]
 struct RunningPlan {
-    /// Number of the execution, which its calls have as [`SetCall::execution`].
+    /// Number of the execution, which its calls have as [`DaemonSetCall::execution`].
     number: u64,
     execution: Execution,
     /// The JSON of the pods to create from the template of the DaemonSet, encoded once for all nodes. `None` if the
@@ -76,7 +76,7 @@ struct PanicBackoff {
 
 /// A call of the DaemonSet controller to the API server, with the values from which its request is built.
 #[derive(Clone, Debug)]
-pub struct SetCall {
+pub struct DaemonSetCall {
     pub set: Arc<Set>,
     pub call: Call,
     /// Number of the execution that sent the call. Zero if the call is not part of a plan.
@@ -88,7 +88,7 @@ pub struct SetCall {
     encoded_pod: Option<Arc<EncodedPod>>,
 }
 
-impl SetCall {
+impl DaemonSetCall {
     /// Creates a call that is not part of a plan. [`DaemonSetController`] ignores its outcome.
     pub fn standalone(set: Arc<Set>, call: Call, binding: Binding) -> Self {
         Self { set, call, execution: 0, binding, encoded_pod: None }
@@ -108,7 +108,7 @@ impl SetCall {
 
 /// Formats a call for logs as verb, resource and name: `delete pods web-1`. A create and a list have no name, except an
 /// eviction: `create pods/eviction web-1`.
-impl fmt::Display for SetCall {
+impl fmt::Display for DaemonSetCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = manifest::call_target(&self.set, &self.call);
         let name = target.name.as_deref().unwrap_or_default();
@@ -165,7 +165,7 @@ impl DaemonSetController {
 
     /// Starts the execution of a plan. Returns its first calls, its measurements and its wake-up time. An idle plan is
     /// not executed. The execution of a plan that has only events ends at once.
-    fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
+    fn start_execution(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<DaemonSetCall> {
         let mut reconcile = Reconcile {
             measurements: plan.measurements.clone(),
             wake_at: plan.wake_at,
@@ -205,7 +205,7 @@ impl DaemonSetController {
     /// Returns the calls that the execution of a DaemonSet's plan may send now: so many that at most
     /// [`CALLS_IN_FLIGHT_PER_PLAN_MAX`] are in flight. A list of pods by a selector that selects none is not sent: an empty list
     /// is applied as its response.
-    fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
+    fn next_calls(&mut self, key: &ObjectKey) -> Vec<DaemonSetCall> {
         let binding = self.planner.settings().binding;
         let Some(RunningPlan { number, execution, encoded_pod, encoded_stable_pod }) =
             self.executions.get_mut(key)
@@ -225,7 +225,7 @@ impl DaemonSetController {
                 Call::CreatePod { source: Some(_), .. } => encoded_stable_pod.clone(),
                 _ => None,
             };
-            calls.push(SetCall { set, call, execution: *number, binding, encoded_pod });
+            calls.push(DaemonSetCall { set, call, execution: *number, binding, encoded_pod });
         }
         calls
     }
@@ -261,7 +261,7 @@ pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
 impl Controller for DaemonSetController {
     type Fact = WatchedObject;
     type Key = ObjectKey;
-    type Call = SetCall;
+    type Call = DaemonSetCall;
 
     fn watches(&self) -> Vec<Watch> {
         Kind::ALL.map(Kind::watch).into()
@@ -308,13 +308,13 @@ impl Controller for DaemonSetController {
         self.executions.contains_key(key)
     }
 
-    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<SetCall> {
+    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<DaemonSetCall> {
         if self.executions.contains_key(key) {
             return Reconcile { calls: self.next_calls(key), ..Reconcile::default() };
         }
         self.reconciles += 1;
         if let Some(PanicBackoff { until, .. }) = self.panics.get(key).filter(|it| now < it.until) {
-            let idle = self.planner.set_of(key).map(|set| Arc::new(Plan::idle(set.clone())));
+            let idle = self.planner.set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
             let wake_at = idle.as_ref().map(|_| *until);
             self.plans.remove(key);
             self.plans.extend(idle.map(|it| (key.clone(), it)));
@@ -328,7 +328,7 @@ impl Controller for DaemonSetController {
         self.start_execution(plan, now)
     }
 
-    fn request(call: &SetCall) -> Request {
+    fn request(call: &DaemonSetCall) -> Request {
         let metadata_only =
             !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. } | Call::EvictPod { .. });
         Request {
@@ -339,7 +339,7 @@ impl Controller for DaemonSetController {
         }
     }
 
-    fn encode(call: &SetCall) -> EncodedRequest {
+    fn encode(call: &DaemonSetCall) -> EncodedRequest {
         let verb = manifest::call_verb(&call.call);
         let accept = match &call.call {
             // The response to an eviction is a Status.
@@ -360,7 +360,7 @@ impl Controller for DaemonSetController {
         }
     }
 
-    fn apply_outcome(&mut self, call: &SetCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+    fn apply_outcome(&mut self, call: &DaemonSetCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
         let key = call.set.key.clone();
         let Some(running) = self.executions.get_mut(&key).filter(|it| it.number == call.execution) else {
             return Requeue::default();
@@ -380,7 +380,7 @@ impl Controller for DaemonSetController {
         Vec::from_iter(is_known.then(|| measurement.set.clone()))
     }
 
-    fn key_of(call: &SetCall) -> Option<ObjectKey> {
+    fn key_of(call: &DaemonSetCall) -> Option<ObjectKey> {
         Some(call.set.key.clone())
     }
 
@@ -399,7 +399,7 @@ impl Controller for DaemonSetController {
         let count = self.panics.get(key).map_or(0, |it| it.count);
         let until = now + PANIC_RETRY_DELAY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_DELAY_MAX);
         self.panics.insert(key.clone(), PanicBackoff { count: count.saturating_add(1), until });
-        let idle = self.planner.set_of(key).map(|set| Arc::new(Plan::idle(set.clone())));
+        let idle = self.planner.set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
         self.plans.remove(key);
         self.plans.extend(idle.map(|it| (key.clone(), it)));
         Some(until)

@@ -11,18 +11,18 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use super::cell::{Cell, Totals};
+use super::node_rollout::{RolloutAction, rollout_budget};
 use super::revision::{RevisionHistory, TargetRevision};
-use super::rollout::{RolloutAction, rollout_budget};
 use super::status::{self, ConditionInput};
 use crate::controller::KubeEvent;
-use crate::daemonset::eviction::RefusedEvictions;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Node, Phase, Pod, Revision, Selector, Set, UpdateStrategy};
 use crate::daemonset::plan::{Claim, Plan, Settings};
-use crate::daemonset::progressive::active::ActiveRollout;
 use crate::daemonset::progressive::check::CheckMeasurements;
 use crate::daemonset::progressive::counts::RolloutCounts;
 use crate::daemonset::progressive::membership::AssignedRevision;
+use crate::daemonset::progressive::rollout::ProgressiveRollout;
+use crate::daemonset::refused_evictions::RefusedEvictions;
 use crate::daemonset::why::Why;
 use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
@@ -41,7 +41,7 @@ pub(crate) struct SetState {
     /// [`TargetRevision::update_order`] and node name.
     writes: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a rollout action that uses rollout budget, in update order.
-    candidates: BTreeSet<(u64, Text)>,
+    budgeted: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a [`RolloutAction::Remove`], in update order.
     removals: BTreeSet<(u64, Text)>,
     /// Nodes whose cell has a [`RolloutAction::ReplaceNotReady`] or [`RolloutAction::SurgeBesideNotReady`], in update
@@ -50,7 +50,7 @@ pub(crate) struct SetState {
     /// Nodes whose cell must be computed again at a certain time even without an event, earliest time first.
     pub(crate) timers: BTreeSet<(Time, Text)>,
     /// The progressive rollout of the DaemonSet. `None` if it has none.
-    pub(crate) progressive: Option<ActiveRollout>,
+    pub(crate) progressive: Option<ProgressiveRollout>,
     /// Numbers and names of the nodes in each state of the progressive rollout.
     pub(crate) rollout_counts: RolloutCounts,
 }
@@ -63,7 +63,7 @@ impl SetState {
 
     /// Sets the cells of a state that has no cells yet, and computes the totals and indexes from them.
     pub(crate) fn init_cells(&mut self, current: &TargetRevision, cells: HashOrderedMap<Text, Cell>) {
-        let (mut writes, mut candidates, mut removals) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut writes, mut budgeted, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         let (mut not_ready, mut timers) = (Vec::new(), Vec::new());
         for (node, cell) in cells.iter() {
             let flags = CellFlags::from_cell(cell);
@@ -71,17 +71,17 @@ impl SetState {
             if let Some(progress) = &cell.progress {
                 self.rollout_counts.add(progress);
             }
-            if flags.writes || flags.candidates || flags.removals || flags.not_ready {
+            if flags.writes || flags.budgeted || flags.removals || flags.not_ready {
                 let place = (current.update_order(node), node.clone());
                 writes.extend(flags.writes.then(|| place.clone()));
-                candidates.extend(flags.candidates.then(|| place.clone()));
+                budgeted.extend(flags.budgeted.then(|| place.clone()));
                 not_ready.extend(flags.not_ready.then(|| place.clone()));
                 removals.extend(flags.removals.then_some(place));
             }
             timers.extend(flags.recheck_at.map(|at| (at, node.clone())));
         }
         self.cells = cells;
-        (self.writes, self.candidates) = (writes.into_iter().collect(), candidates.into_iter().collect());
+        (self.writes, self.budgeted) = (writes.into_iter().collect(), budgeted.into_iter().collect());
         (self.removals, self.timers) = (removals.into_iter().collect(), timers.into_iter().collect());
         self.not_ready = not_ready.into_iter().collect();
     }
@@ -104,7 +104,7 @@ impl SetState {
     /// Returns the rollout actions that need rollout budget before they may be executed, each with its node, in update
     /// order.
     pub(crate) fn budgeted_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
-        self.actions(&self.candidates)
+        self.actions(&self.budgeted)
     }
 
     /// Returns the actions of a progressive rollout that replace a pod which is not Ready, each with its node, in
@@ -114,7 +114,7 @@ impl SetState {
     }
 
     /// Returns the nodes in `places` that have a rollout action, each with its action, in update order. `places` is
-    /// `candidates` or `not_ready`: pairs of position in the update order and node name.
+    /// `budgeted` or `not_ready`: pairs of position in the update order and node name.
     fn actions<'a>(
         &'a self,
         places: &'a BTreeSet<(u64, Text)>,
@@ -123,8 +123,8 @@ impl SetState {
     }
 
     /// Returns the nodes with a rollout action that uses rollout budget, in update order.
-    pub(crate) fn candidate_nodes(&self) -> impl Iterator<Item = &Text> {
-        self.candidates.iter().map(|(_, node)| node)
+    pub(crate) fn nodes_with_budgeted_action(&self) -> impl Iterator<Item = &Text> {
+        self.budgeted.iter().map(|(_, node)| node)
     }
 
     /// Removes the cell of a node, and updates the totals and indexes.
@@ -150,7 +150,7 @@ impl SetState {
         let place = (current.update_order(node), node.clone());
         let moves = [
             (was.writes, now.writes, &mut self.writes),
-            (was.candidates, now.candidates, &mut self.candidates),
+            (was.budgeted, now.budgeted, &mut self.budgeted),
             (was.removals, now.removals, &mut self.removals),
             (was.not_ready, now.not_ready, &mut self.not_ready),
         ];
@@ -171,8 +171,8 @@ impl SetState {
 struct CellFlags {
     /// Whether [`SetState::writes`] contains the node.
     writes: bool,
-    /// Whether [`SetState::candidates`] contains the node.
-    candidates: bool,
+    /// Whether [`SetState::budgeted`] contains the node.
+    budgeted: bool,
     /// Whether [`SetState::removals`] contains the node.
     removals: bool,
     /// Whether [`SetState::not_ready`] contains the node.
@@ -186,7 +186,7 @@ impl CellFlags {
     fn from_cell(cell: &Cell) -> Self {
         Self {
             writes: cell.create.is_some() || !cell.delete.is_empty(),
-            candidates: matches!(cell.action, Some(RolloutAction::Replace(..) | RolloutAction::Surge)),
+            budgeted: matches!(cell.action, Some(RolloutAction::Replace(..) | RolloutAction::Surge)),
             removals: matches!(cell.action, Some(RolloutAction::Remove(..))),
             not_ready: matches!(
                 cell.action,
@@ -221,7 +221,7 @@ pub(crate) struct RolloutProgress {
 /// Rule: a rollout that makes no progress for ten minutes is stalled.
 pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Input of [`decide`]: a DaemonSet, its cells and revisions, and the results of earlier plans.
+/// Input of [`make_plan`]: a DaemonSet, its cells and revisions, and the results of earlier plans.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
     /// Pods and ControllerRevisions to adopt or to release.
@@ -256,11 +256,11 @@ impl DecisionInput<'_> {
 }
 
 /// Makes the plan of one DaemonSet. The plan has no writes if the DaemonSet is being deleted or its selector is
-/// invalid. In assist mode, [`assist_plan::decide_assist`] makes the plan. A plan that adopts or releases objects
+/// invalid. In assist mode, [`assist_plan::make_assist_plan`] makes the plan. A plan that adopts or releases objects
 /// contains no other write. Any other plan records the current revision, creates and deletes pods, advances the rollout
 /// within its budget, prunes revisions and updates the status. Until a revision has recorded the template, it only
 /// writes revisions and initial conditions.
-pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
+pub(crate) fn make_plan(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let set = input.set;
     let mut plan = Plan::idle(set.clone());
     let settings = &Settings { burst: settings.burst.max(1), ..*settings };
@@ -274,7 +274,7 @@ pub(crate) fn decide(input: &DecisionInput<'_>, settings: &Settings, now: Time) 
         return plan;
     }
     if settings.assist {
-        return assist_plan::decide_assist(input, settings, now);
+        return assist_plan::make_assist_plan(input, settings, now);
     }
     if !input.claims.is_empty() {
         plan.claims.clone_from(&input.claims);

@@ -510,7 +510,7 @@ impl Execution {
             ExecutionStage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
             // Rule: before the first adoption the DaemonSet is read from the API server, not from a cache: it may have
             // been deleted with its pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
-            ExecutionStage::Recheck if plan.claims.iter().any(Claim::adopts) => {
+            ExecutionStage::Recheck if plan.claims.iter().any(Claim::is_adoption) => {
                 self.ready.push_back(Call::ReadSet);
             }
             ExecutionStage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),

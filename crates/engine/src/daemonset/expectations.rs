@@ -15,12 +15,12 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 ///
 /// Creates, patches and status writes are expected by resource version, deletes by UID. A failed write is not expected,
 /// unless it may have been applied although its response was lost. While expectations are unmet, the pods are listed
-/// every [`CONFIRM_AFTER`], and from [`RELIST_AFTER`] on every kind.
+/// every [`CONFIRM_AFTER`]. When they have been unmet for [`RELIST_AFTER`], all kinds are listed again as well.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
     /// By kind: the resource version that the watch of the kind must deliver, because the controller has written it.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the index did not show at the last check, or that were added since, by UID of the pod or revision.
+    /// Deletes that the cache did not show at the last check, or that were added since, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
     /// Whether a create, delete or eviction of a pod got no response or a server error. Only a list shows whether the
     /// write was applied.
@@ -42,7 +42,7 @@ pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnmetExpectations {
     /// The plan makes no call. The expectations are checked again at `recheck_at`. `writes` is the number of kinds with
-    /// a resource version that the watch has not delivered yet, plus the number of deletes that the index does not show
+    /// a resource version that the watch has not delivered yet, plus the number of deletes that the cache does not show
     /// yet.
     Wait { writes: usize, recheck_at: Time },
     /// The plan lists the pods of the DaemonSet and, if `relist` is true, requests a new list of every kind. The
@@ -100,9 +100,9 @@ impl Expectations {
     /// met.
     ///
     /// `seen` returns the newest resource version that the watch of a kind has delivered. `is_alive` takes the kind,
-    /// UID and key of an object. It returns whether the index contains that object and the object is not terminating.
+    /// UID and key of an object. It returns whether the cache contains that object and the object is not terminating.
     ///
-    /// Rule: a plan is made only from an index that contains all of the controller's own writes for the DaemonSet.
+    /// Rule: a plan is made only from a cache that contains all of the controller's own writes for the DaemonSet.
     pub(crate) fn check(
         &mut self,
         seen: impl Fn(Kind) -> u64,

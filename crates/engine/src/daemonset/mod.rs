@@ -1,7 +1,7 @@
 //! The DaemonSet controller: decides which node gets a pod, of which revision, and when.
 //!
 //! ```text
-//! API objects -> facts -> index -> decision -> plan -> execution -> manifest -> API objects
+//! API objects -> facts -> cache -> decision -> plan -> execution -> manifest -> API objects
 //!                           ^         |                    |
 //!                           |     placement        outcome of each call
 //!                           +------ expectations <---------+
@@ -10,16 +10,16 @@
 //! The main modules are:
 //!
 //! - [`facts`]: the fields of API objects that rules read, decoded once;
-//! - `index`: stores the facts by key, owner, node and label, applies events and returns the keys to reconcile;
+//! - `controller_cache`: stores the facts by key, owner and node, applies events and returns the keys to reconcile;
 //! - [`placement`]: whether a node should run, keep or lose a pod;
 //! - `cell`: the state of one DaemonSet on one node;
 //! - `decision`: makes the plan of one DaemonSet from its cells;
 //! - [`plan`]: all writes for one DaemonSet, as a value;
-//! - [`planner`]: applies events and makes plans from the index and the in-memory state;
-//! - `eviction`: when a refused eviction is tried again;
+//! - [`planner`]: applies events and makes plans from the cache and the in-memory state;
+//! - `refused_evictions`: when a refused eviction is tried again;
 //! - [`execution`]: returns the next call, given a plan and the responses so far;
 //! - `expectations`: prevents a new plan until the watches have delivered the controller's own writes;
-//! - `memory`: the state that no API object stores, such as backoffs, retries and the progress of the rollout;
+//! - `in_memory_state`: the state that no API object stores, such as backoffs, retries and the progress of the rollout;
 //! - [`manifest`]: builds request bodies;
 //! - [`why`]: all reasons that verdicts, plans and explanations give;
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
@@ -32,14 +32,14 @@
 /// The fields of API objects that rules read, decoded.
 pub mod facts;
 
+/// The controller's cache: the facts about all objects, and the state of each DaemonSet.
+mod controller_cache;
 /// Delays plans until the watches have delivered the controller's own writes.
 mod expectations;
-/// The controller's cache: facts by key, owner, node and label.
-mod index;
 /// The controller's state about a DaemonSet that no API object stores.
-mod memory;
+mod in_memory_state;
 /// The controller's cache of all watched objects except DaemonSets, by key and by owner.
-mod objects;
+mod object_cache;
 
 /// Makes the plan of one DaemonSet in assist mode, in which the controller runs beside upstream's DaemonSet controller.
 mod assist_plan;
@@ -49,12 +49,12 @@ pub(crate) mod cell;
 mod controller_mode;
 /// Makes the plan of one DaemonSet from its cells.
 mod decision;
+/// The rolling update of one DaemonSet on one node.
+mod node_rollout;
 /// Decides whether a node should run, keep or lose a pod.
 pub mod placement;
 /// Determines the current revision of a DaemonSet, and which revisions to write and delete.
 pub(crate) mod revision;
-/// The rolling update of one DaemonSet on one node.
-mod rollout;
 /// Decides which pods of one DaemonSet on one node are kept, deleted and created.
 pub(crate) mod roster;
 /// The status of a DaemonSet: availability, counts and conditions.
@@ -62,8 +62,6 @@ pub(crate) mod status;
 
 /// Implements the trait `Controller` with the other modules.
 mod controller;
-/// Decides when an eviction that the API server refused is tried again.
-mod eviction;
 /// Executes a plan call by call.
 pub mod execution;
 /// Builds the API objects, patches and requests that the controller sends.
@@ -78,20 +76,22 @@ pub mod planner;
 pub mod progressive;
 /// Adds the writes of a progressive rollout to the plan of its DaemonSet.
 mod progressive_plan;
+/// The evictions that the API server refused, and when each is tried again.
+mod refused_evictions;
 /// Determines whether two pod templates create the same pods.
 pub mod template_equivalence;
 
 /// The reasons that verdicts, plans and explanations give.
 pub mod why;
 
-pub use controller::{DaemonSetController, SetCall, event_about};
+pub use controller::{DaemonSetCall, DaemonSetController, event_about};
 pub use controller_mode::ControllerMode;
 pub(crate) use decision::*;
+pub use node_rollout::RolloutDeletion;
+pub(crate) use node_rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 pub use node_state::{
     NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetInMemoryState,
 };
 pub use progressive::active::NOT_ON_DELETE_MESSAGE;
-pub use rollout::RolloutDeletion;
-pub(crate) use rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 pub use roster::FailedPodBackoff;
 pub use status::check_availability;

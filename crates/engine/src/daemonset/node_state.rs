@@ -199,7 +199,7 @@ impl Planner {
     /// Returns the state of a DaemonSet on each node as of the last reconcile, sorted by node name. Empty if the
     /// DaemonSet does not exist, or if no revision records its template yet.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
-        let Some(entry) = self.index.entries.get(key) else { return Vec::new() };
+        let Some(entry) = self.cache.entries.get(key) else { return Vec::new() };
         let cells = entry.set_state.cells.iter();
         let mut lines: Vec<NodeExplanation> =
             cells.map(|(node, cell)| explain_cell(node, cell, &entry.set_state)).collect();
@@ -209,14 +209,14 @@ impl Planner {
 
     /// Returns the summary of a DaemonSet's rollout. `None` if the DaemonSet does not exist.
     pub fn rollout_summary(&self, key: &ObjectKey) -> Option<RolloutSummary> {
-        let entry = self.index.entries.get(key)?;
+        let entry = self.cache.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutSummary {
             counts: totals.counts(),
             strategy: entry.effective.rollout,
             budget: daemonset::rollout_budget(&entry.effective, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
-            next: set_state.candidate_nodes().cloned().collect(),
+            next: set_state.nodes_with_budgeted_action().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
             steps: set_state.history.steps.clone(),
@@ -234,7 +234,7 @@ impl Planner {
     /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_in_memory_state`] of another planner.
     /// `None` if the DaemonSet does not exist.
     pub fn export_in_memory_state(&self, key: &ObjectKey) -> Option<SetInMemoryState> {
-        let entry = self.index.entries.get(key)?;
+        let entry = self.cache.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
         Some(SetInMemoryState {
             generation: set.generation,
@@ -252,7 +252,7 @@ impl Planner {
     /// this planner makes the same decisions. Does nothing if the DaemonSet has another generation than the imported
     /// state.
     pub fn import_in_memory_state(&mut self, key: &ObjectKey, imported: &SetInMemoryState) {
-        if let Some(entry) = self.index.entries.get_mut(key)
+        if let Some(entry) = self.cache.entries.get_mut(key)
             && entry.set.generation == imported.generation
         {
             entry.memory.generation = imported.generation;
@@ -265,7 +265,7 @@ impl Planner {
     /// Returns a message that says why pods of a DaemonSet cannot be created. `None` if they can be created, if that is
     /// not known, if their namespace is terminating, or if the DaemonSet does not exist.
     pub fn create_refusal(&self, key: &ObjectKey) -> Option<String> {
-        let entry = self.index.entries.get(key)?;
+        let entry = self.cache.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
         daemonset::status::create_refusal(set, &memory.creates)
     }
@@ -275,7 +275,7 @@ impl Planner {
     /// does not exist.
     pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
         let (mut create, mut delete) = (Vec::new(), Vec::new());
-        for (node, cell) in self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {
+        for (node, cell) in self.cache.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {
             create.extend(cell.create.as_ref().map(|_| node.clone()));
             delete.extend(cell.delete.iter().map(|(pod, _)| pod.clone()));
         }
@@ -284,19 +284,19 @@ impl Planner {
 
     /// Returns the pods of a DaemonSet on one node, sorted by name. Empty if the DaemonSet does not exist.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
-        self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
+        self.cache.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist, or if it belongs to a deleted DaemonSet
     /// of the same name.
     pub fn rollout_record(&self, key: &ObjectKey) -> Option<&RolloutRecord> {
-        let entry = self.index.entries.get(key)?;
-        self.index.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
+        let entry = self.cache.entries.get(key)?;
+        self.cache.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
     }
 
     /// Returns the node with this name. `None` if the cache does not contain the node.
     pub fn node_by_name(&self, name: &Text) -> Option<&Node> {
-        self.index.objects.node(name)
+        self.cache.objects.node(name)
     }
 }
 

@@ -167,7 +167,7 @@ pub enum Claim {
 
 impl Claim {
     /// Whether the claim adopts an object. If not, it releases an object.
-    pub fn adopts(&self) -> bool {
+    pub fn is_adoption(&self) -> bool {
         matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
     }
 }

@@ -1,4 +1,4 @@
-//! [`Planner`]: makes the plan of a DaemonSet from the index of facts (the fields of API objects that rules read,
+//! [`Planner`]: makes the plan of a DaemonSet from the cached facts (the fields of API objects that rules read,
 //! decoded) and from the in-memory state.
 
 use alloc::collections::BTreeSet;
@@ -10,11 +10,11 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::{Event, Measurement, MeasurementResult};
+use crate::daemonset::controller_cache::ControllerCache;
 use crate::daemonset::execution::ExecutionReport;
 use crate::daemonset::expectations::UnmetExpectations;
 use crate::daemonset::facts::{Kind, Pod, Set, WatchedObject};
-use crate::daemonset::index::Index;
-use crate::daemonset::objects::ObjectCache;
+use crate::daemonset::object_cache::ObjectCache;
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::why::Why;
@@ -25,7 +25,7 @@ use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, check_availabili
 pub struct Planner {
     settings: Settings,
     /// The cache of facts, with the state of each DaemonSet.
-    pub(super) index: Index,
+    pub(super) cache: ControllerCache,
     /// Keys of the DaemonSets for which the controller made writes that the watches have not delivered yet.
     waiting: BTreeSet<ObjectKey>,
 }
@@ -39,13 +39,13 @@ impl Planner {
     /// Whether plans can be made: every kind was listed, and its watch has caught up with everything that was delivered
     /// before its last list. A forbidden optional kind need not be listed.
     pub fn is_synced(&self) -> bool {
-        self.index.is_synced()
+        self.cache.is_synced()
     }
 
     /// Returns the newest resource version that the last list of a kind, or the watch since then, has delivered. 0
     /// before the first list of that kind.
     pub fn observed_version(&self, kind: Kind) -> u64 {
-        self.index.seen.get(&kind).copied().unwrap_or(0)
+        self.cache.seen.get(&kind).copied().unwrap_or(0)
     }
 
     /// Returns the settings of the DaemonSet controller.
@@ -57,33 +57,33 @@ impl Planner {
     /// keys when that becomes true.
     pub fn apply(&mut self, event: Event<WatchedObject>) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
-        let mut keys = self.index.apply(event);
-        self.waiting.retain(|key| self.index.entries.contains_key(key));
+        let mut keys = self.cache.apply(event);
+        self.waiting.retain(|key| self.cache.entries.contains_key(key));
         if !self.is_synced() {
             return Vec::new();
         }
         if !was_synced {
             return self.keys().cloned().collect();
         }
-        keys.extend(self.newly_unblocked());
+        keys.extend(self.unblocked_keys());
         keys.into_iter().collect()
     }
 
     /// Applies a bookmark of a watch and returns the keys to reconcile.
     pub fn apply_bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
-        self.index.advance_watch(kind, resource_version);
+        self.cache.advance_watch(kind, resource_version);
         if !was_synced && self.is_synced() {
             return self.keys().cloned().collect();
         }
-        self.newly_unblocked()
+        self.unblocked_keys()
     }
 
     /// Records that the API server does not let the controller read an optional kind. Returns the keys to reconcile.
     pub fn on_forbidden(&mut self, kind: Kind) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         let mut keys = BTreeSet::new();
-        self.index.set_forbidden(kind, true, &mut keys);
+        self.cache.set_forbidden(kind, true, &mut keys);
         match (was_synced, self.is_synced()) {
             (_, false) => Vec::new(),
             (false, true) => self.keys().cloned().collect(),
@@ -98,11 +98,11 @@ impl Planner {
     /// [`Planner::on_forbidden`] returned, at the [`Plan::wake_at`] of the last plan, and after each
     /// [`Planner::apply_report`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
-        if !self.index.is_synced() {
+        if !self.cache.is_synced() {
             return None;
         }
         let unmet = self.check_expectations(key, now);
-        let entry = self.index.entries.get_mut(key)?;
+        let entry = self.cache.entries.get_mut(key)?;
         entry.adjust_to_clock_and_generation(now);
         if entry.set.deleting {
             return Some(Plan::idle(entry.set.clone()));
@@ -117,7 +117,7 @@ impl Planner {
         if let Some(unmet) = unmet {
             return Some(waiting_plan(&entry.set, unmet));
         }
-        entry.refresh_cells(&self.index.objects, self.settings.assist, now);
+        entry.refresh_cells(&self.cache.objects, self.settings.assist, now);
         entry.record_progress(now);
         let pods = &entry.pods;
         let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
@@ -129,7 +129,7 @@ impl Planner {
         let available = || -> Vec<Arc<Pod>> {
             // A pod stays in the API server for some time after its node was deleted, but no longer runs.
             let has_node =
-                |it: &Pod| it.target.as_ref().is_some_and(|node| self.index.objects.node(node).is_some());
+                |it: &Pod| it.target.as_ref().is_some_and(|node| self.cache.objects.node(node).is_some());
             let is_available =
                 |it: &&Arc<Pod>| has_node(it) && check_availability(&entry.effective, it, now).is_ok();
             pods.values().flatten().filter(is_available).cloned().collect()
@@ -145,10 +145,10 @@ impl Planner {
             creates: &entry.memory.creates,
             evictions: &entry.memory.evictions,
             events_recorded: entry.memory.events_recorded_for == Some(entry.set.generation),
-            node: &|name| self.index.objects.node(name),
+            node: &|name| self.cache.objects.node(name),
             available_pods: &available,
         };
-        let mut plan = daemonset::decide(&facts, &self.settings, now);
+        let mut plan = daemonset::make_plan(&facts, &self.settings, now);
         if let Some(policy) = entry.set_state.progressive.as_ref().and_then(|it| it.policy.as_ref()) {
             entry.memory.checks.record_started(&plan.measurements, &policy.spec.checks);
         }
@@ -165,7 +165,7 @@ impl Planner {
     /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again. Does nothing if the
     /// DaemonSet no longer exists.
     pub fn apply_report(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
-        let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
+        let Some(entry) = self.cache.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
         };
         entry.adjust_to_clock_and_generation(now);
@@ -201,7 +201,7 @@ impl Planner {
         measured: &MeasurementResult,
         now: Time,
     ) -> bool {
-        let entry = self.index.entries.get_mut(&measurement.set);
+        let entry = self.cache.entries.get_mut(&measurement.set);
         let Some(entry) = entry.filter(|it| it.set.uid == measurement.uid) else { return false };
         entry.memory.checks.record_result(measurement, measured, now);
         true
@@ -210,29 +210,29 @@ impl Planner {
     /// Forgets the measurements in flight for checks of a DaemonSet, so that they are started again. Needed after a
     /// panic, which may have lost their results.
     pub(super) fn forget_measurements(&mut self, key: &ObjectKey) {
-        if let Some(entry) = self.index.entries.get_mut(key) {
+        if let Some(entry) = self.cache.entries.get_mut(key) {
             entry.memory.checks.forget_in_flight();
         }
     }
 
-    /// Returns the number of indexed objects of a kind.
+    /// Returns the number of cached objects of a kind.
     pub fn count(&self, kind: Kind) -> usize {
-        self.index.count(kind)
+        self.cache.count(kind)
     }
 
     /// Returns the DaemonSet with this key. `None` if the cache does not contain it.
-    pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
-        self.index.entries.get(key).map(|it| &it.set)
+    pub fn set_by_key(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
+        self.cache.entries.get(key).map(|it| &it.set)
     }
 
     /// Returns all DaemonSets in the cache.
     pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
-        self.index.entries.values().map(|it| &it.set)
+        self.cache.entries.values().map(|it| &it.set)
     }
 
     /// Returns the keys of all DaemonSets in the cache.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.index.entries.keys()
+        self.cache.entries.keys()
     }
 
     /// Returns a planner with the same objects and in-memory state, which computes every cell (the state of one
@@ -241,7 +241,7 @@ impl Planner {
     pub fn with_all_cells_dirty(&self) -> Self {
         Self {
             settings: self.settings,
-            index: self.index.with_all_cells_dirty(),
+            cache: self.cache.with_all_cells_dirty(),
             waiting: self.waiting.clone(),
         }
     }
@@ -249,7 +249,7 @@ impl Planner {
     /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet. Also true if neither planner
     /// has the DaemonSet.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
-        match (self.index.entries.get(key), other.index.entries.get(key)) {
+        match (self.cache.entries.get(key), other.cache.entries.get(key)) {
             (Some(a), Some(b)) => {
                 a.set_state == b.set_state
                     && a.pods == b.pods
@@ -263,11 +263,11 @@ impl Planner {
     /// Returns how the plan of a DaemonSet must handle unmet expectations. `None` if all are met, or if the DaemonSet
     /// does not exist. If all are met, removes the DaemonSet from `waiting`.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
-        let Index { seen, objects, entries, .. } = &mut self.index;
+        let ControllerCache { seen, objects, entries, .. } = &mut self.cache;
         let entry = entries.get_mut(key)?;
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
         let set = entry.set.clone();
-        let is_alive = |kind, uid: &Text, key: &ObjectKey| is_alive_in_index(objects, &set, kind, uid, key);
+        let is_alive = |kind, uid: &Text, key: &ObjectKey| is_alive_in_cache(objects, &set, kind, uid, key);
         let unmet = entry.memory.expectations.check(seen, is_alive, now);
         if unmet.is_none() {
             self.waiting.remove(key);
@@ -277,17 +277,17 @@ impl Planner {
 
     /// Returns the keys of the DaemonSets that waited for the watches to deliver the controller's own writes, and need
     /// not wait any longer.
-    fn newly_unblocked(&self) -> Vec<ObjectKey> {
+    fn unblocked_keys(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
         let seen = |kind: Kind| self.observed_version(kind);
         let open = |key: &&ObjectKey| {
-            let entry = self.index.entries.get(*key);
+            let entry = self.cache.entries.get(*key);
             entry.is_none_or(|entry| {
-                let objects = &self.index.objects;
+                let objects = &self.cache.objects;
                 let is_alive = |kind, uid: &Text, key: &ObjectKey| {
-                    is_alive_in_index(objects, &entry.set, kind, uid, key)
+                    is_alive_in_cache(objects, &entry.set, kind, uid, key)
                 };
                 entry.memory.expectations.are_met(seen, is_alive)
             })
@@ -296,13 +296,13 @@ impl Planner {
     }
 }
 
-/// Whether the index still shows an object of the DaemonSet as existing and not terminating, so that its delete has not
+/// Whether the cache still shows an object of the DaemonSet as existing and not terminating, so that its delete has not
 /// been observed yet. `false` for kinds other than pods and revisions.
 ///
 /// Rule: a delete is observed when the object with that UID is terminating or no longer exists, or when another object
 /// has its name. The delete of a pod is also observed when the pod no longer belongs to the DaemonSet, because its
 /// labels or its controller changed.
-fn is_alive_in_index(objects: &ObjectCache, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
+fn is_alive_in_cache(objects: &ObjectCache, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
             let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);

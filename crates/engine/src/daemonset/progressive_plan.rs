@@ -12,13 +12,11 @@ use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::rollout::{RolloutAction, ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
+use super::node_rollout::{RolloutAction, ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 use super::status::RolloutReport;
 use super::{DecisionInput, add_create, pods_to_remove};
-use crate::daemonset::eviction;
 use crate::daemonset::facts::{ConditionStatus, Pod, UpdateStrategy};
 use crate::daemonset::plan::{Plan, PodSource, RevisionWrite, RolloutWrite, Settings};
-use crate::daemonset::progressive::active::{ActiveRollout, FreezeReason, revision_with_verdict};
 use crate::daemonset::progressive::analysis;
 use crate::daemonset::progressive::check::{MeasurementInput, due_measurements};
 use crate::daemonset::progressive::membership::{AssignedRevision, MembershipScope};
@@ -27,7 +25,9 @@ use crate::daemonset::progressive::phase::{
 };
 use crate::daemonset::progressive::policy::{LISTED_NODES_MAX, ReplaceMethod};
 use crate::daemonset::progressive::record::{CheckResult, CheckStatus, Phase, RolloutRecord, RolloutStatus};
+use crate::daemonset::progressive::rollout::{FreezeReason, ProgressiveRollout, revision_with_verdict};
 use crate::daemonset::progressive::verdict::RevisionVerdict;
+use crate::daemonset::refused_evictions::REFUSED_EVICTIONS_MESSAGE_PREFIX;
 use crate::daemonset::why::Why;
 
 /// Adds the writes of a progressive rollout to the plan of its DaemonSet, or none while the rollout is frozen. Returns
@@ -39,7 +39,7 @@ use crate::daemonset::why::Why;
 pub(crate) fn add_progressive_rollout_writes(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
     settings: &Settings,
     now: Time,
 ) -> usize {
@@ -70,7 +70,7 @@ pub(crate) fn add_progressive_rollout_writes(
 fn advance_phase(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
     record: &Arc<RolloutRecord>,
     budget: usize,
     settings: &Settings,
@@ -171,7 +171,7 @@ fn advance_phase(
 fn remove_contradicted_creates(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
     stored: &RolloutStatus,
     outcome: &PhaseOutcome,
 ) {
@@ -225,7 +225,7 @@ fn eviction_waits_until(
 
 /// Returns the part of the status message about nodes whose outdated pod could not be evicted. `None` if there are no
 /// such nodes, or if the policy does not evict.
-fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
+fn refused_evictions_message(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Option<String> {
     let is_evicted = |node: &Text| {
         let action = input.set_state.cells.get(node).and_then(|it| it.action.as_ref());
         matches!(action, Some(RolloutAction::Replace(..) | RolloutAction::Remove(..)))
@@ -238,7 +238,7 @@ fn refused_evictions_message(input: &DecisionInput<'_>, active: &ActiveRollout) 
 
 /// Returns why some or all outdated pods that are Ready are not replaced: `maxUnavailable` is 0, or evictions were
 /// refused. `None` if there is no such reason. Does not check whether the phase of the rollout allows replacements.
-fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<String> {
+fn hold_message(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Option<String> {
     let has_candidates = input.set_state.budgeted_actions().next().is_some();
     if is_budget_always_zero(input.set.rollout) && has_candidates {
         return Some(ZERO_BUDGET_MESSAGE.into());
@@ -249,7 +249,7 @@ fn hold_message(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<Str
 /// Removes an earlier [`hold_message`] from the end of `message`, and appends the new one, `hold`. If `hold` is `None`,
 /// nothing is appended.
 fn with_hold_message(message: &str, hold: Option<&str>) -> String {
-    let starts = [eviction::MESSAGE_START, ZERO_BUDGET_MESSAGE];
+    let starts = [REFUSED_EVICTIONS_MESSAGE_PREFIX, ZERO_BUDGET_MESSAGE];
     let end = starts.iter().filter_map(|it| message.find(it)).min().unwrap_or(message.len());
     let base = message[..end].trim_end_matches("; ");
     match hold {
@@ -264,7 +264,7 @@ fn with_hold_message(message: &str, hold: Option<&str>) -> String {
 pub(crate) fn hold_message_for_conditions(
     plan: &Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
 ) -> Option<String> {
     let report = rollout_report(plan, active)?;
     let is_replacing = !report.is_paused && matches!(report.phase, Phase::Rolling | Phase::Complete);
@@ -276,7 +276,7 @@ pub(crate) fn hold_message_for_conditions(
 fn add_measurements(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
     stored: &RolloutStatus,
     now: Time,
 ) -> (Vec<CheckStatus>, BTreeMap<Text, u32>) {
@@ -321,7 +321,7 @@ struct ChosenActions {
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
-    active: &ActiveRollout,
+    active: &ProgressiveRollout,
     stored: &RolloutStatus,
     budget: usize,
     settings: &Settings,
@@ -400,7 +400,7 @@ fn is_excuse_stored_or_list_full(stored: &RolloutStatus, node: &str, pending: us
 
 /// Returns for each group of nodes how many of its Ready pods may be replaced now. `None` if there is no step, or if it
 /// has no groups.
-fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BTreeMap<Text, usize>> {
+fn group_budgets(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();
     let left = counts.map(|(group, counts)| {
@@ -415,7 +415,7 @@ fn group_budgets(input: &DecisionInput<'_>, active: &ActiveRollout) -> Option<BT
 
 /// Returns what the conditions of the DaemonSet report about its progressive rollout. A frozen rollout is reported as
 /// `Stopped`. `None` if a rollout that is not frozen has no DaemonRollout or no phase yet.
-pub(crate) fn rollout_report(plan: &Plan, active: &ActiveRollout) -> Option<RolloutReport> {
+pub(crate) fn rollout_report(plan: &Plan, active: &ProgressiveRollout) -> Option<RolloutReport> {
     if let Some(frozen) = &active.frozen {
         return Some(RolloutReport {
             phase: Phase::Stopped,

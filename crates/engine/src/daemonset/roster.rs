@@ -97,7 +97,7 @@ pub(crate) fn build_roster(
         running = bound;
     }
     let finished = pods.iter().filter(|it| it.is_terminal() && !it.deleting);
-    replace_finished_pods(&mut roster, finished, backoff, now);
+    delete_finished_pod(&mut roster, finished, backoff, now);
     running.sort_by(|a, b| retention_order(a).cmp(&retention_order(b)));
     match set.rollout {
         UpdateStrategy::Surge(_) => keep_old_and_new_pod(&mut roster, set, current, running, now),
@@ -130,7 +130,7 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
 ///
 /// Rule: failed and succeeded pods are deleted so that a new pod can be created, but not before the failed-pod backoff
 /// of the node has ended. So a kubelet that rejects every pod gets new pods less and less often.
-fn replace_finished_pods<'a>(
+fn delete_finished_pod<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
     backoff: Option<FailedPodBackoff>,

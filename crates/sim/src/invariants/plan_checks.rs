@@ -279,7 +279,7 @@ impl InvariantChecks {
                 Claim::AdoptPod(it) | Claim::ReleasePod(it) => &it.key.namespace,
                 Claim::AdoptRevision(it) | Claim::ReleaseRevision(it) => &it.key.namespace,
             };
-            let id = if claim.adopts() { "W9" } else { "W10" };
+            let id = if claim.is_adoption() { "W9" } else { "W10" };
             if !right || *namespace != set.key.namespace {
                 self.report_violation(id, || format!("{claim:?} is not allowed for {}", set.key));
             }

@@ -75,7 +75,7 @@ impl InvariantChecks {
             Call::EvictPod { pod, .. } if body["deleteOptions"]["preconditions"]["uid"] != *pod.uid => {
                 self.report_violation("W4", || format!("{} is evicted without its UID", pod.key));
             }
-            Call::Claim(claim) if !claim.adopts() => self.check_release(set, body),
+            Call::Claim(claim) if !claim.is_adoption() => self.check_release(set, body),
             Call::Claim(claim) => {
                 if body["metadata"]["uid"].is_null() || body["metadata"]["resourceVersion"].is_null() {
                     self.report_violation("W9", || format!("{claim:?} without uid and resourceVersion"));

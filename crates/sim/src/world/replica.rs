@@ -12,7 +12,7 @@ use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
 use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
-use muster_engine::daemonset::{DaemonSetController, SetCall};
+use muster_engine::daemonset::{DaemonSetCall, DaemonSetController};
 use serde_json::{Value, json};
 
 use super::{SimTask, World};
@@ -84,7 +84,7 @@ pub struct Replica {
 /// A request of a replica, from its sending until its response is delivered.
 #[derive(Debug)]
 struct RequestInFlight {
-    call: SetCall,
+    call: DaemonSetCall,
     sent_at: Time,
     /// The response as a decoded value for the checks, and as the outcome that the controller gets. `None` until the
     /// API server has handled the request.
@@ -458,7 +458,7 @@ impl World {
 
     /// Starts the execution of a plan. If the plan requests it, lists all kinds again. If the plan is idle, only
     /// schedules the next reconcile of the set.
-    fn execute_plan(&mut self, decided: DecidedPlan, calls: Vec<SetCall>) {
+    fn execute_plan(&mut self, decided: DecidedPlan, calls: Vec<DaemonSetCall>) {
         let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
@@ -481,7 +481,7 @@ impl World {
 
     /// Sends the calls of a plan that may be sent now. If the plan has no calls left, ends its execution. If the
     /// replica may no longer write, ends its process.
-    fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<SetCall>) {
+    fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<DaemonSetCall>) {
         for call in calls {
             let (now, process_number) = (self.now, self.replicas[index].process_number);
             if !self.may_replica_write(index) {
@@ -529,7 +529,7 @@ impl World {
             self.replicas[index].calls[at].call.call,
             Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
         );
-        let (SetCall { set, call, .. }, sent_at, decided) = {
+        let (DaemonSetCall { set, call, .. }, sent_at, decided) = {
             let it = &self.replicas[index].calls[at];
             (it.call.clone(), it.sent_at, it.decided.clone())
         };

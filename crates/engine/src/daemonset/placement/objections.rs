@@ -43,7 +43,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
             all.push(Objection { requirement, node_value: Some(label_text(node, key)) });
         }
     }
-    all.extend(unmet_affinity_terms(template, node));
+    all.extend(affinity_objections(template, node));
     for effect in [TaintEffect::NoExecute, TaintEffect::NoSchedule] {
         let untolerated = node.taints.iter().filter(|it| it.effect == effect);
         for taint in untolerated.filter(|it| !any_tolerates(&template.tolerations, it)) {
@@ -55,7 +55,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
 
 /// Returns one objection for each term of the required node affinity, or one objection if it has no terms. Empty if the
 /// node matches at least one term, or if the template has no required node affinity.
-fn unmet_affinity_terms(template: &Template, node: &Node) -> Vec<Objection> {
+fn affinity_objections(template: &Template, node: &Node) -> Vec<Objection> {
     let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();
     let mut all = Vec::new();

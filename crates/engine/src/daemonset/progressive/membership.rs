@@ -41,7 +41,7 @@ pub enum AdmittedMembers {
 
 /// The fields of a node that decide whether it is admitted, that is, assigned the current revision.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeIdentity<'a> {
+pub struct MembershipInput<'a> {
     pub name: &'a Text,
     pub labels: &'a Labels,
     pub created: Time,
@@ -108,13 +108,13 @@ impl RolloutMembership {
     /// Rule: the revision of a node depends only on whether the node is admitted, never on the state of its pod. If a
     /// pod ends on a node that is not admitted, a pod of the stable revision replaces it. A node that joins the cluster
     /// during a rollout gets the stable revision too, unless the policy has `newNodes: Latest`.
-    pub fn assigned_revision(&self, node: NodeIdentity<'_>) -> AssignedRevision {
+    pub fn assigned_revision(&self, node: MembershipInput<'_>) -> AssignedRevision {
         if self.is_admitted(node) { AssignedRevision::Current } else { AssignedRevision::Stable }
     }
 
     /// Whether a node is admitted, that is, assigned the current revision. In [`MembershipScope::AllNodes`] every node
     /// is admitted, in [`MembershipScope::NoNodes`] none.
-    pub fn is_admitted(&self, node: NodeIdentity<'_>) -> bool {
+    pub fn is_admitted(&self, node: MembershipInput<'_>) -> bool {
         match self.scope {
             MembershipScope::AllNodes => true,
             MembershipScope::NoNodes => false,
@@ -126,7 +126,7 @@ impl RolloutMembership {
     }
 
     /// Whether the node is one of the nodes that this admission assigns the current revision.
-    fn is_member(&self, admission: &NodeAdmission, node: NodeIdentity<'_>) -> bool {
+    fn is_member(&self, admission: &NodeAdmission, node: MembershipInput<'_>) -> bool {
         match &admission.members {
             AdmittedMembers::Names(names) => names.contains(node.name),
             AdmittedMembers::UpTo { key, created_before } => {

@@ -27,8 +27,6 @@
 //! - [`verdict`]: the verdicts about revisions;
 //! - [`phase`]: the state machine of a rollout.
 
-/// The progressive rollout of one DaemonSet, and the revision that each node is assigned.
-pub(crate) mod active;
 /// Decides when a node has failed, when its failure is excused, and when it has soaked.
 pub mod analysis;
 /// Decides when checks are measured, and keeps their results.
@@ -49,6 +47,8 @@ pub mod phase;
 pub mod policy;
 /// The DaemonRollout as the rules read it: the operator's requests (spec) and the stored state of the rollout (status).
 pub mod record;
+/// The progressive rollout of one DaemonSet, and the revision that each node is assigned.
+pub(crate) mod rollout;
 /// The verdicts about revisions.
 pub mod verdict;
 /// The maintenance windows of a policy.

@@ -42,7 +42,11 @@ fn membership(scope: MembershipScope, admitted: Vec<NodeAdmission>, steps: Vec<S
 
 fn is_admitted(membership: &RolloutMembership, name: &str, zone: &str, created: i64) -> bool {
     let (name, labels) = (Text::from(name), labels(zone));
-    membership.is_admitted(NodeIdentity { name: &name, labels: &labels, created: Time::from_secs(created) })
+    membership.is_admitted(MembershipInput {
+        name: &name,
+        labels: &labels,
+        created: Time::from_secs(created),
+    })
 }
 
 #[test]

@@ -10,7 +10,7 @@ use muster_api::object_key::ObjectKey;
 
 use super::super::counts::NodeProgress;
 use super::super::membership::{
-    AssignedRevision, Candidate, MembershipScope, NodeIdentity, RolloutMembership,
+    AssignedRevision, Candidate, MembershipInput, MembershipScope, RolloutMembership,
 };
 use super::super::policy::{Approval, Check, FailureRules, NodeGroups, PolicyKind, SetSelection, Step};
 use super::super::record::{ApproveRequest, CheckReport, RetryRequest, RevisionReference};
@@ -142,7 +142,7 @@ impl Fleet {
         let mut counts = RolloutCounts::default();
         for (name, node) in &self.nodes {
             let labels = Self::labels(node);
-            let identity = NodeIdentity { name, labels: &labels, created: node.created };
+            let identity = MembershipInput { name, labels: &labels, created: node.created };
             let has_current_pod = node.revision == self.current.reference.hash;
             let soaked = |soak: Duration| {
                 has_current_pod && node.available_since.is_some_and(|it| it + soak <= self.now)
@@ -250,7 +250,7 @@ impl Fleet {
         let mut replaced = false;
         for (name, node) in &mut self.nodes {
             let labels = Self::labels(node);
-            let identity = NodeIdentity { name, labels: &labels, created: node.created };
+            let identity = MembershipInput { name, labels: &labels, created: node.created };
             let assigned = match membership.assigned_revision(identity) {
                 AssignedRevision::Current => Some(current.clone()),
                 // A held node keeps a pod that is well, whatever its revision, except in a rollback.

@@ -27,14 +27,14 @@ const INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
 const EVICTIONS_WHILE_REFUSED_MAX: usize = 10;
 
 /// First words of the report about refused evictions in a status message.
-pub(crate) const MESSAGE_START: &str = "evictions refused: ";
+pub(crate) const REFUSED_EVICTIONS_MESSAGE_PREFIX: &str = "evictions refused: ";
 
 /// The evictions of one DaemonSet's pods that the API server refused. They are kept only in memory: after a restart,
 /// the controller tries these evictions again without delay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
-    nodes: BTreeMap<Text, NodeRefusal>,
+    nodes: BTreeMap<Text, RefusedEviction>,
     /// Time before which no eviction is sent. Set after a plan of which evictions were refused and none was accepted.
     /// `None` again after an accepted eviction.
     no_eviction_before: Option<Time>,
@@ -42,7 +42,7 @@ pub(crate) struct RefusedEvictions {
 
 /// The last refused eviction on one node, and the time of its retry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct NodeRefusal {
+struct RefusedEviction {
     /// UID of the pod whose eviction was refused.
     pod: Text,
     reason: RefusalReason,
@@ -67,7 +67,7 @@ impl RefusedEvictions {
             let delay = before.map_or(RETRY_DELAY_MIN, |it| (it.delay * 2).min(RETRY_DELAY_MAX));
             let (pod, reason) = (refusal.pod.clone(), refusal.reason.clone());
             let retry_at = now + delay.max(refusal.retry_after);
-            self.nodes.insert(node.clone(), NodeRefusal { pod, reason, delay, retry_at });
+            self.nodes.insert(node.clone(), RefusedEviction { pod, reason, delay, retry_at });
         }
         if 0 < report.evicted {
             self.no_eviction_before = None;
@@ -143,12 +143,12 @@ impl RefusedEvictions {
             let nodes = others.iter().map(|(_, nodes)| nodes).sum();
             parts.push(format!("{}: {message}", node_count_text(nodes)));
         }
-        (!parts.is_empty()).then(|| format!("{MESSAGE_START}{}", parts.join(", ")))
+        (!parts.is_empty()).then(|| format!("{REFUSED_EVICTIONS_MESSAGE_PREFIX}{}", parts.join(", ")))
     }
 }
 
 /// Whether the pod whose eviction was refused is in `pods`, and is neither being deleted nor terminal.
-fn is_refused_pod_live(refusal: &NodeRefusal, pods: &[Arc<Pod>]) -> bool {
+fn is_refused_pod_live(refusal: &RefusedEviction, pods: &[Arc<Pod>]) -> bool {
     pods.iter().any(|it| it.uid == refusal.pod && it.is_live())
 }
 

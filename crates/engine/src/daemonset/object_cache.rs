@@ -33,7 +33,7 @@ pub(super) struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// Returns the number of objects of a kind. Zero for DaemonSets, which `Index::entries` contains.
+    /// Returns the number of objects of a kind. Zero for DaemonSets, which `ControllerCache::entries` contains.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => 0,
@@ -246,7 +246,7 @@ impl ObjectCache {
         }
     }
 
-    /// Returns the keys of all objects of a kind. Empty for DaemonSets, which `Index::entries` contains.
+    /// Returns the keys of all objects of a kind. Empty for DaemonSets, which `ControllerCache::entries` contains.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => Vec::new(),

@@ -13,17 +13,17 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use crate::daemonset::cell::{self, NodeInMemoryState};
-use crate::daemonset::eviction::RefusedEvictions;
+use crate::daemonset::controller_cache::{DirtyCells, SetEntry};
 use crate::daemonset::execution::{CreateResult, ExecutionReport};
 use crate::daemonset::expectations::Expectations;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Revision, Status, StatusCounts};
-use crate::daemonset::index::{DirtyCells, SetEntry};
-use crate::daemonset::objects::ObjectCache;
+use crate::daemonset::object_cache::ObjectCache;
 use crate::daemonset::plan::{Plan, RolloutWrite};
-use crate::daemonset::progressive::active::ActiveRollout;
 use crate::daemonset::progressive::check::CheckMeasurements;
 use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::progressive::record::{CheckResult, RolloutStatus};
+use crate::daemonset::progressive::rollout::ProgressiveRollout;
+use crate::daemonset::refused_evictions::RefusedEvictions;
 use crate::daemonset::revision::{self, TargetRevision};
 use crate::daemonset::status::REASON_STALLED;
 use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
@@ -149,7 +149,7 @@ impl SetEntry {
             .collect();
         self.set_state = SetState::new(revision::revision_history(&self.set, &owned, now));
         let Some(current) = self.set_state.history.current.clone() else { return };
-        self.set_state.progressive = ActiveRollout::for_set(
+        self.set_state.progressive = ProgressiveRollout::for_set(
             &self.effective,
             &owned,
             &current,

@@ -15,7 +15,7 @@ use super::status::{check_availability, is_pod_up};
 use crate::daemonset::facts::{ConditionStatus, Node, Pod, ReadyCondition, Set, Template, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_readiness_taint;
-use crate::daemonset::progressive::active::{NodeTarget, UpdateMode};
+use crate::daemonset::progressive::rollout::{NodeTarget, UpdateMode};
 use crate::daemonset::why::Why;
 
 /// Whether one node counts against the rollout budget, and whether it counts as a node with an available pod.
@@ -107,7 +107,7 @@ enum Eligibility<'a> {
 /// Computes the action of the rollout on one node, so that the node gets a pod of the revision that it is assigned
 /// (`target`). `here` is the node with its verdict, `None` if the node was deleted. Until `charged_until`, the node is
 /// not exempt from the budget even if it seems lost (see [`node_lost_since`]).
-pub(crate) fn node_rollout(
+pub(crate) fn compute_node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
     here: Option<(&Node, &Verdict)>,
@@ -193,7 +193,7 @@ pub(crate) fn node_rollout(
         }
         (Eligibility::Tainted(taints), rollout) => {
             let Some(taint) = taints.first().map(|it| Arc::new((*it).clone())) else { return node_rollout };
-            if !toleration_was_dropped(old, &taints) {
+            if !was_toleration_dropped(old, &taints) {
                 node_rollout.waiting = Some(Why::KeptByTaint { taint });
             } else {
                 let why = Why::TolerationDropped { taint };
@@ -291,7 +291,7 @@ fn is_charged(
         Eligibility::Eligible | Eligibility::NotReady(_) => !is_up,
         Eligibility::Tainted(taints) => pods
             .iter()
-            .any(|it| it.deleting && !it.is_terminal_and_deleting() && toleration_was_dropped(it, taints)),
+            .any(|it| it.deleting && !it.is_terminal_and_deleting() && was_toleration_dropped(it, taints)),
         Eligibility::Excluded => false,
     }
 }
@@ -323,7 +323,7 @@ fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict
 /// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted, because the user
 /// moved the DaemonSet off such nodes. An old pod that does not tolerate these taints either is kept, because it was
 /// created before the node got the taint.
-fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
+fn was_toleration_dropped(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 

@@ -11,7 +11,7 @@ use muster_api::time::Time;
 
 use super::analysis::{self, NodeHealth};
 use super::counts::NodeProgress;
-use super::membership::{AssignedRevision, Candidate, MembershipScope, NodeIdentity, RolloutMembership};
+use super::membership::{AssignedRevision, Candidate, MembershipInput, MembershipScope, RolloutMembership};
 use super::phase::admitted_if_created_after;
 use super::policy::{Policy, PolicySpec, ReplaceMethod, Step};
 use super::record::{ALL_STEPS, Phase, RevisionReference, RolloutRecord, RolloutStatus};
@@ -26,7 +26,7 @@ use crate::daemonset::status::check_availability;
 /// its current revision has the verdict `Bad`, or if the API server forbids the controller to read policies or
 /// DaemonRollouts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ActiveRollout {
+pub(crate) struct ProgressiveRollout {
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub(crate) policy: Option<Arc<Policy>>,
     /// The DaemonRollout. `None` if it does not exist yet.
@@ -124,7 +124,7 @@ pub(crate) struct NodeTarget<'a> {
     pub(crate) mode: UpdateMode,
 }
 
-impl ActiveRollout {
+impl ProgressiveRollout {
     /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `owned` are
     /// the revisions of the DaemonSet. `stored` is the DaemonRollout with the DaemonSet's name. `is_forbidden` is
     /// whether the API server forbids the controller to read policies or DaemonRollouts. `assisted` is the update
@@ -250,7 +250,7 @@ impl ActiveRollout {
 
     /// Whether a node is admitted, that is, assigned the current revision.
     fn is_admitted(&self, node: &Node) -> bool {
-        self.membership.is_admitted(node_identity(node))
+        self.membership.is_admitted(membership_input(node))
     }
 
     /// Whether the node will be assigned the current revision once the status `next` is stored. Assumes that `next`
@@ -263,7 +263,7 @@ impl ActiveRollout {
             admitted_if_created_after: admitted_if_created_after(spec, next),
             ..self.membership.clone()
         };
-        membership.is_admitted(node_identity(node))
+        membership.is_admitted(membership_input(node))
     }
 
     /// Returns the revision with this hash label. If several revisions have it, those that are not being deleted come
@@ -344,8 +344,8 @@ impl ActiveRollout {
 }
 
 /// Returns the fields of a node that decide whether it is admitted, that is, assigned the current revision.
-fn node_identity(node: &Node) -> NodeIdentity<'_> {
-    NodeIdentity { name: &node.name, labels: &node.labels, created: node.created }
+fn membership_input(node: &Node) -> MembershipInput<'_> {
+    MembershipInput { name: &node.name, labels: &node.labels, created: node.created }
 }
 
 /// Returns the stored verdict about a revision. `None` if it has no verdict yet.

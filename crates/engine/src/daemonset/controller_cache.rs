@@ -1,6 +1,6 @@
-//! Index of the facts about all objects that concern DaemonSets, by key, owner, node and label. Facts are the fields of
-//! API objects that rules read, decoded. The index applies watch events and returns the keys of the DaemonSets to
-//! reconcile.
+//! The DaemonSet controller's cache: the facts about all objects that concern DaemonSets, and the state of each
+//! DaemonSet. Facts are the fields of API objects that rules read, decoded. The cache applies watch events and returns
+//! the keys of the DaemonSets to reconcile.
 //!
 //! An event marks only the cells that it may change as dirty, and the next reconcile computes these cells again. A cell
 //! is the state of one DaemonSet on one node. So most events of a pod concern one cell of one DaemonSet. An event of a
@@ -17,8 +17,8 @@ use muster_api::time::Time;
 use crate::controller::Event;
 use crate::daemonset::SetState;
 use crate::daemonset::facts::{Kind, Node, Pod, Revision, Set, UpdateStrategy, WatchedObject};
-use crate::daemonset::memory::InMemoryState;
-use crate::daemonset::objects::ObjectCache;
+use crate::daemonset::in_memory_state::InMemoryState;
+use crate::daemonset::object_cache::ObjectCache;
 use crate::daemonset::plan::Claim;
 use crate::daemonset::progressive::membership::{MembershipScope, added_names};
 use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_policy};
@@ -27,7 +27,7 @@ use crate::hash_ordered_map::HashOrderedMap;
 
 /// The DaemonSet controller's cache: the facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct ControllerCache {
     /// The newest resource version of each kind that its last list, or the watch since that list, has delivered. A kind
     /// has no entry before its first list.
     pub(super) seen: BTreeMap<Kind, u64>,
@@ -87,7 +87,7 @@ impl DirtyCells {
     }
 }
 
-impl Index {
+impl ControllerCache {
     /// Whether the cache is complete enough to make plans.
     ///
     /// Rule: no plan is made before every kind has been listed, because an empty cache does not mean an empty cluster.
@@ -102,8 +102,9 @@ impl Index {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the DaemonSets that the event concerns. An event or a list that is
-    /// older than the newest resource version of its kind in the index changes no objects.
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores the object of an event
+    /// that is not newer than the newest resource version delivered for its kind, and the objects of a list that is
+    /// older than that version.
     pub(super) fn apply(&mut self, event: Event<WatchedObject>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
@@ -151,9 +152,9 @@ impl Index {
         }
     }
 
-    /// Whether an event with this resource version is already in the index.
+    /// Whether an event of this kind with this resource version is already in the cache.
     ///
-    /// Rule: an event that is not newer than the newest event of its kind is already in the index. To apply the event
+    /// Rule: an event that is not newer than the newest event of its kind is already in the cache. To apply the event
     /// again would restore an old state, and could discard the in-memory state of a DaemonSet that was created since.
     fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
@@ -176,7 +177,7 @@ impl Index {
         }
     }
 
-    /// Returns the keys of all indexed objects of a kind.
+    /// Returns the keys of all cached objects of a kind.
     fn keys_of_kind(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => self.entries.keys().cloned().collect(),
@@ -184,7 +185,7 @@ impl Index {
         }
     }
 
-    /// Returns the number of indexed objects of a kind.
+    /// Returns the number of cached objects of a kind.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => self.entries.len(),
@@ -192,7 +193,7 @@ impl Index {
         }
     }
 
-    /// Returns an index with the same objects and in-memory state, in which all cells are dirty, that is, must be
+    /// Returns a cache with the same objects and in-memory state, in which all cells are dirty, that is, must be
     /// computed again. A cell is the state of one DaemonSet on one node.
     pub(super) fn with_all_cells_dirty(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
@@ -262,7 +263,7 @@ impl Index {
         let before = self.objects.put_rollout(rollout.clone());
         if let Some(entry) = self.entries.get_mut(&key) {
             let is_ours = rollout.belongs_to(&entry.set.uid);
-            entry.mark_rollout_change(before.as_deref().filter(|_| is_ours), &rollout);
+            entry.apply_rollout_change(before.as_deref().filter(|_| is_ours), &rollout);
             keys.insert(key);
         }
     }
@@ -307,11 +308,11 @@ impl Index {
         if before.is_some_and(|it| it.is_equivalent(&node)) {
             return;
         }
-        self.mark_node_dirty(&name, keys);
+        self.mark_cells_of_node_dirty(&name, keys);
     }
 
     /// Marks the cell of a node as dirty in every DaemonSet, and adds the keys of all DaemonSets to `keys`.
-    fn mark_node_dirty(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
+    fn mark_cells_of_node_dirty(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
             entry.dirty.add_node(name);
             keys.insert(key.clone());
@@ -370,7 +371,8 @@ impl Index {
         }
     }
 
-    /// Returns the keys of the DaemonSets that own an object or might adopt it. `owner` is the UID of its controller.
+    /// Returns the keys of the DaemonSets that own an object or might adopt it. `owner` is the UID of the object's
+    /// controller, `None` if it has no controller.
     ///
     /// Rule: an object with a controller concerns only the DaemonSet with the controller's UID in the same namespace.
     /// An object without a controller concerns all DaemonSets of its namespace. Labels are not compared here.
@@ -396,14 +398,14 @@ impl Index {
         if before.as_ref() == Some(&revision) {
             return;
         }
-        self.mark_revision_dirty(&revision, before.as_ref(), keys);
+        self.apply_revision_change(&revision, before.as_ref(), keys);
     }
 
-    /// Handles a new, changed or removed ControllerRevision. `before` is its previous version. Marks all cells of the
-    /// DaemonSets that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which
-    /// DaemonSets must adopt or release the ControllerRevision. Adds the keys of the DaemonSets that it concerns to
-    /// `keys`.
-    fn mark_revision_dirty(
+    /// Applies the change of a new, changed or removed ControllerRevision to the DaemonSets that it concerns, and adds
+    /// their keys to `keys`. `before` is its previous version, `None` if it is new. Marks all cells of the DaemonSets
+    /// that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which DaemonSets must
+    /// adopt or release the ControllerRevision.
+    fn apply_revision_change(
         &mut self,
         revision: &Revision,
         before: Option<&Arc<Revision>>,
@@ -437,7 +439,7 @@ impl Index {
             }
             Kind::Nodes => {
                 if self.objects.remove_node(&key.name) {
-                    self.mark_node_dirty(&key.name, keys);
+                    self.mark_cells_of_node_dirty(&key.name, keys);
                 }
             }
             Kind::Pods => {
@@ -447,7 +449,7 @@ impl Index {
             }
             Kind::Revisions => {
                 if let Some(revision) = self.objects.remove_revision(key) {
-                    self.mark_revision_dirty(&revision, Some(&revision), keys);
+                    self.apply_revision_change(&revision, Some(&revision), keys);
                 }
             }
             Kind::Policies | Kind::ClusterPolicies => {
@@ -546,13 +548,14 @@ impl SetEntry {
         true
     }
 
-    /// Marks the cells that depend on a change of the DaemonRollout as dirty. A cell is the state of the DaemonSet on
-    /// one node.
+    /// Applies a change of the DaemonRollout: marks the cells that depend on the change as dirty. A cell is the state
+    /// of the DaemonSet on one node. `before` is the previous version of the DaemonRollout. If it is `None`, all cells
+    /// become dirty.
     ///
     /// Rule: the cells depend on the revision, the phase, the step, the start of the attempt and the admitted nodes in
     /// the stored status of the DaemonRollout, and on whether the DaemonRollout can be decoded. If the only change is
     /// that more nodes are admitted by name, only the cells of these nodes are dirty.
-    fn mark_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
+    fn apply_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
         let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
             self.dirty = DirtyCells::All;
             return;
