@@ -63,8 +63,8 @@ pub(crate) struct Cell {
 pub(crate) struct NodeInMemoryState<'a> {
     /// Backoff after a failed or succeeded pod was deleted on the node. `None` if there is none.
     pub(crate) backoff: Option<FailedPodBackoff>,
-    /// The last deletion or eviction of a pod of the DaemonSet on the node by the controller. `None` if there is none
-    /// that still matters.
+    /// The last deletion or eviction of a pod of the DaemonSet on the node by the controller. `None` if there was none,
+    /// or if the node no longer counts against the rollout budget because of it.
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
@@ -205,12 +205,15 @@ fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     }
 }
 
-/// Computes the cell of one DaemonSet on one node: verdict, roster, rollout state and counts.
+/// Computes the cell of one DaemonSet on one node: the verdict, the writes that the node needs, and its counts.
 ///
 /// `node` is `None` if the node was deleted and only its pods are left. `current` is the current revision of the
-/// DaemonSet. In a progressive rollout the node may be assigned the stable revision instead. Then the pods of the
-/// stable revision count as up to date, except in [`CellCounts::updated`]. Placement then uses the template of the
-/// stable revision, except in assist mode.
+/// DaemonSet. `progressive` is its progressive rollout, `None` if it has none.
+///
+/// A progressive rollout may assign the stable revision to the node, instead of the current revision. For such a node,
+/// the pods of the stable revision count as up to date, except in [`CellCounts::updated`], which always refers to the
+/// current revision. The verdict of such a node follows from the template of the stable revision or, in assist mode,
+/// from the template of the DaemonSet.
 pub(crate) fn compute_cell(
     set: &Set,
     current: &TargetRevision,

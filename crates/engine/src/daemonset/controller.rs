@@ -22,8 +22,8 @@ use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
-/// Maximum number of calls of one plan that are in flight at a time. It is half of the default limit on all calls of the
-/// client that are in flight, so that a large DaemonSet does not block the others.
+/// Maximum number of calls of one plan that are in flight at a time. It is half of the default limit on the calls in
+/// flight of the whole controller, so that a large DaemonSet does not block the others.
 const CALLS_IN_FLIGHT_PER_PLAN_MAX: usize = 32;
 
 /// Delay before a DaemonSet is reconciled again after a panic. Doubles with each further consecutive panic, up to
@@ -142,7 +142,7 @@ impl DaemonSetController {
     }
 
     /// Returns the plan of the last reconcile of a DaemonSet. `None` if that reconcile made no plan, for example
-    /// because the DaemonSet did not exist. An idle plan during the backoff after a panic.
+    /// because the DaemonSet did not exist. Returns an idle plan during the backoff after a panic.
     pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
         self.plans.get(key)
     }
@@ -203,8 +203,9 @@ impl DaemonSetController {
     }
 
     /// Returns the calls that the execution of a DaemonSet's plan may send now: so many that at most
-    /// [`CALLS_IN_FLIGHT_PER_PLAN_MAX`] are in flight. A list of pods by a selector that selects none is not sent: an empty list
-    /// is applied as its response.
+    /// [`CALLS_IN_FLIGHT_PER_PLAN_MAX`] are in flight. Empty if no plan of the DaemonSet is being executed. If the
+    /// selector of the DaemonSet selects no pod, a list of its pods is not sent: an empty list is applied as the
+    /// response.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<DaemonSetCall> {
         let binding = self.planner.settings().binding;
         let Some(RunningPlan { number, execution, encoded_pod, encoded_stable_pod }) =

@@ -61,7 +61,8 @@ pub enum Call {
 /// The response of the API server to a call, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// A create, patch or status write succeeded. Name of the object, and its resource version after the write.
+    /// A create, patch or status write succeeded. Holds the name of the object, and its resource version after the
+    /// write.
     Wrote { name: Text, resource_version: u64 },
     /// The API server accepted the delete or the eviction.
     Deleted,

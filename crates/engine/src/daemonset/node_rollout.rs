@@ -104,9 +104,10 @@ enum Eligibility<'a> {
     Excluded,
 }
 
-/// Computes the action of the rollout on one node, so that the node gets a pod of the revision that it is assigned
-/// (`target`). `here` is the node with its verdict, `None` if the node was deleted. Until `charged_until`, the node is
-/// not exempt from the budget even if it seems lost (see [`node_lost_since`]).
+/// Computes what the rolling update does on one node, so that the node gets a pod of the revision that it is assigned
+/// (`target`), and whether the node counts against the rollout budget. `here` is the node with its verdict, `None` if
+/// the node was deleted. Until `charged_until`, the node is not exempt from the budget even if it seems lost (see
+/// [`node_lost_since`]). `charged_until` is `None` if there is no such time.
 pub(crate) fn compute_node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
@@ -260,9 +261,9 @@ fn remove_old_pod(
 /// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
 /// available, whatever its taints or verdict. So a rollout that breaks nodes stops when the budget is used up. With
 /// surge no other node counts. With drain two more kinds of nodes count. The first is a node without a pod that is up
-/// (see [`is_pod_up`]), if the node is eligible or only its readiness excludes it. The second is a node whose old pod
-/// is terminating because the template dropped a toleration. A node that only keeps its old pod does not count. An
-/// exempt node (`is_exempt`) never counts.
+/// (see [`is_pod_up`]), if the node is eligible, or would be without the taints `not-ready` and `unreachable`. The
+/// second is a node whose old pod is terminating because the template dropped a toleration. A node that only keeps its
+/// old pod does not count. An exempt node (`is_exempt`) never counts.
 fn is_charged(
     set: &Set,
     current: &TargetRevision,
@@ -330,7 +331,7 @@ fn was_toleration_dropped(old: &Pod, taints: &[&Taint]) -> bool {
 /// Returns the time since which a node is lost. `None` if it is not lost.
 ///
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If one
-/// of the two times is not known, the node is not lost. Nodes with Ready=False follow the ordinary rules.
+/// of the two times is not known, the node is not lost. A node whose Ready condition is False is not lost either.
 fn node_lost_since(node: &Node, current: &TargetRevision) -> Option<Time> {
     let since = node_unreachable_since(node)?;
     let current_since = current.created?;

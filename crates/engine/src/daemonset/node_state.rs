@@ -147,7 +147,7 @@ pub struct RolloutSummary {
     pub next: Vec<Text>,
     /// Whether every eligible node has an available, up-to-date pod, and no outdated pod is left to replace or delete.
     pub complete: bool,
-    /// Revision hash label of new pods. `None` until a revision records the template.
+    /// Hash label of the current revision. `None` until a revision records the template.
     pub hash: Option<Text>,
     /// Writes of ControllerRevisions, which precede the writes of pods.
     pub steps: Vec<RevisionWrite>,
@@ -231,8 +231,8 @@ impl Planner {
         })
     }
 
-    /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_in_memory_state`] of another planner.
-    /// `None` if the DaemonSet does not exist.
+    /// Returns the in-memory state about a DaemonSet, to be passed to [`Planner::import_in_memory_state`] of another
+    /// planner. `None` if the DaemonSet does not exist.
     pub fn export_in_memory_state(&self, key: &ObjectKey) -> Option<SetInMemoryState> {
         let entry = self.cache.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -270,8 +270,9 @@ impl Planner {
         daemonset::status::create_refusal(set, &memory.creates)
     }
 
-    /// Returns the writes that use no rollout budget, as of the last reconcile: the names of the nodes that need a pod,
-    /// and the pods to delete. For example, a pod is deleted because it has failed. Both are empty if the DaemonSet
+    /// Returns the names of the nodes that need a pod, and the pods to delete, as of the last reconcile. For example, a
+    /// pod is deleted because it has failed. The pods that a rollout creates and deletes by a
+    /// [`RolloutAction`](super::node_rollout::RolloutAction) are not included. Both lists are empty if the DaemonSet
     /// does not exist.
     pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
         let (mut create, mut delete) = (Vec::new(), Vec::new());

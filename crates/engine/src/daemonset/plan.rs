@@ -27,7 +27,7 @@ pub struct Settings {
     /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
     /// Whether the controller runs beside upstream's DaemonSet controller (assist mode): it only rolls out DaemonSets
-    /// that a policy selects, by deleting or evicting their outdated pods.
+    /// that a policy selects or that have a DaemonRollout, by deleting or evicting their outdated pods.
     pub assist: bool,
 }
 

@@ -30,8 +30,9 @@ use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::refused_evictions::REFUSED_EVICTIONS_MESSAGE_PREFIX;
 use crate::daemonset::why::Why;
 
-/// Adds the writes of a progressive rollout to the plan of its DaemonSet, or none while the rollout is frozen. Returns
-/// the rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
+/// Adds the writes of a progressive rollout to the plan of its DaemonSet. Adds none while the rollout is frozen, or
+/// while the DaemonRollout of a deleted DaemonSet of the same name still exists. Returns the rollout budget
+/// (`maxUnavailable` or `maxSurge`) as a number of nodes.
 ///
 /// Rule: the next status is computed from the stored status. An outdated pod is replaced only if both the stored and
 /// the next status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which
@@ -300,7 +301,8 @@ fn add_measurements(
 /// A node name, the revision that the node is assigned (current or stable), and the action of the rollout on it.
 type NodeAction = (Text, AssignedRevision, RolloutAction);
 
-/// The actions that the rollout takes now, and the excuses and retry times on which further actions wait.
+/// The actions that the rollout takes now, and what further actions wait for: excuses to be stored, and the retry time
+/// of refused evictions.
 #[derive(Debug, Default)]
 struct ChosenActions {
     actions: Vec<NodeAction>,

@@ -26,7 +26,7 @@ const INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
 /// plan only tries whether evictions are accepted again.
 const EVICTIONS_WHILE_REFUSED_MAX: usize = 10;
 
-/// First words of the report about refused evictions in a status message.
+/// Start of the part of a status message that reports refused evictions.
 pub(crate) const REFUSED_EVICTIONS_MESSAGE_PREFIX: &str = "evictions refused: ";
 
 /// The evictions of one DaemonSet's pods that the API server refused. They are kept only in memory: after a restart,
@@ -36,7 +36,7 @@ pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, RefusedEviction>,
     /// Time before which no eviction is sent. Set after a plan of which evictions were refused and none was accepted.
-    /// `None` again after an accepted eviction.
+    /// `None` before the first such plan, and after an accepted eviction.
     no_eviction_before: Option<Time>,
 }
 

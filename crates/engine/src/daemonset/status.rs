@@ -223,7 +223,7 @@ type ConditionValue = (ConditionType, ConditionStatus, &'static str, String);
 /// Computes the `Available` condition.
 ///
 /// Rule: Available is False when more eligible nodes are without an available pod than `maxUnavailable` allows. With
-/// surge and `OnDelete`, no such node is allowed.
+/// surge, and with `OnDelete`, it is False when any eligible node is without an available pod.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let StatusCounts { desired, unavailable, available, .. } = totals.counts();
     let message =

@@ -330,8 +330,8 @@ impl ConditionType {
     pub const ALL: [Self; 5] =
         [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
 
-    /// The conditions that a status gets first, and keeps whether they are true or not. In assist mode `Available` is not
-    /// written.
+    /// The conditions that a status gets first, and keeps whether they are true or not. In assist mode `Available` is
+    /// not written.
     pub const INITIAL_CONDITIONS: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.

@@ -16,12 +16,13 @@ pub struct NodeHealth {
     /// Why the node has failed, such as `CrashLoopBackOff` or `NodeNotReady`. `None` if it has not failed.
     pub failure: Option<Text>,
     /// Time at which the node counts as failed unless its pod becomes available before. `None` if the node has failed
-    /// already, or if `readyTimeout` does not run.
+    /// already, if it has no pod of the current revision, if that pod is available or being deleted, or if failures of
+    /// that pod do not count.
     pub fails_at: Option<Time>,
 }
 
-/// Values of `status.reason` of failed pods whose node caused the failure, for example by a shutdown, and not their
-/// revision. Reasons that start with `OutOf` count too, but are not listed here.
+/// Values of `status.reason` of a failed pod that mean that the node caused the failure, for example by a shutdown, and
+/// not the revision of the pod. Reasons that start with `OutOf` mean the same, but are not listed here.
 ///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [
@@ -95,7 +96,7 @@ fn stopped_being_ready(node: &Node, at: Time) -> bool {
 /// that the rollout is about to delete, or beside which it creates the new pod.
 ///
 /// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout acted on the node.
-/// The excuse is stored before that.
+/// The excuse is stored before the rollout acts.
 pub fn excuse_reason(old: &Pod, node: Option<&Node>) -> Option<Text> {
     if node.is_some_and(|it| it.ready.status != ConditionStatus::True) {
         return Some("NodeNotReady".into());

@@ -70,16 +70,16 @@ pub struct RolloutCounts {
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes, by name, that still have to soak: their pod of the current revision has been healthy for
-    /// less than the soak time of the step, or of the step's `groups` if that is longer. Nodes without a pod of the
+    /// Admitted eligible nodes, by name, that still have to soak: their pod of the current revision has been healthy
+    /// for less than the soak time of the step, or of the step's `groups` if that is longer. Nodes without a pod of the
     /// current revision are included.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
     /// Number of admitted eligible nodes of the current step that are soaking, by the time at which their soak ends.
     pub soak_ends: BTreeMap<Time, usize>,
 }
 
-/// An admitted node that still has to soak: it has no pod of the current revision, or this pod has been healthy for less
-/// than the soak time of the step, or of the step's `groups` if that is longer.
+/// An admitted node that still has to soak: it has no pod of the current revision, or this pod has been healthy for
+/// less than the soak time of the step, or of the step's `groups` if that is longer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
     /// Whether the selector of the current step matches the node. True if there is no current step.

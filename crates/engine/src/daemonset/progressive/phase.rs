@@ -682,7 +682,8 @@ impl PhaseMachine<'_> {
             Some(Phase::Rolling | Phase::Complete) => self.paused_by.is_none(),
             _ => false,
         };
-        // The stored status must allow it too: the status that ends a stop or a wait is stored before pods are replaced.
+        // The stored status must allow it too: the status that ends a stop or a wait is stored before pods are
+        // replaced.
         let stored = self.input.stored;
         let is_stored =
             stored.current.as_ref().is_some_and(|it| it.hash == self.input.current.reference.hash);
@@ -691,7 +692,8 @@ impl PhaseMachine<'_> {
                 stored.phase,
                 Some(Phase::Soaking | Phase::Waiting | Phase::PartiallyComplete | Phase::Stopped)
             );
-        // Actions are chosen from the stored status: a rollback that is not stored yet would create the failed revision.
+        // Actions are chosen from the stored status: a rollback that is not stored yet would create the failed
+        // revision.
         let is_rollback = |it: Option<Phase>| matches!(it, Some(Phase::RollingBack | Phase::RolledBack));
         let is_reversed = is_stored && is_rollback(phase) != is_rollback(stored.phase);
         self.status.paused = match phase {

@@ -246,8 +246,8 @@ impl Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepStatus {
     pub name: Text,
-    /// Index of the step in the policy, from zero. For the step `*`, which is not in the policy and admits every node, the
-    /// index of the last step.
+    /// Index of the step in the policy, from zero. For the step `*`, which is not in the policy and admits every node,
+    /// the index of the last step.
     pub index: usize,
     /// Number of nodes that may have the current revision in this step.
     pub target: usize,

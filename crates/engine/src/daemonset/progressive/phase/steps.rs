@@ -172,8 +172,8 @@ impl PhaseMachine<'_> {
 
     /// Admits nodes in this step: those that are already exposed, and up to `free` others. An exposed node is admitted
     /// or has a pod of a revision without the verdict `Good`. If the step has groups, admits only nodes of open groups.
-    /// In assist mode, admits exposed nodes only up to the target of the step. Sets a wake-up time one second from now
-    /// if no node is admitted only because all candidates are too young. Does nothing while the rollout is paused.
+    /// In assist mode, admits exposed nodes only up to the target of the step. If no node can be admitted, because all
+    /// candidates are too young, sets a wake-up time one second from now. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.paused_by.is_some() {
             return;
