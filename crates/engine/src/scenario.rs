@@ -40,7 +40,7 @@ use core::fmt;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::manifest::{self, HASH_LABEL};
+use crate::daemonset::manifest::{self, REVISION_HASH_LABEL};
 
 /// Parses the text of a scenario.
 mod read;
@@ -454,7 +454,7 @@ fn computed_hash(set: Option<&Value>, template: &Value) -> String {
 
 /// Returns the value of the hash label (`controller-revision-hash`). Empty if the object does not have the label.
 fn hash_label(object: &Value) -> &str {
-    object["metadata"]["labels"][HASH_LABEL].as_str().unwrap_or_default()
+    object["metadata"]["labels"][REVISION_HASH_LABEL].as_str().unwrap_or_default()
 }
 
 /// Returns the UID of an object whose line has no keyword `uid=`. The UID is made from the kind, namespace and name.

@@ -104,18 +104,18 @@ impl SetState {
     /// Returns the rollout actions that need rollout budget before they may be executed, each with its node, in update
     /// order.
     pub(crate) fn budgeted_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
-        self.actions(&self.budgeted)
+        self.node_actions(&self.budgeted)
     }
 
     /// Returns the actions of a progressive rollout that replace a pod which is not Ready, each with its node, in
     /// update order.
     pub(crate) fn not_ready_actions(&self) -> impl Iterator<Item = (&Text, &RolloutAction)> {
-        self.actions(&self.not_ready)
+        self.node_actions(&self.not_ready)
     }
 
     /// Returns the nodes in `places` that have a rollout action, each with its action, in update order. `places` is
     /// `budgeted` or `not_ready`: pairs of position in the update order and node name.
-    fn actions<'a>(
+    fn node_actions<'a>(
         &'a self,
         places: &'a BTreeSet<(u64, Text)>,
     ) -> impl Iterator<Item = (&'a Text, &'a RolloutAction)> {

@@ -341,7 +341,7 @@ impl RefusalReason {
 }
 
 /// `reason` of the Event about a refused eviction.
-const EVICTION_REFUSED: &str = "EvictionRefused";
+const REASON_EVICTION_REFUSED: &str = "EvictionRefused";
 
 impl ExecutionReport {
     /// Returns the report of an execution that panicked. Any of its calls may have been applied.
@@ -718,9 +718,9 @@ impl Execution {
         let (Some(reason), Some(node)) = (RefusalReason::from_error(error), &pod.target) else {
             return false;
         };
-        if !self.report.events.iter().any(|it| it.reason == EVICTION_REFUSED) {
+        if !self.report.events.iter().any(|it| it.reason == REASON_EVICTION_REFUSED) {
             let message = format!("Error evicting: pod {} on node {node}: {error}", pod.key.name);
-            self.report.events.push(KubeEvent::warning(EVICTION_REFUSED, message));
+            self.report.events.push(KubeEvent::warning(REASON_EVICTION_REFUSED, message));
         }
         let retry_after = error.retry_after();
         let refusal = EvictionRefusal { pod: pod.uid.clone(), reason, retry_after };

@@ -29,10 +29,10 @@ pub use call::{
 };
 
 /// Label with the revision hash of a pod or ControllerRevision.
-pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
+pub const REVISION_HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
 /// Label with the template generation, by which Kubernetes recognized up-to-date pods before ControllerRevisions
 /// existed. Pods of DaemonSets that have the annotation for the template generation get this label.
-pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
+pub const TEMPLATE_GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
 /// `schedulerName` of pods that the DaemonSet controller binds itself.
 pub const DIRECT_BINDING_SCHEDULER_NAME: &str = "kubernetes.io/daemonset-controller";
 
@@ -70,10 +70,10 @@ pub fn daemon_pod(
 ) -> Value {
     let mut labels = template_labels(template);
     if let Some(generation) = template_generation {
-        labels.insert(GENERATION_LABEL.to_string(), generation.to_string().into());
+        labels.insert(TEMPLATE_GENERATION_LABEL.to_string(), generation.to_string().into());
     }
     if !hash.is_empty() {
-        labels.insert(HASH_LABEL.to_string(), hash.into());
+        labels.insert(REVISION_HASH_LABEL.to_string(), hash.into());
     }
 
     let mut metadata = Map::new();
@@ -149,7 +149,7 @@ pub fn controller_revision(
     revision: i64,
 ) -> Value {
     let mut labels = template_labels(template);
-    labels.insert(HASH_LABEL.to_string(), hash.into());
+    labels.insert(REVISION_HASH_LABEL.to_string(), hash.into());
     let mut metadata = Map::new();
     metadata.insert("name".to_string(), format!("{}-{hash}", owner.name).into());
     metadata.insert("namespace".to_string(), owner.namespace.into());
@@ -223,7 +223,7 @@ pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Valu
 /// Upstream: `dedupCurHistories`.
 pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
-    patch.insert("labels".to_string(), json!({ HASH_LABEL: hash }));
+    patch.insert("labels".to_string(), json!({ REVISION_HASH_LABEL: hash }));
     json!({"metadata": patch})
 }
 

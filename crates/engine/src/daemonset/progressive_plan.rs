@@ -129,7 +129,7 @@ fn advance_phase(
             || !(input.node)(name).is_some_and(|node| active.will_admit(&outcome.status, node))
     });
     let hold = hold_message(input, active).filter(|_| outcome.may_replace);
-    outcome.status.message = with_hold_message(&outcome.status.message, hold.as_deref()).into();
+    outcome.status.message = replace_hold_message(&outcome.status.message, hold.as_deref()).into();
     remove_contradicted_creates(plan, input, active, stored, &outcome);
     let conditions = rollout_conditions(&outcome.status, record, now);
     // A status without a phase is not written: clients would read it as Complete. The next plan has a phase, when the
@@ -157,7 +157,7 @@ fn advance_phase(
                 pod.target.as_ref().and_then(|it| eviction_waits_until(input, method, it, &pod, now));
             plan.wake_at = earliest(plan.wake_at, waits_until);
             let is_within_limits = plan.delete.len() + plan.evict.len() < settings.burst
-                && plan.evict.len() < input.evictions.max_per_plan();
+                && plan.evict.len() < input.evictions.max_evictions_per_plan();
             if is_within_limits && waits_until.is_none() {
                 remove_ready_pod(plan, method, pod, why);
             }
@@ -219,7 +219,7 @@ fn eviction_waits_until(
     match method {
         ReplaceMethod::Delete => None,
         ReplaceMethod::Evict => {
-            input.evictions.retry_at(node, pod, now).max(input.evictions.waits_until(now))
+            input.evictions.retry_at(node, pod, now).max(input.evictions.no_eviction_before(now))
         }
     }
 }
@@ -249,7 +249,7 @@ fn hold_message(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Optio
 
 /// Removes an earlier [`hold_message`] from the end of `message`, and appends the new one, `hold`. If `hold` is `None`,
 /// nothing is appended.
-fn with_hold_message(message: &str, hold: Option<&str>) -> String {
+fn replace_hold_message(message: &str, hold: Option<&str>) -> String {
     let starts = [REFUSED_EVICTIONS_MESSAGE_PREFIX, ZERO_BUDGET_MESSAGE];
     let end = starts.iter().filter_map(|it| message.find(it)).min().unwrap_or(message.len());
     let base = message[..end].trim_end_matches("; ");
@@ -336,7 +336,7 @@ fn choose_actions(
     let mut left = budget.saturating_sub(charged);
     let planned = plan.delete.len().max(plan.create.len() + plan.create_stable.len());
     let mut free = settings.burst.saturating_sub(planned);
-    let mut evictions_left = input.evictions.max_per_plan();
+    let mut evictions_left = input.evictions.max_evictions_per_plan();
     let mut wake_at = None;
     let (mut actions, mut excuses): (Vec<NodeAction>, Vec<(Text, Text)>) = (Vec::new(), Vec::new());
     let mut take = |node: &Text, action: &RolloutAction| {

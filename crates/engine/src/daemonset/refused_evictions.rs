@@ -21,7 +21,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
-const INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
+const EVICTION_INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
 /// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods. Such a
 /// plan only tries whether evictions are accepted again.
 const EVICTIONS_WHILE_REFUSED_MAX: usize = 10;
@@ -72,7 +72,7 @@ impl RefusedEvictions {
         if 0 < report.evicted {
             self.no_eviction_before = None;
         } else if !report.eviction_refusals.is_empty() {
-            self.no_eviction_before = Some(now + INTERVAL_WHILE_REFUSED_MIN);
+            self.no_eviction_before = Some(now + EVICTION_INTERVAL_WHILE_REFUSED_MIN);
         }
     }
 
@@ -91,12 +91,13 @@ impl RefusedEvictions {
     }
 
     /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
-    /// plus [`INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would come too late after the clock was set back.
+    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would come too late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
         }
-        self.no_eviction_before = self.no_eviction_before.map(|at| at.min(now + INTERVAL_WHILE_REFUSED_MIN));
+        self.no_eviction_before =
+            self.no_eviction_before.map(|at| at.min(now + EVICTION_INTERVAL_WHILE_REFUSED_MIN));
     }
 
     /// Returns the time before which a pod must not be evicted, because its own eviction was refused. `None` if that
@@ -108,13 +109,13 @@ impl RefusedEvictions {
 
     /// Returns the time before which no pod of the DaemonSet may be evicted, because all evictions were refused. `None`
     /// if there is no such time, or if it has passed.
-    pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
+    pub(crate) fn no_eviction_before(&self, now: Time) -> Option<Time> {
         self.no_eviction_before.filter(|at| now < *at)
     }
 
     /// Returns the maximum number of evictions in the next plan: [`EVICTIONS_WHILE_REFUSED_MAX`] while the API server
     /// refuses all evictions, otherwise unlimited.
-    pub(crate) fn max_per_plan(&self) -> usize {
+    pub(crate) fn max_evictions_per_plan(&self) -> usize {
         if self.no_eviction_before.is_some() { EVICTIONS_WHILE_REFUSED_MAX } else { usize::MAX }
     }
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
+use crate::daemonset::facts::{Pod, Revision, Set, TEMPLATE_GENERATION_LABEL};
 use crate::daemonset::manifest;
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::hash_ordered_map;
@@ -77,7 +77,10 @@ impl TargetRevision {
     pub(crate) fn is_up_to_date(&self, pod: &Pod) -> bool {
         pod.hash_label().is_some_and(|it| self.equivalent.contains(it))
             || self.set_created <= pod.created
-                && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
+                && self
+                    .generation
+                    .as_ref()
+                    .is_some_and(|it| pod.labels.get(TEMPLATE_GENERATION_LABEL) == Some(it))
     }
 
     /// Returns the sort key of a node in the order of the rolling update.

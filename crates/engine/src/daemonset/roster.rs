@@ -141,14 +141,16 @@ fn delete_finished_pod<'a>(
         match retry_at {
             Some(at) => roster.recheck_at = earliest(roster.recheck_at, Some(at)),
             // One pod at a time: its delete starts the backoff of the next one.
-            None if roster.delete.is_empty() => roster.delete.push((pod.clone(), finished_reason(pod))),
+            None if roster.delete.is_empty() => {
+                roster.delete.push((pod.clone(), finished_pod_delete_reason(pod)))
+            }
             None => {}
         }
     }
 }
 
 /// Returns why a failed or succeeded pod is deleted.
-fn finished_reason(pod: &Pod) -> Why {
+fn finished_pod_delete_reason(pod: &Pod) -> Why {
     match pod.phase {
         Phase::Succeeded => Why::Succeeded,
         _ => Why::Failed { reason: pod.problem.clone().filter(|it| it.as_ref() != "Failed") },

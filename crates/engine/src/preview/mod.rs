@@ -27,7 +27,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::daemonset::facts::{
-    ConditionStatus, HASH_LABEL, Kind, Phase, Pod, Revision, Set, StoredVerdict, UpdateStrategy,
+    ConditionStatus, Kind, Phase, Pod, REVISION_HASH_LABEL, Revision, Set, StoredVerdict, UpdateStrategy,
     WatchedObject,
 };
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
@@ -312,7 +312,7 @@ impl<'a> RolloutSimulation<'a> {
             self.apply_rollout_write(write);
         }
         for (pod, hash) in &plan.relabel {
-            let labels = with_label(&pod.labels, HASH_LABEL, hash);
+            let labels = with_label(&pod.labels, REVISION_HASH_LABEL, hash);
             self.apply_object(WatchedObject::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
         // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
@@ -414,7 +414,7 @@ impl<'a> RolloutSimulation<'a> {
                 uid: name.clone(),
                 resource_version: 0,
                 owner: Some(self.set.uid.clone()),
-                labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
+                labels: with_label(&self.set.template.labels, REVISION_HASH_LABEL, hash),
                 number: *number,
                 data: self.set.template.data.clone(),
                 identity: Some(self.set.template.identity),
@@ -432,7 +432,7 @@ impl<'a> RolloutSimulation<'a> {
                 Revision { number: *number, ..Revision::clone(revision) }
             }
             RevisionWrite::Label { revision } => {
-                let labels = with_label(&revision.labels, HASH_LABEL, &revision.key.name);
+                let labels = with_label(&revision.labels, REVISION_HASH_LABEL, &revision.key.name);
                 Revision { labels, ..Revision::clone(revision) }
             }
         };
@@ -459,7 +459,7 @@ impl<'a> RolloutSimulation<'a> {
             uid: name,
             resource_version: 0,
             owner: Some(self.set.uid.clone()),
-            labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
+            labels: with_label(&self.set.template.labels, REVISION_HASH_LABEL, hash),
             target: Some(node.clone()),
             bound: fits,
             created: self.now,

@@ -418,7 +418,7 @@ fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error
     if hash == NONE_VALUE
         && let Some(labels) = object_mut(&mut made, "/metadata/labels")
     {
-        labels.remove(HASH_LABEL);
+        labels.remove(REVISION_HASH_LABEL);
     }
     Ok(made)
 }

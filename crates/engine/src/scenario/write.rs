@@ -252,10 +252,10 @@ fn add_daemon_pod_keywords(row: &mut PrintedLine, pod: &Value, set: &Value, worl
     row.add_unless_default(
         "",
         "generation-label",
-        labels.get(manifest::GENERATION_LABEL).map(plain_text).unwrap_or_default(),
+        labels.get(manifest::TEMPLATE_GENERATION_LABEL).map(plain_text).unwrap_or_default(),
     );
     let expected = fields_at(&template, "/metadata/labels");
-    let ours = |key: &str| key == HASH_LABEL || key == manifest::GENERATION_LABEL;
+    let ours = |key: &str| key == REVISION_HASH_LABEL || key == manifest::TEMPLATE_GENERATION_LABEL;
     row.add_pairs(
         "label",
         labels.iter().filter(|(key, value)| !ours(key) && expected.get(*key) != Some(value)),

@@ -212,14 +212,15 @@ fn a_pod_is_the_one_upstream_makes_but_for_what_the_server_adds() {
         let set = value(&it.set);
         let template = &set["spec"]["template"];
         let newest = it.revisions.iter().map(|it| value(it)).max_by_key(|it| it["revision"].as_i64());
-        let current = newest.expect("a history")["metadata"]["labels"][manifest::HASH_LABEL].clone();
+        let current = newest.expect("a history")["metadata"]["labels"][manifest::REVISION_HASH_LABEL].clone();
         let text = |at: &Value| at.as_str().expect("text").to_owned();
         let (name, uid) = (text(&set["metadata"]["name"]), text(&set["metadata"]["uid"]));
         let owner = Owner { namespace: "shapes", name: &name, uid: &uid };
         for raw in &it.pods {
             let theirs = value(raw);
             let labels = &theirs["metadata"]["labels"];
-            if labels[manifest::HASH_LABEL] != current || theirs["metadata"]["deletionTimestamp"].is_string()
+            if labels[manifest::REVISION_HASH_LABEL] != current
+                || theirs["metadata"]["deletionTimestamp"].is_string()
             {
                 continue;
             }
@@ -227,7 +228,8 @@ fn a_pod_is_the_one_upstream_makes_but_for_what_the_server_adds() {
                 .expect("a pod")
                 .expect("of a set");
             let node = pod.target.expect("a node");
-            let generation = labels[manifest::GENERATION_LABEL].as_str().and_then(|it| it.parse().ok());
+            let generation =
+                labels[manifest::TEMPLATE_GENERATION_LABEL].as_str().and_then(|it| it.parse().ok());
             let hash = text(&current);
             let ours = manifest::daemon_pod(owner, template, &node, &hash, generation, Binding::Scheduler);
             let mut missing = Vec::new();

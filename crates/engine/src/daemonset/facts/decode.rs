@@ -30,9 +30,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Condition, ConditionStatus, ConditionType, GENERATION_ANNOTATION, IntOrPercent, InvalidField, Kind,
-    NamespaceLabels, Node, NodeRequirement, Phase, Pod, ReadyCondition, RequiredNodeAffinity, Revision,
-    Selector, Set, Status, StatusCounts, StoredVerdict, Template, Term, UpdateStrategy,
+    Condition, ConditionStatus, ConditionType, IntOrPercent, InvalidField, Kind, NamespaceLabels, Node,
+    NodeRequirement, Phase, Pod, ReadyCondition, RequiredNodeAffinity, Revision, Selector, Set, Status,
+    StatusCounts, StoredVerdict, TEMPLATE_GENERATION_ANNOTATION, Template, Term, UpdateStrategy,
 };
 use crate::controller::{self, Event, Malformed, WatchEvent, decode_watch_line};
 use crate::daemonset::manifest;
@@ -484,9 +484,9 @@ fn decode_status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
 /// A parsed pod whose container specs are skipped, because no rule of the DaemonSet controller reads them.
 type PodWithoutContainers<'a> = core_v1::Pod<'a, IgnoredAny>;
 
-/// Returns the value of the annotation [`GENERATION_ANNOTATION`]. `None` if it is absent or not a number.
+/// Returns the value of the annotation [`TEMPLATE_GENERATION_ANNOTATION`]. `None` if it is absent or not a number.
 fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
-    meta.annotation(GENERATION_ANNOTATION)?.parse().ok()
+    meta.annotation(TEMPLATE_GENERATION_ANNOTATION)?.parse().ok()
 }
 
 /// Returns the UID of the DaemonSet that controls an object: `Some(Some(uid))`. Returns `Some(None)` if the object has

@@ -458,7 +458,7 @@ impl Pod {
 
     /// Returns the value of the revision hash label. `None` if the pod has no such label.
     pub fn hash_label(&self) -> Option<&Text> {
-        self.labels.get(HASH_LABEL)
+        self.labels.get(REVISION_HASH_LABEL)
     }
 }
 
@@ -512,10 +512,10 @@ impl Revision {
     /// Returns the value of the revision hash label, which the pods of this revision have too. `None` if the revision
     /// has no such label. Upstream: `constructHistory` sets a missing label to the name of the revision.
     pub fn hash_label(&self) -> Option<&Text> {
-        self.labels.get(HASH_LABEL)
+        self.labels.get(REVISION_HASH_LABEL)
     }
 }
 
-pub use crate::daemonset::manifest::{GENERATION_LABEL, HASH_LABEL};
+pub use crate::daemonset::manifest::{REVISION_HASH_LABEL, TEMPLATE_GENERATION_LABEL};
 /// Key of the annotation that stores the template generation of a DaemonSet.
-pub const GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;
+pub const TEMPLATE_GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;

@@ -163,7 +163,7 @@ fn the_generation_label_comes_with_the_generation_and_the_hash_label_with_a_hash
 
 #[test]
 fn our_labels_win_over_the_template_s() {
-    let template = json!({"metadata": {"labels": {HASH_LABEL: "old", GENERATION_LABEL: "1", "a": "b"}}});
+    let template = json!({"metadata": {"labels": {REVISION_HASH_LABEL: "old", TEMPLATE_GENERATION_LABEL: "1", "a": "b"}}});
     let pod = daemon_pod(OWNER, &template, "n1", "new", Some(7), Binding::Scheduler);
     expect![[r#"{"a":"b","controller-revision-hash":"new","pod-template-generation":"7"}"#]]
         .assert_eq(&go_json::to_string(&pod["metadata"]["labels"]));

@@ -304,8 +304,8 @@ impl Placeholders {
             ("{{namespace}}", input.set.key.namespace.to_string()),
             ("{{daemonset}}", input.set.key.name.to_string()),
             ("{{revision}}", input.revision.to_string()),
-            ("{{pods}}", alternation(pods)),
-            ("{{nodes}}", alternation(nodes)),
+            ("{{pods}}", names_regex(pods)),
+            ("{{nodes}}", names_regex(nodes)),
         ];
         Self { values }
     }
@@ -319,7 +319,7 @@ impl Placeholders {
 /// Returns a regular expression that matches the first [`PLACEHOLDER_NAMES_MAX`] of these names in alphabetical order.
 /// A name with characters that no pod or node name can have is left out, so that it cannot end the string literal in
 /// the query.
-fn alternation(names: BTreeSet<&Text>) -> String {
+fn names_regex(names: BTreeSet<&Text>) -> String {
     let is_name = |it: &&&Text| {
         it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))
     };

@@ -45,7 +45,7 @@ pub(crate) fn candidates_of_open_groups(
     let state = |group: &Text| {
         let counts = counts.get(group)?;
         let is_of_group = |it: &UnsoakedNode| it.is_in_step && it.group == *group && !it.is_group_soaked;
-        let soaked = counts.soaked + count_failed(failures, unsoaked, is_of_group);
+        let soaked = counts.soaked + count_failed_nodes(failures, unsoaked, is_of_group);
         match counts.admitted {
             admitted if soaked < admitted => Some(GroupState::Updating),
             admitted if admitted == counts.eligible => None,
@@ -61,7 +61,7 @@ pub(crate) fn candidates_of_open_groups(
 }
 
 /// Returns the number of nodes in `unsoaked` that have failed and for which `is_counted` returns true.
-pub(crate) fn count_failed(
+pub(crate) fn count_failed_nodes(
     failures: &FailureStatus,
     unsoaked: &BTreeMap<Text, UnsoakedNode>,
     is_counted: impl Fn(&UnsoakedNode) -> bool,

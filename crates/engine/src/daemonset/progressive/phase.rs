@@ -15,7 +15,7 @@ use muster_api::time::{Time, earliest};
 
 use super::check::{CheckStatusInput, check_status};
 use super::counts::{RolloutCounts, UnsoakedNode};
-use super::groups::count_failed;
+use super::groups::count_failed_nodes;
 use super::membership::AdmittedMembers;
 use super::policy::{
     Check, CheckSource, LISTED_NODES_MAX, NewNodeRevision, OnDeadline, OnFailure, Policy, PolicySpec,
@@ -93,7 +93,7 @@ pub struct PhaseOutcome {
 
 /// Why the rollout is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PausedBy {
+enum PauseReason {
     /// An operator paused the rollout in the spec of the DaemonRollout.
     Operator,
     /// The policy pauses the rollouts of its DaemonSets.
@@ -104,7 +104,7 @@ enum PausedBy {
     InvalidPolicy,
 }
 
-impl PausedBy {
+impl PauseReason {
     /// Returns the message of the DaemonRollout's status while it is paused for this reason.
     fn message(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
         verdict: None,
         events: Vec::new(),
         wake_at: None,
-        paused_by: paused_by(input, spec, windows),
+        pause_reason: pause_reason(input, spec, windows),
     };
     if !spec.windows.is_empty() {
         let recheck = input.now + WINDOW_RECHECK_INTERVAL_MAX;
@@ -155,15 +155,15 @@ pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
 ///
 /// Rule: a pause by the operator also stops a rollback. A pause by the policy, an invalid policy and a closed window
 /// stop only a rollout that goes forward.
-fn paused_by(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) -> Option<PausedBy> {
+fn pause_reason(input: &PhaseInput<'_>, spec: &PolicySpec, windows: WindowState) -> Option<PauseReason> {
     if input.requests.paused {
-        Some(PausedBy::Operator)
+        Some(PauseReason::Operator)
     } else if input.policy.is_some_and(|it| !it.invalid.is_empty()) {
-        Some(PausedBy::InvalidPolicy)
+        Some(PauseReason::InvalidPolicy)
     } else if spec.paused {
-        Some(PausedBy::Policy)
+        Some(PauseReason::Policy)
     } else if !windows.is_open {
-        Some(PausedBy::Window)
+        Some(PauseReason::Window)
     } else {
         None
     }
@@ -181,7 +181,7 @@ struct PhaseMachine<'a> {
     events: Vec<KubeEvent>,
     wake_at: Option<Time>,
     /// Why the rollout is paused. `None` if it is not paused.
-    paused_by: Option<PausedBy>,
+    pause_reason: Option<PauseReason>,
 }
 
 impl PhaseMachine<'_> {
@@ -554,7 +554,7 @@ impl PhaseMachine<'_> {
     /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not been
     /// healthy for the soak time yet.
     fn count_tolerated_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
-        count_failed(&self.status.failures, &self.input.counts.unsoaked, is_counted)
+        count_failed_nodes(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
 
     /// Returns why the current revision has failed. `None` if it has not failed.
@@ -642,7 +642,7 @@ impl PhaseMachine<'_> {
     fn check_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;
-        let is_rolling = self.status.phase == Some(Phase::Rolling) && self.paused_by.is_none();
+        let is_rolling = self.status.phase == Some(Phase::Rolling) && self.pause_reason.is_none();
         if !is_rolling {
             return;
         }
@@ -676,10 +676,10 @@ impl PhaseMachine<'_> {
         // A verdict is written before the status that follows from it, and seen before pods are replaced.
         let is_judged = self.verdict.is_some();
         let phase = self.status.phase;
-        let holds_rollback = self.paused_by == Some(PausedBy::Operator);
+        let holds_rollback = self.pause_reason == Some(PauseReason::Operator);
         let may_replace = match phase {
             Some(Phase::RollingBack | Phase::RolledBack) => !holds_rollback,
-            Some(Phase::Rolling | Phase::Complete) => self.paused_by.is_none(),
+            Some(Phase::Rolling | Phase::Complete) => self.pause_reason.is_none(),
             _ => false,
         };
         // The stored status must allow it too: the status that ends a stop or a wait is stored before pods are
@@ -699,11 +699,11 @@ impl PhaseMachine<'_> {
         self.status.paused = match phase {
             Some(Phase::Complete) | None => false,
             Some(phase) if phase.is_failed() => holds_rollback,
-            Some(_) => self.paused_by.is_some(),
+            Some(_) => self.pause_reason.is_some(),
         };
         // A failed rollout keeps the message that tells why it failed.
         let is_failed = phase.is_some_and(Phase::is_failed);
-        if let Some(by) = self.paused_by.filter(|_| self.status.paused && !is_failed) {
+        if let Some(by) = self.pause_reason.filter(|_| self.status.paused && !is_failed) {
             self.status.message = by.message().into();
         }
         PhaseOutcome {

@@ -17,7 +17,7 @@ use crate::controller::MeasurementResult;
 use crate::controller::test_cluster::TestCluster;
 use crate::daemonset::DaemonSetController;
 use crate::daemonset::facts::Kind;
-use crate::daemonset::manifest::{Binding, HASH_LABEL};
+use crate::daemonset::manifest::{Binding, REVISION_HASH_LABEL};
 use crate::daemonset::plan::Settings;
 use crate::explain::{ControllerAnswer, Snapshot};
 
@@ -674,11 +674,11 @@ fn pods_of_both_revisions_have_the_hash_of_their_revision() {
     let hash_of = |image: &str| {
         let image_of =
             |it: &&Value| it["data"]["spec"]["template"]["spec"]["containers"][0]["image"] == *image;
-        revisions.iter().find(image_of).unwrap()["metadata"]["labels"][HASH_LABEL].clone()
+        revisions.iter().find(image_of).unwrap()["metadata"]["labels"][REVISION_HASH_LABEL].clone()
     };
     for pod in fleet.cluster.all("Pod") {
         let image = pod["spec"]["containers"][0]["image"].as_str().unwrap();
-        assert_eq!(pod["metadata"]["labels"][HASH_LABEL], hash_of(image));
+        assert_eq!(pod["metadata"]["labels"][REVISION_HASH_LABEL], hash_of(image));
     }
 }
 

@@ -276,9 +276,9 @@ fn placeholders_are_replaced_and_cannot_end_the_string_of_a_query() {
     let expected = r#"e{ns="logging",ds="agent",r="r2",p=~"agent-1|agent-2",n=~"n1[.]example|n2"}"#;
     assert_eq!(request.query, expected);
     let hostile = [Text::from("a"), Text::from(r#"b"} or vector(1) #"#)];
-    assert_eq!(alternation(hostile.iter().collect()), "a");
+    assert_eq!(names_regex(hostile.iter().collect()), "a");
     let many: Vec<Text> = (0..2000).map(|it| Text::from(it.to_string())).collect();
-    assert_eq!(alternation(many.iter().collect()).split('|').count(), PLACEHOLDER_NAMES_MAX);
+    assert_eq!(names_regex(many.iter().collect()).split('|').count(), PLACEHOLDER_NAMES_MAX);
 }
 
 #[test]

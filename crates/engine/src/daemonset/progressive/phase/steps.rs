@@ -100,7 +100,7 @@ impl PhaseMachine<'_> {
             return self.enter(Phase::Waiting, text);
         }
         // A paused rollout does not start the next step. What it has passed already stays passed.
-        if self.paused_by.is_some() && self.status.phase != Some(Phase::PartiallyComplete) {
+        if self.pause_reason.is_some() && self.status.phase != Some(Phase::PartiallyComplete) {
             return self.enter(Phase::Soaking, String::new());
         }
         self.pass_step(index);
@@ -175,7 +175,7 @@ impl PhaseMachine<'_> {
     /// In assist mode, admits exposed nodes only up to the target of the step. If no node can be admitted, because all
     /// candidates are too young, sets a wake-up time one second from now. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
-        if self.paused_by.is_some() {
+        if self.pause_reason.is_some() {
             return;
         }
         let (open, limited);
