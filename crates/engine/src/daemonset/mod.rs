@@ -92,6 +92,6 @@ pub(crate) use node_rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollou
 pub use node_state::{
     NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetInMemoryState,
 };
-pub use progressive::active::NOT_ON_DELETE_MESSAGE;
+pub use progressive::rollout::NOT_ON_DELETE_MESSAGE;
 pub use roster::FailedPodBackoff;
 pub use status::check_availability;

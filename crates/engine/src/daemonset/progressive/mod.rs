@@ -16,7 +16,7 @@
 //! - [`policy`]: a RolloutPolicy or ClusterRolloutPolicy as the rules read it, and which policy governs a DaemonSet;
 //! - [`record`]: a DaemonRollout as the rules read it: the operator's requests and the stored state of the rollout;
 //! - [`decode`]: decoding of these objects, and encoding of a DaemonRollout's status;
-//! - `active`: the rollout of one DaemonSet: its objects, its revisions, and the revision of each node;
+//! - `rollout`: the rollout of one DaemonSet: its objects, its revisions, and the revision of each node;
 //! - [`order`]: the order in which nodes are admitted;
 //! - [`window`]: the maintenance windows of a policy;
 //! - [`membership`]: which nodes are admitted, and which are admitted next;
