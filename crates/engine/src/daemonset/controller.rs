@@ -54,7 +54,7 @@ pub struct DaemonSetController {
 /// The execution of one plan, with the JSON of the pods that the plan creates.
 #[derive(Debug)]
 struct RunningPlan {
-    /// Number of the execution, which its calls have as [`DaemonSetCall::execution`].
+    /// Number of the execution. Its calls have the same number in [`DaemonSetCall::execution`].
     number: u64,
     execution: Execution,
     /// The JSON of the pods to create from the template of the DaemonSet, encoded once for all nodes. `None` if the

@@ -299,8 +299,8 @@ impl ControllerCache {
         }
     }
 
-    /// Adds or replaces a node. If a field that rules read has changed, marks the node's cell as dirty in every
-    /// DaemonSet, and adds the keys of all DaemonSets to `keys`.
+    /// Adds or replaces a node. If the node is new, or a field that rules read has changed, marks the node's cell as
+    /// dirty in every DaemonSet, and adds the keys of all DaemonSets to `keys`.
     fn apply_node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
@@ -343,7 +343,8 @@ impl ControllerCache {
 
     /// Replaces a pod in the entry of its DaemonSet if the pod's owner, node and labels are unchanged, as in most
     /// events. Also marks the cell of the node as dirty and adds the key of the DaemonSet to `keys`. Returns `false`,
-    /// and changes nothing, if one of them changed or the entry does not contain the pod.
+    /// and changes nothing, if one of them changed, if the pod has no owner or no node, or if no entry contains the
+    /// pod.
     fn replace_pod_in_place(
         &mut self,
         before: &Arc<Pod>,
@@ -401,8 +402,8 @@ impl ControllerCache {
         self.apply_revision_change(&revision, before.as_ref(), keys);
     }
 
-    /// Applies the change of a new, changed or removed ControllerRevision to the DaemonSets that it concerns, and adds
-    /// their keys to `keys`. `before` is its previous version, `None` if it is new. Marks all cells of the DaemonSets
+    /// Updates the DaemonSets that a new, changed or removed ControllerRevision concerns, and adds their keys to `keys`.
+    /// `before` is the previous version of the ControllerRevision, `None` if it is new. Marks all cells of the DaemonSets
     /// that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which DaemonSets must
     /// adopt or release the ControllerRevision.
     fn apply_revision_change(

@@ -297,7 +297,7 @@ pub struct ExecutionReport {
     pub events: Vec<KubeEvent>,
 }
 
-/// An eviction that the API server refused.
+/// The API server's refusal of an eviction: the pod, the reason, and the delay that it requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EvictionRefusal {
     /// UID of the pod whose eviction was refused.

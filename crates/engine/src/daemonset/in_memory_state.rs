@@ -283,7 +283,7 @@ impl SetEntry {
     }
 
     /// Updates the highest counts of the rollout and the time of its last progress. Does nothing without a current
-    /// revision.
+    /// revision, or if the rollout is the same as before and neither count exceeds its previous maximum.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.counts();

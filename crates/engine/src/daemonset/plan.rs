@@ -172,8 +172,8 @@ impl Claim {
     }
 }
 
-/// Formats a plan with one line for each write except the status write, one for each event, and one for the reason to
-/// wait.
+/// Formats a plan with one line for the list of pods (`confirm`), one for each write except the status write, one for
+/// each event, and one for the reason to wait.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -282,7 +282,7 @@ pub struct NodeCounts {
 /// The failed nodes and the excused nodes of an attempt. A node stays listed after its pod or the node itself is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailureStatus {
-    /// Number of failed nodes up to which the revision does not count as failed.
+    /// Maximum number of failed nodes that is tolerated. With one more failed node, the revision counts as failed.
     pub allowed: usize,
     /// Nodes that count as failed in this attempt.
     pub nodes: Vec<NodeFailure>,
