@@ -128,7 +128,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// Returns the counts for the status of the DaemonSet.
-    pub(crate) fn counts(&self) -> StatusCounts {
+    pub(crate) fn status_counts(&self) -> StatusCounts {
         StatusCounts {
             desired: self.desired,
             current: self.current,

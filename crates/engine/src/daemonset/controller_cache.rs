@@ -402,10 +402,10 @@ impl ControllerCache {
         self.apply_revision_change(&revision, before.as_ref(), keys);
     }
 
-    /// Updates the DaemonSets that a new, changed or removed ControllerRevision concerns, and adds their keys to `keys`.
-    /// `before` is the previous version of the ControllerRevision, `None` if it is new. Marks all cells of the DaemonSets
-    /// that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which DaemonSets must
-    /// adopt or release the ControllerRevision.
+    /// Updates the DaemonSets that a new, changed or removed ControllerRevision concerns, and adds their keys to
+    /// `keys`. `before` is the previous version of the ControllerRevision, `None` if it is new. Marks all cells of the
+    /// DaemonSets that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which
+    /// DaemonSets must adopt or release the ControllerRevision.
     fn apply_revision_change(
         &mut self,
         revision: &Revision,

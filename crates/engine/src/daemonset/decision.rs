@@ -1,5 +1,5 @@
 //! Makes the plan of one DaemonSet from its cells. A cell is the state of the DaemonSet on one node. The plan contains
-//! the claims, the writes of revisions, DaemonRollout, pods and status, and the events.
+//! the adoptions and releases, the writes of revisions, DaemonRollout, pods and status, and the events.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -373,7 +373,7 @@ pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text
 /// more pods are available than desired.
 fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
-    let desired = set_state.totals.counts().desired;
+    let desired = set_state.totals.status_counts().desired;
     let allowed = rollout_budget(set, desired);
     let charged = usize::try_from(set_state.totals.charged).unwrap_or(0);
     let mut left = allowed.saturating_sub(charged);
@@ -406,7 +406,7 @@ pub(crate) fn pods_to_remove<'a>(
     settings: &Settings,
 ) -> impl Iterator<Item = (Arc<Pod>, Why)> + use<'a> {
     let set_state = input.set_state;
-    let desired = set_state.totals.counts().desired;
+    let desired = set_state.totals.status_counts().desired;
     let surplus = usize::try_from(set_state.totals.available_or_leaving - desired).unwrap_or(0);
     let places = set_state.removals.iter().take(surplus.min(settings.burst));
     places.filter_map(|(_, node)| match set_state.cells.get(node)?.action.as_ref()? {

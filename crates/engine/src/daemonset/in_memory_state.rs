@@ -286,7 +286,7 @@ impl SetEntry {
     /// revision, or if the rollout is the same as before and neither count exceeds its previous maximum.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
-        let counts = self.set_state.totals.counts();
+        let counts = self.set_state.totals.status_counts();
         let complete = self.set_state.totals.is_rollout_complete();
         let (hash, generation) = (current.hash.clone(), self.set.generation);
         let mut next = RolloutProgress {

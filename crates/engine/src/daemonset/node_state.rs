@@ -212,9 +212,9 @@ impl Planner {
         let entry = self.cache.entries.get(key)?;
         let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutSummary {
-            counts: totals.counts(),
+            counts: totals.status_counts(),
             strategy: entry.effective.rollout,
-            budget: daemonset::rollout_budget(&entry.effective, totals.counts().desired),
+            budget: daemonset::rollout_budget(&entry.effective, totals.status_counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
             next: set_state.nodes_with_budgeted_action().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),

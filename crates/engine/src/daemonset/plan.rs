@@ -20,7 +20,7 @@ use crate::daemonset::why::Why;
 /// Settings of the DaemonSet controller's rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Maximum number of creates, and of deletes, in one plan.
+    /// Maximum number of pod creates in one plan, and maximum number of pod deletes and evictions together.
     pub burst: usize,
     /// Whether to write conditions to the status of DaemonSets.
     pub conditions: bool,

@@ -44,7 +44,7 @@ pub(crate) fn add_progressive_rollout_writes(
     settings: &Settings,
     now: Time,
 ) -> usize {
-    let desired = input.set_state.totals.counts().desired;
+    let desired = input.set_state.totals.status_counts().desired;
     let budget = rollout_budget(input.set, desired);
     plan.stable = active.stable.as_ref().map(|it| {
         let generation = it.target.generation.as_ref().and_then(|it| it.parse().ok());

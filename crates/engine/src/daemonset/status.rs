@@ -126,7 +126,7 @@ pub(crate) fn updated_status(
     conditions: bool,
     now: Time,
 ) -> Option<Status> {
-    let counts = totals.counts();
+    let counts = totals.status_counts();
     let conditions = if conditions {
         compute_conditions(set, totals, progress, now)
     } else {
@@ -225,7 +225,7 @@ type ConditionValue = (ConditionType, ConditionStatus, &'static str, String);
 /// Rule: Available is False when more eligible nodes are without an available pod than `maxUnavailable` allows. With
 /// surge, and with `OnDelete`, it is False when any eligible node is without an available pod.
 fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let StatusCounts { desired, unavailable, available, .. } = totals.counts();
+    let StatusCounts { desired, unavailable, available, .. } = totals.status_counts();
     let message =
         format!("{available} of {desired} nodes have an available pod{}", reason_list(&totals.waiting));
     let enough = unavailable <= i64::try_from(progress.unavailable_max).unwrap_or(i64::MAX);
@@ -258,7 +258,7 @@ pub(crate) const REASON_STALLED: &str = "Stalled";
 /// ten minutes. While a progressive rollout is paused, or its phase is neither `Rolling` nor `Complete`, status and
 /// reason come from the phase instead.
 fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let StatusCounts { desired, updated, available, .. } = totals.counts();
+    let StatusCounts { desired, updated, available, .. } = totals.status_counts();
     let message = format!("{updated} of {desired} nodes are up to date");
     let complete = totals.is_rollout_complete();
     let waits = set.rollout == UpdateStrategy::OnDelete && updated < desired && available == desired;
@@ -333,7 +333,7 @@ pub(crate) fn create_refusal(set: &Set, creates: &CreateResult) -> Option<String
 /// Rule: Degraded is True in each of these cases: pods cannot be created, pods fail or cannot start, pods are on nodes
 /// where they should not run, the spec has invalid fields, or the current revision failed in a progressive rollout.
 fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let misplaced = totals.counts().misscheduled;
+    let misplaced = totals.status_counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
     parts.extend(
         totals.problem.iter().map(|(reason, count)| format!("{count} {}: {reason}", node_noun(*count))),

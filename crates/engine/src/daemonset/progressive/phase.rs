@@ -268,17 +268,19 @@ impl PhaseMachine<'_> {
                 let message = "the revision failed before: retry it, or change the template".into();
                 self.stop("KnownBad", message);
             }
-            Some(RevisionVerdict::Good) if input.is_rolled_out => self.enter(Phase::Complete, String::new()),
+            Some(RevisionVerdict::Good) if input.is_rolled_out => {
+                self.enter_phase(Phase::Complete, String::new())
+            }
             Some(RevisionVerdict::Good) => {
                 self.add_start_event();
                 self.enter_all_steps();
-                self.enter(Phase::Rolling, String::new());
+                self.enter_phase(Phase::Rolling, String::new());
             }
             Some(RevisionVerdict::Superseded) | None => {
                 self.add_start_event();
                 let is_first_installation = input.stable.is_none();
                 self.start_step(if is_first_installation { self.spec.steps.len() - 1 } else { 0 });
-                self.enter(Phase::Rolling, String::new());
+                self.enter_phase(Phase::Rolling, String::new());
             }
         }
     }
@@ -312,7 +314,7 @@ impl PhaseMachine<'_> {
     }
 
     /// Sets the phase and its message, and clears `passes_at` of the step.
-    fn enter(&mut self, phase: Phase, message: String) {
+    fn enter_phase(&mut self, phase: Phase, message: String) {
         self.status.phase = Some(phase);
         self.status.message = message.into();
         if let Some(step) = self.status.step.as_mut() {
@@ -325,7 +327,7 @@ impl PhaseMachine<'_> {
         if self.status.phase != Some(Phase::Stopped) || *self.status.message != *message {
             self.events.push(KubeEvent::warning(reason, format!("The rollout has stopped: {message}")));
         }
-        self.enter(Phase::Stopped, message);
+        self.enter_phase(Phase::Stopped, message);
     }
 
     /// Starts the attempt with this number to roll out the current revision. If the revision has a verdict, only
@@ -346,7 +348,7 @@ impl PhaseMachine<'_> {
         let text = format!("Attempt {attempt} has started");
         self.events.push(KubeEvent::normal("RolloutStarted", text));
         self.start_step(0);
-        self.enter(Phase::Rolling, String::new());
+        self.enter_phase(Phase::Rolling, String::new());
     }
 
     /// Adds to the status the nodes that have failed, and those whose failures are excused (not counted). Sets the
@@ -386,7 +388,7 @@ impl PhaseMachine<'_> {
 
     /// Keeps the phase `Complete`, and clears the message.
     fn stay_complete(&mut self) {
-        self.enter(Phase::Complete, String::new());
+        self.enter_phase(Phase::Complete, String::new());
     }
 
     /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, the revision fails and the
@@ -402,7 +404,7 @@ impl PhaseMachine<'_> {
         // A policy that was deleted and exists again, or an approval of all steps, lets the rollout go on.
         let goes_on = self.input.policy.is_some() && *self.status.message == *POLICY_DELETED_MESSAGE;
         if !is_bad && (goes_on || self.is_approved(ALL_STEPS)) {
-            self.enter(Phase::Rolling, String::new());
+            self.enter_phase(Phase::Rolling, String::new());
             self.advance();
         }
     }
@@ -439,7 +441,7 @@ impl PhaseMachine<'_> {
                 self.events.push(KubeEvent::normal("RolledBack", text));
             }
             let message = String::from(strip_waits_for_deletes(&self.status.message));
-            self.enter(Phase::RolledBack, message);
+            self.enter_phase(Phase::RolledBack, message);
         } else {
             let message = strip_waits_for_deletes(&self.status.message);
             let message = match self.input.waits_for_deletes {
@@ -477,7 +479,7 @@ impl PhaseMachine<'_> {
             Phase::RollingBack if self.input.stable.is_some() => {
                 let text = format!("All nodes return to the stable revision: {why}");
                 self.events.push(KubeEvent::warning("RollingBack", text));
-                self.enter(Phase::RollingBack, why);
+                self.enter_phase(Phase::RollingBack, why);
             }
             Phase::RollingBack => {
                 self.stop("NoGoodRevision", format!("{why}; no good revision is left to return to"));
@@ -630,7 +632,7 @@ impl PhaseMachine<'_> {
         }
         let text = format!("Revision {} is on all nodes", self.input.current.reference.number);
         self.events.push(KubeEvent::normal("RolloutComplete", text));
-        self.enter(Phase::Complete, String::new());
+        self.enter_phase(Phase::Complete, String::new());
     }
 
     /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.

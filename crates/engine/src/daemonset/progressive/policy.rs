@@ -297,8 +297,8 @@ impl Policy {
     }
 }
 
-/// Returns the policy that governs a DaemonSet, and the other policies that select it. The policy is `None` if no policy
-/// selects the DaemonSet. The other policies have no effect on the DaemonSet.
+/// Returns the policy that governs a DaemonSet, and the other policies that select it. The former is `None` if no
+/// policy selects the DaemonSet. The other policies have no effect on the DaemonSet.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
     set: SelectableSet<'_>,

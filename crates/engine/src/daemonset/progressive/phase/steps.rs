@@ -65,7 +65,7 @@ impl PhaseMachine<'_> {
             status.target = target;
         }
         if !is_counted {
-            return self.enter(Phase::Rolling, String::new());
+            return self.enter_phase(Phase::Rolling, String::new());
         }
         self.admit(step, target.saturating_sub(counts.exposed));
         let failed_unavailable = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_available);
@@ -76,11 +76,11 @@ impl PhaseMachine<'_> {
         if counts.admitted < target || !is_updated {
             let text =
                 format!("{} of {target} nodes of step {:?} are updated", counts.available, &*step.name);
-            return self.enter(Phase::Rolling, text);
+            return self.enter_phase(Phase::Rolling, text);
         }
         if counts.soaked + failed_unsoaked < target {
             let text = format!("{} of {target} nodes of step {:?} have soaked", counts.soaked, &*step.name);
-            self.enter(Phase::Soaking, text);
+            self.enter_phase(Phase::Soaking, text);
             let passes_at = self.soak_ends_at();
             if let Some(status) = self.status.step.as_mut() {
                 status.passes_at = passes_at;
@@ -90,18 +90,18 @@ impl PhaseMachine<'_> {
         // A step that has passed stays passed: its checks are no longer measured.
         let is_passed = self.status.phase == Some(Phase::PartiallyComplete);
         if let Some(text) = self.unpassed_check_message().filter(|_| !is_passed) {
-            return self.enter(Phase::Waiting, text);
+            return self.enter_phase(Phase::Waiting, text);
         }
         if step.approval == Approval::Manual && !self.is_approved(&step.name) {
             let text = format!("step {:?} waits for approval", &*step.name);
             if self.status.phase != Some(Phase::Waiting) {
                 self.events.push(KubeEvent::normal("WaitingForApproval", text.clone()));
             }
-            return self.enter(Phase::Waiting, text);
+            return self.enter_phase(Phase::Waiting, text);
         }
         // A paused rollout does not start the next step. What it has passed already stays passed.
         if self.pause_reason.is_some() && self.status.phase != Some(Phase::PartiallyComplete) {
-            return self.enter(Phase::Soaking, String::new());
+            return self.enter_phase(Phase::Soaking, String::new());
         }
         self.pass_step(index);
     }
@@ -133,7 +133,7 @@ impl PhaseMachine<'_> {
         self.enter_all_steps();
         self.admit_all();
         if counts.eligible == 0 {
-            return self.enter(Phase::PartiallyComplete, "no node is eligible".into());
+            return self.enter_phase(Phase::PartiallyComplete, "no node is eligible".into());
         }
         // Nodes that only the stable revision selects keep its pods until the rollout is complete.
         let failed = self.count_tolerated_nodes(|it| !it.is_available);
@@ -143,12 +143,12 @@ impl PhaseMachine<'_> {
         {
             let is_good = self.input.current.verdict == Some(RevisionVerdict::Good);
             return match self.unpassed_check_message().filter(|_| !is_good) {
-                Some(text) => self.enter(Phase::Waiting, text),
+                Some(text) => self.enter_phase(Phase::Waiting, text),
                 None => self.complete(),
             };
         }
         let text = format!("{} of {} nodes are updated", counts.available, counts.eligible);
-        self.enter(Phase::Rolling, text);
+        self.enter_phase(Phase::Rolling, text);
     }
 
     /// Makes `*` ([`ALL_STEPS`]) the current step in the status. This step admits every node.
@@ -215,7 +215,7 @@ impl PhaseMachine<'_> {
         }
         if index + 1 < self.spec.steps.len() {
             self.start_step(index + 1);
-            return self.enter(Phase::Rolling, String::new());
+            return self.enter_phase(Phase::Rolling, String::new());
         }
         let nodes = &self.input.counts.nodes;
         let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
@@ -224,13 +224,13 @@ impl PhaseMachine<'_> {
         {
             self.events.truncate(events_before);
             let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);
-            return self.enter(Phase::Rolling, text);
+            return self.enter_phase(Phase::Rolling, text);
         }
         if is_for_all_nodes {
             return self.complete();
         }
         let left = nodes.eligible - nodes.admitted;
-        self.enter(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
+        self.enter_phase(Phase::PartiallyComplete, format!("no step reaches the other {left} nodes"));
     }
 }
 
