@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts the permits that each IP address holds. An address is forgotten when its last permit is released.
+/// Limits the number of permits that each IP address may hold. An address is forgotten when its last permit is
+/// released.
 #[derive(Debug)]
 pub(crate) struct AddressLimits {
     max_per_address: usize,

@@ -1,5 +1,5 @@
 //! The API servers that the agent knows: those of its flags, and those in the EndpointSlices of the Service
-//! `default/kubernetes`. The latter are stored, so that the agent knows them after a restart.
+//! `default/kubernetes`. The servers from the EndpointSlices are stored, so that the agent knows them after a restart.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,8 +15,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 /// Name of the file with the learned servers: one URL per line.
 const SERVERS_FILE: &str = "servers";
 
-/// Maximum number of learned servers. Clusters have 3 to 5 API servers. With 16 servers that do not respond, an agent
-/// tries all of them within a minute.
+/// Maximum number of learned servers. Clusters rarely have more than 5 API servers. With 16 servers that do not
+/// respond, an agent tries all of them within a minute.
 const LEARNED_SERVERS_MAX: usize = 16;
 
 /// URL of an API server: `https://HOST:PORT`. Two URLs are equal if they have the same host and port.
@@ -85,7 +85,7 @@ impl ServerUrl {
         self.certificate_name.clone()
     }
 
-    /// Resolves the host to socket addresses. Returns an empty list if it is a name that cannot be resolved.
+    /// Resolves the host to socket addresses. Returns an empty list if the host is a name that cannot be resolved.
     pub(crate) async fn resolve(&self) -> Vec<SocketAddr> {
         tokio::net::lookup_host(self.authority()).await.into_iter().flatten().collect()
     }
@@ -121,20 +121,20 @@ pub struct ApiServers {
 #[derive(Debug)]
 struct LearnedServers {
     servers: Vec<ServerUrl>,
-    /// Whether the file has these servers.
+    /// Whether `servers` was written to the file of the learned servers. If not, the next update writes it again.
     are_stored: bool,
 }
 
 impl ApiServers {
-    /// Creates the list from the configured servers, and from the servers that an earlier agent stored in the node's
-    /// directory of keys and certificates.
+    /// Returns the API servers: the configured ones, and the learned ones that an earlier agent stored in `dir`, the
+    /// directory of the node's keys and certificates.
     pub fn load(configured: Vec<ServerUrl>, dir: &Path) -> Self {
         let path = dir.join(SERVERS_FILE);
         let servers = read_servers(&path);
         Self { configured, learned: Mutex::new(LearnedServers { servers, are_stored: true }), path }
     }
 
-    /// Returns the configured servers, followed by the learned ones.
+    /// Returns the configured servers, followed by the learned ones that are not configured.
     pub fn all(&self) -> Vec<ServerUrl> {
         let mut all: Vec<ServerUrl> = Vec::new();
         for server in self.configured.iter().chain(&self.lock_learned().servers) {
@@ -193,7 +193,8 @@ impl ApiServers {
     }
 }
 
-/// Reads the stored servers. Ignores invalid lines, and a file that cannot be read.
+/// Reads the stored servers, at most [`LEARNED_SERVERS_MAX`]. Invalid lines are ignored. Returns an empty list if the
+/// file cannot be read.
 fn read_servers(path: &Path) -> Vec<ServerUrl> {
     let file = path.display();
     let text = match std::fs::read(path) {

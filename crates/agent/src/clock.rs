@@ -22,7 +22,7 @@ pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
 /// Advances the node's clock to the current time, passes it to `with`, and returns the result of `with`.
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let mut clock = NODE_CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
+    let wall = muster_events::clock::now();
     let at = Instant::now();
     let clock = clock.get_or_insert(NodeClock { wall, node_time: wall, read_at: at });
     clock.advance_time(wall, at.duration_since(clock.read_at));

@@ -20,13 +20,13 @@ use crate::api_servers::ApiServers;
 pub struct Config {
     /// Name of the Node object.
     pub name: String,
-    /// Directory of the agent's own files, such as the node's certificates, and the volumes of each pod in `pods/UID`.
-    /// Container logs are in `var_log`.
+    /// Directory of the agent's own files, such as the node's certificates, and of the pods' volumes, which are in
+    /// `pods/UID`. Container logs are in `var_log` instead.
     pub root_dir: PathBuf,
     /// Path of the container runtime's CRI socket.
     pub runtime_socket: PathBuf,
-    /// Directory that the node's pods see as `/var/log`. Container logs are in `pods`, with links to them in
-    /// `containers`.
+    /// Directory that the node's pods see as the hostPath `/var/log`. Container logs are in its subdirectory `pods`,
+    /// and links to them in its subdirectory `containers`.
     pub var_log: PathBuf,
     /// Maps hostPath volumes to other directories of the machine: a hostPath at or below the first path of a pair is
     /// resolved at or below the second path. The first matching pair applies. For example, each of several nodes on one
@@ -63,18 +63,19 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// DNS domain of the cluster, usually `cluster.local`.
     pub cluster_domain: String,
-    /// Whether containers without a seccomp profile run with `RuntimeDefault`, unless they are privileged.
+    /// Whether containers without a seccomp profile run with `RuntimeDefault`. If false, they run unconfined.
+    /// Privileged containers always run unconfined.
     pub seccomp_default: bool,
-    /// Thresholds and intervals of eviction, image garbage collection and log rotation.
+    /// Settings of eviction, image garbage collection and log rotation, and the resources reserved for the system.
     pub eviction_and_gc: EvictionAndGcConfig,
 }
 
-/// Thresholds and intervals of eviction, image garbage collection and log rotation. The default thresholds are the
-/// kubelet's.
+/// Settings of eviction, image garbage collection and log rotation, and the resources reserved for the system. The
+/// default thresholds are the kubelet's.
 #[derive(Debug, Clone)]
 pub struct EvictionAndGcConfig {
-    /// Resources reserved for system daemons. Allocatable is the capacity minus these resources and the hard eviction
-    /// thresholds. Upstream: `systemReserved`.
+    /// Resources reserved for system daemons. The node's allocatable resources are its capacity minus these resources
+    /// and the hard eviction thresholds. Upstream: `systemReserved`.
     pub system_reserved: ResourceQuantities,
     /// Eviction thresholds, hard and soft.
     pub eviction_thresholds: Thresholds,
@@ -84,11 +85,12 @@ pub struct EvictionAndGcConfig {
     /// Maximum termination grace period of a pod that is evicted because of a soft threshold. Upstream:
     /// `evictionMaxPodGracePeriod`.
     pub eviction_grace_max: Duration,
-    /// Disk usage in percent at which the removal of unused images starts. 100 disables the removal.
+    /// Usage of the image filesystem, in percent, at which the removal of unused images starts. 100 disables the
+    /// removal.
     pub image_gc_high_percent: u8,
-    /// Disk usage in percent at which the removal of unused images stops.
+    /// Usage of the image filesystem, in percent, at which the removal of unused images stops.
     pub image_gc_low_percent: u8,
-    /// Minimum time between when the agent first saw an image and its removal. It does not apply under disk pressure.
+    /// Minimum time that an unused image is kept after the agent first saw it. It does not apply under disk pressure.
     /// Upstream: `imageMinimumGCAge`.
     pub image_age_min: Duration,
     /// Size in bytes above which the log of a container is rotated. Upstream: `containerLogMaxSize`.
@@ -96,7 +98,8 @@ pub struct EvictionAndGcConfig {
     /// Maximum number of log files of a container instance, including rotated files. Values below 2 count as 2.
     /// Upstream: `containerLogMaxFiles`.
     pub log_files_max: u16,
-    /// Interval between two checks of thresholds, of pods' storage limits, and of logs. Images are checked less often.
+    /// Interval between two checks of the eviction thresholds, of the pods' storage limits, and of the log sizes.
+    /// Images are checked less often.
     pub check_interval: Duration,
 }
 

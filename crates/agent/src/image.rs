@@ -72,8 +72,8 @@ impl ImageError {
     }
 }
 
-/// Imports all images of an archive and returns their names. If `name` is given, the image gets this name, whether or
-/// not the archive has a name for it. The archive must then contain only one image.
+/// Imports the images of an archive that can run on this machine, and returns their names. If `name` is given, there
+/// must be only one such image, and it gets this name instead of its names in the archive.
 pub async fn import_archive(
     runtime: &CriClient,
     path: &Path,
@@ -190,7 +190,7 @@ impl ContainerdLease {
         given.map(drop).map_err(|it| containerd_error("delete the lease", &it))
     }
 
-    /// Writes all blobs of the archive's images to containerd's content store, in one pass over the archive.
+    /// Writes the blobs in `Archive::blobs_by_file` to containerd's content store, in one pass over the archive.
     async fn write_archive(&self, archive: &Archive) -> Result<(), ImageError> {
         let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
         let (path, blobs) = (archive.path.clone(), archive.blobs_by_file.clone());
@@ -303,7 +303,8 @@ fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io
     }
 }
 
-/// Builds a request in containerd's namespace for CRI. It is made under the lease with the ID `lease`, if one is given.
+/// Builds a request in containerd's namespace for CRI. The request is made under the lease with the ID `lease`, if one
+/// is given.
 fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
     let namespace = CONTAINERD_NAMESPACE.parse().expect("the namespace is ASCII");

@@ -25,6 +25,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use muster_api::well_known::{USER_GROUP_NODES, USER_NODE_PREFIX};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use tokio_util::sync::CancellationToken;
 
@@ -56,10 +57,10 @@ const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Maximum interval at which a CertificateSigningRequest or the Node is polled.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
-/// Initial backoff after a failed renewal of a certificate. The backoff doubles up to [`RENEWAL_BACKOFF_MAX`].
+/// Pause after a renewal of a certificate. While renewals fail, the pause doubles up to [`RENEWAL_BACKOFF_MAX`].
 /// Upstream: `rotateCerts`.
 const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
-/// Maximum backoff after a failed renewal of a certificate.
+/// Maximum pause after a failed renewal of a certificate.
 const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
 
 /// Maximum time that a machine without a certificate waits for an existing Node with the same name and address to
@@ -119,7 +120,7 @@ pub enum JoinError {
 }
 
 /// Returns the expiry of the client certificate and of the serving certificate in a node's directory. An entry is
-/// `None` if its file is missing or cannot be parsed.
+/// `None` if its file cannot be read or parsed.
 pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
     [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.not_after))
 }
@@ -146,7 +147,7 @@ pub struct JoinOptions {
 pub enum CaSource {
     /// PEM file with the CA certificate.
     Certificate(PathBuf),
-    /// The CA is fetched from the server. Its certificate must have this fingerprint, as [`fingerprint`] returns it.
+    /// The CA certificate is fetched from an API server. It must have this fingerprint, as [`fingerprint`] returns it.
     Fingerprint(String),
 }
 
@@ -182,12 +183,12 @@ pub fn has_valid_certificate(dir: &Path) -> bool {
     stored.is_some_and(|it| !it.is_expired())
 }
 
-/// A node that has joined the cluster, with its client and certificates.
+/// A node that has joined the cluster: its client certificate, and its connection to the API servers.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct JoinedNode {
     options: JoinOptions,
     ca_pem: String,
-    /// The client certificate that the node had when it joined or started.
+    /// The client certificate at the time of [`Self::join`]. A renewal does not replace it here.
     certificate: Certificate,
     connection: Arc<ServerConnection>,
     client: Client,
@@ -227,11 +228,11 @@ impl JoinedNode {
     }
 
     /// Renews the client certificate and the serving certificate until `stop` is cancelled. `address` is the node's
-    /// address in the serving certificate. `serve` is called with the stored serving certificate, if it has this
-    /// address and has not expired, and with each new one, each time as PEM with its key.
+    /// address in the serving certificate. Calls `serve` with the stored serving certificate, if it has this address
+    /// and has not expired, and with each new one. `serve` gets the certificate and its key in PEM.
     ///
-    /// Rule: a certificate is renewed at 70 to 90 % of its lifetime. The exact time depends on the node's name, so that
-    /// the nodes of a fleet do not renew simultaneously.
+    /// Rule: a certificate is renewed after 70 to 90 % of its lifetime. The exact time depends on the node's name, so
+    /// that the nodes of a fleet do not renew simultaneously.
     pub async fn renew_certificates(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -261,8 +262,8 @@ impl JoinedNode {
         }
     }
 
-    /// Requests a new client certificate and uses it for new requests. If the current certificate has expired, the node
-    /// joins again with its token.
+    /// Requests a new client certificate, stores it, and uses it for new requests. If the current certificate has
+    /// expired, the node joins again with its token.
     async fn request_client_certificate(&self, current: &Certificate) -> Result<Certificate, JoinError> {
         let new = if current.is_expired() {
             join_with_token(&self.options, &self.ca_pem, true).await?
@@ -422,8 +423,8 @@ async fn request_certificate(
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(subject_alt_names.to_vec())?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name.push(DnType::OrganizationName, USER_GROUP_NODES);
+    params.distinguished_name.push(DnType::CommonName, format!("{USER_NODE_PREFIX}{node}"));
     let request = params.serialize_request(&key)?.pem()?;
     let object = CertificateSigningRequest {
         metadata: ObjectMeta { generate_name: Some("csr-".to_owned()), ..ObjectMeta::default() },
@@ -464,8 +465,8 @@ async fn request_certificate(
 }
 
 /// Calls the API server. If the connection fails during the call, or the server answers 503, repeats the call, with at
-/// most [`CALL_ATTEMPTS_MAX`] attempts in all. The connection decides which server is called. After a failed
-/// connection, and with [`ServerConnection::with_immediate_failover`] after a 503, it is the next server.
+/// most [`CALL_ATTEMPTS_MAX`] attempts in all. The connection chooses the server: the next server if the connection has
+/// failed, and with [`ServerConnection::with_immediate_failover`] also after a 503.
 async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
     for _ in 1..CALL_ATTEMPTS_MAX {
         let result = call().await;
@@ -482,13 +483,14 @@ async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -
     call().await
 }
 
-/// Sleeps for the backoff `pause`, and returns the backoff after the next failure.
+/// Sleeps for `pause`, and returns the pause after the next renewal if that fails.
 async fn sleep_with_backoff(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RENEWAL_BACKOFF_MAX)
 }
 
-/// Returns the time at which a certificate is renewed: 70 to 90 % of its lifetime, depending on the name of the node.
+/// Returns the time at which a certificate is renewed: after 70 to 90 % of its lifetime, depending on the name of the
+/// node.
 fn renewal_time(name: &str, not_before: Timestamp, not_after: Timestamp) -> Timestamp {
     let lifetime_s = not_after.duration_since(not_before).as_secs();
     // A number from 0 to 999 that depends on the node's name.

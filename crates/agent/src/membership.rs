@@ -33,10 +33,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ClusterMembership {
     /// Path of the file with the recorded cluster UID.
     record: PathBuf,
-    /// API of the namespaces. The UID of `kube-system` is the cluster UID.
+    /// API client for Namespaces. The UID of the Namespace `kube-system` is the cluster UID.
     namespaces: Api<Namespace>,
-    /// The recorded cluster UID, and whether the API server belongs to that cluster. The engine's rules decide whether
-    /// it does.
+    /// The recorded cluster UID, and the decision of the engine's rules whether the API server belongs to that cluster.
     state: Mutex<cluster_identity::Membership>,
     /// Lock that is held during a confirmation, so that only one runs at a time.
     in_flight: tokio::sync::Mutex<()>,

@@ -200,7 +200,7 @@ impl AgentMetrics {
         self
     }
 
-    /// Counts an executed action by its outcome. For a probe, also counts the result of the probe.
+    /// Counts an executed action, by kind of action and by success. For a probe, also counts the result of the probe.
     pub(crate) fn count_action(&self, action: &Action, outcome: &ActionOutcome) {
         let result = if matches!(outcome, ActionOutcome::Failed { .. }) { "error" } else { "success" };
         self.actions.get_or_create(&ActionLabels { action: action_label(action), result }).inc();

@@ -1,13 +1,19 @@
 //! A pod of the node, parsed once and shared by all components of the agent.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use muster_api::core_v1::PodWithoutContainerStatuses;
 use muster_api::object_key::ObjectKey;
+use muster_api::qos::QosClass;
+use muster_api::quantity::Quantity;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::pod::PodObject;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::static_pod;
@@ -22,10 +28,11 @@ pub struct ParsedPod {
     api: Pod,
     /// The pod as the engine's kubelet rules read it.
     pub object: Arc<PodObject>,
-    /// The pod as pod admission reads it. `None` if the pod cannot be parsed for admission.
-    pub candidate: Option<AdmissionCandidate>,
+    /// The pod as pod admission reads it.
+    pub candidate: AdmissionCandidate,
     /// The object as JSON, without `managedFields`.
     pub json: Value,
+    pub qos: QosClass,
     /// The init, main and ephemeral containers, in this order. An `Action` refers to a container by its index in this
     /// list.
     pub containers: Vec<PodContainer>,
@@ -45,21 +52,26 @@ pub struct PodContainer {
 impl ParsedPod {
     /// Parses all forms of a pod from one JSON value. Drops `managedFields`.
     pub fn new(mut tree: Value) -> Result<Self, serde_json::Error> {
-        if let Some(metadata) = tree["metadata"].as_object_mut() {
+        if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         let api = Pod::deserialize(&tree)?;
-        let object = PodObject::from_value(&tree).map_err(serde_json::Error::custom)?;
-        let containers = api.spec.as_ref().map(pod_containers).unwrap_or_default();
-        let candidate = AdmissionCandidate::from_value(&tree).ok();
-        Ok(Self { api, object: Arc::new(object), candidate, json: tree, containers })
+        let containers = match &api.spec {
+            Some(spec) => pod_containers(spec, &tree["spec"])?,
+            None => Vec::new(),
+        };
+        let qos = QosClass::of_pod(&tree);
+        let pod = PodWithoutContainerStatuses::deserialize(&tree)?;
+        let object = Arc::new(PodObject::from_pod(&pod, &tree));
+        let candidate = AdmissionCandidate::from_pod(&pod, qos);
+        Ok(Self { api, object, candidate, json: tree, qos, containers })
     }
 
     /// Parses a pod from the API server. Removes the annotation `kubernetes.io/config.source`
     /// (`static_pod::SOURCE_ANNOTATION`) unless the pod is a mirror pod, so that a client cannot make its pod static or
     /// critical with this annotation.
     pub fn from_api(mut tree: Value) -> Result<Self, serde_json::Error> {
-        if let Some(annotations) = tree["metadata"]["annotations"].as_object_mut()
+        if let Some(annotations) = tree.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
             && !annotations.contains_key(static_pod::MIRROR_ANNOTATION)
         {
             annotations.remove(static_pod::SOURCE_ANNOTATION);
@@ -67,7 +79,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// Returns a pod of which only the namespace, name and UID are known. It has no spec.
+    /// Returns a pod that has a namespace, a name and a UID, but no spec.
     pub fn placeholder_pod(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
@@ -85,20 +97,38 @@ impl ParsedPod {
     }
 }
 
-/// Returns the init, main and ephemeral containers of a spec, in this order.
-fn pod_containers(spec: &PodSpec) -> Vec<PodContainer> {
-    let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
-    let init = spec.init_containers.iter().flatten();
-    let init =
-        init.map(|it| PodContainer { container: it.clone(), is_sidecar: is_sidecar(it), target: None });
+/// Returns the init, main and ephemeral containers of a spec, in this order. `json` is the JSON of the spec.
+fn pod_containers(spec: &PodSpec, json: &Value) -> Result<Vec<PodContainer>, serde_json::Error> {
+    let init = spec.init_containers.iter().flatten().map(|it| {
+        let is_sidecar = it.restart_policy.as_deref() == Some("Always");
+        PodContainer { container: it.clone(), is_sidecar, target: None }
+    });
     let main = spec.containers.iter();
     let main = main.map(|it| PodContainer { container: it.clone(), is_sidecar: false, target: None });
-    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|it| {
+    let ephemeral = spec.ephemeral_containers.iter().flatten().enumerate().map(|(index, it)| {
         // An ephemeral container has all the fields of a container, and one more.
-        let container = serde_json::to_value(it).and_then(serde_json::from_value).unwrap_or_default();
-        PodContainer { container, is_sidecar: false, target: it.target_container_name.clone() }
+        let container = Container::deserialize(&json["ephemeralContainers"][index])?;
+        Ok(PodContainer { container, is_sidecar: false, target: it.target_container_name.clone() })
     });
-    init.chain(main).chain(ephemeral).collect()
+    init.chain(main).map(Ok).chain(ephemeral).collect()
+}
+
+/// Returns the resource requests of a container. Malformed quantities are omitted.
+pub(crate) fn container_requests(container: &Container) -> ResourceQuantities {
+    parse_quantities(container.resources.as_ref().and_then(|it| it.requests.as_ref()))
+}
+
+/// Returns the resource limits of a container. Malformed quantities are omitted.
+pub(crate) fn container_limits(container: &Container) -> ResourceQuantities {
+    parse_quantities(container.resources.as_ref().and_then(|it| it.limits.as_ref()))
+}
+
+/// Parses quantities by resource name. Malformed quantities are omitted.
+fn parse_quantities(amounts: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
+    let parse = |(name, ApiQuantity(amount)): (&String, &ApiQuantity)| {
+        Some((name.clone(), Quantity::parse(amount).ok()?))
+    };
+    amounts.into_iter().flatten().filter_map(parse).collect()
 }
 
 impl Deref for ParsedPod {
@@ -176,5 +206,39 @@ mod tests {
             debug false Some("main")"#]]
         .assert_eq(&roles.collect::<Vec<_>>().join("\n"));
         assert_eq!(pod.json["metadata"], json!({"name": "web", "uid": "u-1"}));
+    }
+
+    #[test]
+    fn an_ephemeral_container_has_the_fields_of_a_container() {
+        let debug = json!({
+            "name": "debug", "image": "busybox", "command": ["sh"], "stdin": true, "targetContainerName": "web",
+            "resources": {"limits": {"cpu": "1"}}, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        });
+        let spec = json!({"containers": [{"name": "web"}], "ephemeralContainers": [debug]});
+        let pod = ParsedPod::new(json!({"spec": spec})).unwrap();
+        let mut fields = debug;
+        fields.as_object_mut().unwrap().remove("targetContainerName");
+        assert_eq!(serde_json::to_value(&pod.container("debug").unwrap().container).unwrap(), fields);
+    }
+
+    /// As in Go: `null` is an absent field, and a field of another type makes the whole pod malformed.
+    #[test]
+    fn a_pod_is_parsed_in_all_forms_or_refused() {
+        let nulls =
+            json!({"hostNetwork": null, "hostIPC": null, "os": null, "containers": null, "priority": null});
+        let pod =
+            ParsedPod::from_api(json!({"metadata": {"uid": "u-1"}, "spec": nulls, "status": null})).unwrap();
+        assert_eq!(&**pod.candidate.uid(), "u-1");
+        assert_eq!(pod.json["metadata"], json!({"uid": "u-1"}));
+        for malformed in [
+            json!(7),
+            json!({"metadata": null}),
+            json!({"spec": {"hostIPC": 1}}),
+            json!({"spec": {"tolerations": [1]}}),
+            json!({"spec": {"ephemeralContainers": [1]}}),
+            json!({"status": {"containerStatuses": [1]}}),
+        ] {
+            assert!(ParsedPod::from_api(malformed.clone()).is_err(), "{malformed}");
+        }
     }
 }

@@ -27,7 +27,7 @@ const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 /// Client for the API objects that pods refer to. Reads ConfigMaps and Secrets, and requests and caches service account
 /// tokens.
 #[derive(Clone)]
-pub struct ReferenceClient {
+pub struct PodReferenceClient {
     client: Client,
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
@@ -67,7 +67,7 @@ impl ReferenceError {
     }
 }
 
-impl ReferenceClient {
+impl PodReferenceClient {
     pub fn new(client: Client) -> Self {
         Self { client, tokens: Arc::default() }
     }
@@ -153,9 +153,9 @@ impl ReferenceClient {
     }
 }
 
-impl std::fmt::Debug for ReferenceClient {
+impl std::fmt::Debug for PodReferenceClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ReferenceClient")
+        f.write_str("PodReferenceClient")
     }
 }
 

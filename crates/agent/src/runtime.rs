@@ -13,7 +13,7 @@ use futures::stream::BoxStream;
 
 pub use self::cri::CriClient;
 
-/// The CRI messages that the agent uses.
+/// The messages and gRPC clients of CRI.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
@@ -139,7 +139,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Returns the usage of the filesystems that store images.
     fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    /// Returns the stats of the containers of the pod with this UID. Returns those of all containers if `uid` is
+    /// Returns the stats of the containers of the pod with this UID. Returns the stats of all containers if `uid` is
     /// `None`.
     fn container_stats(
         &self,

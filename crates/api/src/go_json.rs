@@ -7,9 +7,9 @@ use serde_json::{Number, Value};
 
 /// Formats a value as Go's `encoding/json` does.
 ///
-/// Rule: the text equals that of Go's `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
-/// `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A signed 64-bit
-/// integer is written as an integer, and every other number as a float64.
+/// Rule: the text equals the output of Go's `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded
+/// into `interface{}`. Keys are sorted by bytes, there are no spaces, and characters are escaped as in Go. A signed
+/// 64-bit integer is written as an integer, and every other number as a float64.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     write_value(&mut out, value);

@@ -19,7 +19,8 @@ const REPOSITORY_BYTES_MAX: usize = 255;
 pub struct ImageReference<'a> {
     /// Host of the registry, with an optional port. `docker.io` if the reference does not name a registry.
     pub registry: &'a str,
-    /// `library/` for the official images of `docker.io`, whose references may omit it. Otherwise empty.
+    /// `library/` if the reference omits this part of the path of an official image of `docker.io`, such as `busybox`.
+    /// Otherwise empty.
     implied_path: &'static str,
     /// Path of the repository in the registry, as in the reference.
     path: &'a str,
@@ -32,15 +33,15 @@ pub struct ImageReference<'a> {
 pub enum ImageReferenceError {
     /// The text does not have the syntax of a reference.
     InvalidFormat,
-    /// The text is the ID of an image.
+    /// The text has the form of an image ID: 64 hexadecimal digits. Holds the text.
     ImageId(String),
-    /// The path of the repository has uppercase letters.
+    /// The path of the repository has uppercase letters. Holds the path.
     Uppercase(String),
     /// The path of the repository is longer than 255 bytes.
     TooLong,
     /// The hash algorithm of the digest is not known.
     UnsupportedDigest,
-    /// The digest has not as many hexadecimal digits as hashes of its algorithm have.
+    /// The number of hexadecimal digits is wrong for the hash algorithm of the digest.
     InvalidDigestLength,
     /// The digest has uppercase letters.
     InvalidDigestFormat,
@@ -73,7 +74,7 @@ impl<'a> ImageReference<'a> {
     ///
     /// Rule: the text before the first slash is the registry if it contains a dot, a colon or an uppercase letter, or
     /// is `localhost`. Otherwise the registry is `docker.io`, whose official images are in `library/`.
-    /// Upstream: `ParseNormalizedNamed`.
+    /// `index.docker.io` means `docker.io`. Upstream: `ParseNormalizedNamed`.
     pub fn parse(text: &'a str) -> Result<Self, ImageReferenceError> {
         if is_lowercase_hex(text, 64) {
             return Err(ImageReferenceError::ImageId(text.to_owned()));

@@ -9,6 +9,7 @@ use core::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::quantity::Quantity;
 
@@ -19,6 +20,18 @@ pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_jso
         Ok(text) => serde_json::from_str(text),
         // Invalid UTF-8 in skipped fields is accepted.
         Err(_) => serde_json::from_slice(json),
+    }
+}
+
+/// Whether a value is set: present, not null and not empty. Zero and `false` count as set. In most fields of API
+/// objects, absent, null and empty are equivalent.
+pub fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(it) => !it.is_empty(),
+        Value::Array(it) => !it.is_empty(),
+        Value::Object(it) => !it.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
     }
 }
 

@@ -52,6 +52,12 @@ pub enum Selector {
 }
 
 impl Selector {
+    /// Creates a selector that matches the labels that have all these pairs of key and value, as `spec.selector` of a
+    /// Service does. Upstream: `labels.SelectorFromSet`.
+    pub fn from_pairs<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        Self::AllOf(pairs.map(|(key, value)| LabelRequirement::equals(key, value)).collect())
+    }
+
     /// Whether the selector matches the labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_lookup(|key| labels.get(key).map(|it| &**it))
@@ -208,6 +214,20 @@ mod tests {
             assert_eq!(parsed.matches_value(value), matches, "{requirement} {value:?}");
             let labels = Labels::new(value.map(|it| ("key".into(), it.into())).into_iter().collect());
             assert_eq!(Selector::AllOf([parsed].into()).matches(&labels), matches, "{requirement} {value:?}");
+        }
+    }
+
+    #[test]
+    fn a_selector_of_pairs_matches_labels_that_have_them_all() {
+        let selector = Selector::from_pairs([("app", "web"), ("tier", "front")].into_iter());
+        for (pairs, matches) in [
+            (&[("app", "web"), ("tier", "front"), ("zone", "a")][..], true),
+            (&[("app", "web"), ("tier", "back")], false),
+            (&[("app", "web")], false),
+        ] {
+            let labels =
+                Labels::new(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
+            assert_eq!(selector.matches(&labels), matches, "{pairs:?}");
         }
     }
 

@@ -11,6 +11,7 @@
 //! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
 //! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
+//! - [`defaulting`]: the defaults of pods and pod templates;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
 
 extern crate alloc;
@@ -50,6 +51,8 @@ pub mod taints;
 /// Names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster.
 pub mod well_known;
 
+/// Defaults of pods and pod templates.
+pub mod defaulting;
 /// The quality of service class of a pod.
 pub mod qos;
 /// Resource quantities such as `100m`.

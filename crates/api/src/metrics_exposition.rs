@@ -18,8 +18,8 @@ pub enum ExpositionFormat {
 impl ExpositionFormat {
     /// Returns the format that an `Accept` header selects.
     ///
-    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics a weight above zero and at least the
-    /// weight of plain text or of a wildcard. Otherwise it gets plain text. Upstream:
+    /// Rule: a client gets OpenMetrics if its `Accept` header gives OpenMetrics a weight above zero, and gives neither
+    /// plain text nor a wildcard a higher weight. Otherwise it gets plain text. Upstream:
     /// `expfmt.NegotiateIncludingOpenMetrics`.
     pub fn negotiate(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
@@ -61,9 +61,9 @@ impl ExpositionFormat {
     }
 }
 
-/// Converts OpenMetrics to the Prometheus text format. In the text format the HELP and TYPE lines of a counter also
-/// have the suffix `_total`, and there are no UNIT and EOF lines. Metrics of the type `info` become gauges with the
-/// suffix `_info`, and other types that the text format does not have become `untyped`.
+/// Converts OpenMetrics to the Prometheus text format. In the text format, the name of a counter has the suffix
+/// `_total` in the HELP and TYPE lines as in the samples, and there are no UNIT and EOF lines. Metrics of the type
+/// `info` become gauges with the suffix `_info`, and other types that the text format does not have become `untyped`.
 fn to_prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP precedes TYPE, which decides how both are written.

@@ -213,8 +213,7 @@ pub fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
 
 /// Returns the errors of a string that must be a percentage such as `25%`.
 pub fn percent_errors(text: &str) -> Vec<String> {
-    let digits = text.strip_suffix('%').unwrap_or_default();
-    if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
+    if parse_percent(text).is_some() {
         return Vec::new();
     }
     vec![regex_mismatch_message(
@@ -222,6 +221,13 @@ pub fn percent_errors(text: &str) -> Vec<String> {
         &["1%", "93%"],
         "[0-9]+%",
     )]
+}
+
+/// Parses a percentage such as `25%`: digits without a sign, and `%`. Returns `None` for other texts. A number above
+/// `u64::MAX` becomes `u64::MAX`. Upstream: `IsValidPercent`, `getPercentValue`.
+pub fn parse_percent(text: &str) -> Option<u64> {
+    let digits = text.strip_suffix('%').filter(|it| !it.is_empty())?;
+    digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Returns the errors of an HTTP header name.
@@ -262,8 +268,8 @@ fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
     errors
 }
 
-/// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`. The
-/// result passes the check of a complete name. The dash is allowed, because a suffix follows it. Returns any other
+/// Replaces the dash at the end of a `generateName` prefix, and the character before it, with the letter `a`, so that
+/// the prefix can be checked like a complete name. The dash is allowed, because a suffix follows it. Returns any other
 /// name, and the prefix `-`, unchanged. Upstream: `maskTrailingDash`.
 fn mask_trailing_dash(name: &str, is_prefix: bool) -> alloc::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
@@ -355,6 +361,20 @@ mod tests {
             ["must be no more than 253 characters"]
         );
         assert_eq!(path_segment_name_errors("a/b:%", false), ["may not contain '/'", "may not contain '%'"]);
+    }
+
+    #[test]
+    fn percentages_have_digits_only() {
+        for (text, percent) in
+            [("0%", 0), ("5%", 5), ("007%", 7), ("250%", 250), ("99999999999999999999%", u64::MAX)]
+        {
+            assert_eq!(parse_percent(text), Some(percent), "{text}");
+            assert_eq!(percent_errors(text), Vec::<String>::new(), "{text}");
+        }
+        for text in ["", "%", "5", "+5%", "-5%", "5%%", " 5%", "5 %", "1.5%"] {
+            assert_eq!(parse_percent(text), None, "{text}");
+            assert_eq!(percent_errors(text).len(), 1, "{text}");
+        }
     }
 
     #[test]

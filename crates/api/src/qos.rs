@@ -14,16 +14,16 @@ pub enum QosClass {
 
 /// CPU and memory requests and limits of a container or of a pod. Unset quantities are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ComputeResources {
-    pub requests: CpuAndMemory,
-    pub limits: CpuAndMemory,
+struct ComputeResources {
+    requests: CpuAndMemory,
+    limits: CpuAndMemory,
 }
 
 /// A CPU and a memory quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CpuAndMemory {
-    pub cpu: Quantity,
-    pub memory: Quantity,
+struct CpuAndMemory {
+    cpu: Quantity,
+    memory: Quantity,
 }
 
 impl Default for CpuAndMemory {
@@ -42,6 +42,15 @@ impl CpuAndMemory {
 }
 
 impl QosClass {
+    /// Returns the QoS class in the status of a pod. If the status has none, as for a static pod, computes the class
+    /// from the spec. `pod` is the pod object in JSON.
+    ///
+    /// Rule: the QoS class of a pod is fixed when the API server creates the pod. Upstream: `GetPodQOS`.
+    pub fn of_pod(pod: &Value) -> Self {
+        let stored = pod["status"]["qosClass"].as_str().and_then(Self::parse);
+        stored.unwrap_or_else(|| Self::of_pod_spec(&pod["spec"]))
+    }
+
     /// Computes the QoS class of a pod from its `spec` in JSON. An invalid quantity counts as zero.
     pub fn of_pod_spec(spec: &Value) -> Self {
         let compute_resources = |resources: &Value| {
@@ -62,12 +71,9 @@ impl QosClass {
     ///
     /// Rule: a pod without any CPU or memory request or limit is `BestEffort`. A pod is `Guaranteed` if every container
     /// has a CPU limit and a memory limit, and if the sums of the limits equal the sums of the requests. Any other pod
-    /// is `Burstable`. Pod-level resources, even empty ones, replace those of the containers.
-    /// Upstream: `ComputePodQOS`.
-    pub fn compute(
-        pod: Option<ComputeResources>,
-        containers: impl Iterator<Item = ComputeResources>,
-    ) -> Self {
+    /// is `Burstable`. Pod-level resources, even empty ones, replace the resources of the containers. Upstream:
+    /// `ComputePodQOS`.
+    fn compute(pod: Option<ComputeResources>, containers: impl Iterator<Item = ComputeResources>) -> Self {
         let mut total = ComputeResources::default();
         let mut all_limited = true;
         let mut add = |it: ComputeResources| {
@@ -105,6 +111,8 @@ impl QosClass {
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -148,5 +156,14 @@ mod tests {
         check(Some("1 1Gi / - -"), &["1 1Gi / 1 1Gi"], Burstable);
         // `spec.resources: {}` is set, and sets nothing.
         check(Some("- - / - -"), &["1 1Gi / 1 1Gi"], BestEffort);
+    }
+
+    #[test]
+    fn the_class_in_the_status_is_used() {
+        let limits = json!({"cpu": "1", "memory": "1Gi"});
+        let spec = json!({"resources": {"requests": limits, "limits": limits}, "containers": [{}]});
+        let class = |status: &str| QosClass::of_pod(&json!({"spec": spec, "status": {"qosClass": status}}));
+        assert_eq!(class("Burstable"), QosClass::Burstable);
+        assert_eq!(class(""), QosClass::Guaranteed);
     }
 }

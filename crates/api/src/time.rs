@@ -5,6 +5,7 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
+use jiff::SignedDuration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -111,23 +112,36 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
-/// Parses a duration in Go's format, such as `90s`, `1h30m`, `1.5h` or `0`. Returns `None` if the text is invalid, or
-/// if the duration is negative or too long. Upstream: `time.ParseDuration`.
-pub fn parse_go_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
+/// Why a text is not a duration in Go's format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GoDurationError<'a> {
+    /// The syntax is invalid, or the duration is too long.
+    Invalid,
+    /// A number has no unit.
+    MissingUnit,
+    /// A number has this unit, which does not exist.
+    UnknownUnit(&'a str),
+}
+
+/// Parses a duration in Go's format, such as `90s`, `1h30m`, `-1.5h` or `0`. A duration has at most 2⁶³-1 nanoseconds.
+/// Upstream: `time.ParseDuration`.
+pub fn parse_go_duration(text: &str) -> Result<SignedDuration, GoDurationError<'_>> {
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
-        return Some(Duration::ZERO);
+        return Ok(SignedDuration::ZERO);
     }
-    let mut total_ns: i64 = 0;
+    let mut total_ns: u64 = 0;
     loop {
         let (whole, after) = split_digits(rest);
         let (fraction, after) = after.strip_prefix('.').map_or(("", after), split_digits);
         if whole.is_empty() && fraction.is_empty() {
-            return None;
+            return Err(GoDurationError::Invalid);
         }
+        let whole = if whole.is_empty() { Some(0) } else { whole.parse::<u64>().ok() };
+        let whole = whole.filter(|it| *it <= GO_NANOSECONDS_MAX).ok_or(GoDurationError::Invalid)?;
         let (unit, after) =
             after.split_at(after.find(|it: char| it == '.' || it.is_ascii_digit()).unwrap_or(after.len()));
-        let unit_ns: i64 = match unit {
+        let unit_ns: u64 = match unit {
             "ns" => 1,
             // Micro sign and Greek letter mu.
             "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
@@ -135,17 +149,24 @@ pub fn parse_go_duration(text: &str) -> Option<Duration> {
             "s" => 1_000_000_000,
             "m" => 60 * 1_000_000_000,
             "h" => 60 * 60 * 1_000_000_000,
-            _ => return None,
+            "" => return Err(GoDurationError::MissingUnit),
+            _ => return Err(GoDurationError::UnknownUnit(unit)),
         };
-        let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total_ns =
-            total_ns.checked_add(whole.checked_mul(unit_ns)?)?.checked_add(fraction_ns(fraction, unit_ns))?;
+        let sum = whole.checked_mul(unit_ns).and_then(|it| it.checked_add(fraction_ns(fraction, unit_ns)));
+        let sum = sum.and_then(|it| it.checked_add(total_ns)).filter(|it| *it <= GO_NANOSECONDS_MAX);
+        total_ns = sum.ok_or(GoDurationError::Invalid)?;
         rest = after;
         if rest.is_empty() {
-            return u64::try_from(total_ns).ok().map(Duration::from_nanos);
+            let signed_ns = i128::from(total_ns) * if text.starts_with('-') { -1 } else { 1 };
+            return i64::try_from(signed_ns)
+                .map(SignedDuration::from_nanos)
+                .map_err(|_| GoDurationError::Invalid);
         }
     }
 }
+
+/// Largest absolute value of a Go duration in nanoseconds: the absolute value of the smallest `int64`.
+const GO_NANOSECONDS_MAX: u64 = 1 << 63;
 
 /// Splits a text into its leading digits and the rest.
 fn split_digits(text: &str) -> (&str, &str) {
@@ -153,13 +174,18 @@ fn split_digits(text: &str) -> (&str, &str) {
 }
 
 /// Returns a decimal fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the decimal point,
-/// and `unit_ns` is the length of the unit.
-fn fraction_ns(digits: &str, unit_ns: i64) -> i64 {
-    // 18 digits fit an `i64`; the others are less than a nanosecond of any unit.
-    let digits = digits.get(..18).unwrap_or(digits);
-    let scale = digits.bytes().fold(1_i128, |scale, _| scale * 10);
-    let value = digits.parse::<i128>().unwrap_or(0);
-    i64::try_from(value * i128::from(unit_ns) / scale).unwrap_or(0)
+/// and `unit_ns` is the length of the unit. Upstream: `leadingFraction` and the float arithmetic of
+/// `time.ParseDuration`.
+fn fraction_ns(digits: &str, unit_ns: u64) -> u64 {
+    let (mut value, mut scale) = (0_u64, 1.0);
+    for digit in digits.bytes() {
+        let next = value.checked_mul(10).and_then(|it| it.checked_add(u64::from(digit - b'0')));
+        // Digits that do not fit are less than a nanosecond of any unit.
+        let Some(next) = next.filter(|it| *it <= GO_NANOSECONDS_MAX) else { break };
+        value = next;
+        scale *= 10.0;
+    }
+    (value as f64 * (unit_ns as f64 / scale)) as u64
 }
 
 impl Serialize for Time {
@@ -235,13 +261,41 @@ mod tests {
             ("2ms", 2_000),
             ("0.0000000000000000000001s", 0),
         ] {
-            assert_eq!(parse_go_duration(text), Some(Duration::from_micros(micros)), "{text}");
+            assert_eq!(parse_go_duration(text), Ok(SignedDuration::from_micros(micros)), "{text}");
         }
-        assert_eq!(parse_go_duration("1ns"), Some(Duration::from_nanos(1)));
-        for text in
-            ["", "+", "5", "s", ".s", "1d", "-1s", "1 s", "1s ", "1h30", "99999999999999999999s", "2562048h"]
-        {
-            assert_eq!(parse_go_duration(text), None, "{text}");
+        for (text, nanos) in [
+            ("1ns", 1),
+            ("1.9ns", 1),
+            ("0.3333333333333333333h", 1_200_000_000_000),
+            ("0.100000000000000000000h", 360_000_000_000),
+            ("9007199254740993ns", 9_007_199_254_740_993),
+            ("9223372036854775807ns", i64::MAX),
+            ("-9223372036854775808ns", i64::MIN),
+            ("-1.5s", -1_500_000_000),
+        ] {
+            assert_eq!(parse_go_duration(text), Ok(SignedDuration::from_nanos(nanos)), "{text}");
+        }
+        for text in [
+            "",
+            "+",
+            "+-1s",
+            "s",
+            ".s",
+            ".",
+            " 1s",
+            "3000000h",
+            "9223372036854775808ns",
+            "-9223372036854775809ns",
+            "99999999999999999999s",
+            "99999999999999999999",
+        ] {
+            assert_eq!(parse_go_duration(text), Err(GoDurationError::Invalid), "{text}");
+        }
+        for text in ["5", "1h30", "1.5", "1.2.3s"] {
+            assert_eq!(parse_go_duration(text), Err(GoDurationError::MissingUnit), "{text}");
+        }
+        for (text, unit) in [("1d", "d"), ("1 s", " s"), ("1s ", "s "), ("1H", "H")] {
+            assert_eq!(parse_go_duration(text), Err(GoDurationError::UnknownUnit(unit)), "{text}");
         }
     }
 

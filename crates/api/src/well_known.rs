@@ -1,5 +1,5 @@
-//! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, conditions, namespaces and the
-//! default scheduler.
+//! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, verdicts, conditions, finalizers,
+//! namespaces, objects, API groups, users, HTTP headers and the default scheduler.
 
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -19,13 +19,13 @@ pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes
 pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 /// Label that excludes a node from the counts of ready and not ready nodes of its zone.
 pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
-/// Label of an EndpointSlice whose value is the name of its Service.
+/// Label of an EndpointSlice: the name of its Service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label that prevents Endpoints from being mirrored to EndpointSlices.
 pub const LABEL_SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// Label of a pod whose value is the hash of its ControllerRevision.
+/// Label of a ControllerRevision and of its pods: the hash of the revision.
 pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
-/// Deprecated label of a daemon pod whose value is the template generation of its DaemonSet.
+/// Deprecated label of a daemon pod: the template generation of its DaemonSet.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
 /// Labels that a kubelet may set on its Node, by itself or because an administrator configured them. Upstream:
@@ -53,31 +53,40 @@ pub const TAINT_NODE_PID_PRESSURE: &str = "node.kubernetes.io/pid-pressure";
 pub const TAINT_NODE_NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Annotation of mirror pods, which are the API objects of static pods.
+/// Annotation of a mirror pod, which is the API object of a static pod: the annotation `kubernetes.io/config.hash` of
+/// the static pod.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation whose value is the source from which a kubelet got a pod: `api`, `file` or `http`.
+/// Annotation of a pod: the source from which a kubelet got the pod (`api`, `file` or `http`).
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Annotation whose value is the object as `kubectl apply` last sent it.
+/// Key of the deprecated annotation that sets the seccomp profile of a pod.
+pub const ANNOTATION_SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// Prefix of the keys of the deprecated annotations that set the seccomp profile of a container. The container's name
+/// follows.
+pub const ANNOTATION_SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// Prefix of the keys of the deprecated annotations that set the AppArmor profile of a container. The container's name
+/// follows.
+pub const ANNOTATION_APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Annotation of an object: the object as `kubectl apply` last sent it.
 pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Annotation of a DaemonSet whose value is its template generation.
+/// Annotation of a DaemonSet: its template generation.
 pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// Annotation of the bookmark event that marks the end of the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Annotation of a ControllerRevision whose value is its verdict, the result of its rollout: [`VERDICT_GOOD`],
-/// [`VERDICT_BAD`] or [`VERDICT_SUPERSEDED`].
+/// Annotation of a ControllerRevision: its verdict, which is the result of its rollout ([`VERDICT_GOOD`],
+/// [`VERDICT_BAD`] or [`VERDICT_SUPERSEDED`]).
 pub const ANNOTATION_VERDICT: &str = "muster.dev/verdict";
-/// Annotation of a ControllerRevision whose value is the time of its verdict, see [`ANNOTATION_VERDICT`].
+/// Annotation of a ControllerRevision: the time of its verdict, see [`ANNOTATION_VERDICT`].
 pub const ANNOTATION_VERDICT_TIME: &str = "muster.dev/verdict-time";
-/// Annotation of a ControllerRevision whose value is the reason for its verdict, see [`ANNOTATION_VERDICT`].
+/// Annotation of a ControllerRevision: the reason for its verdict, see [`ANNOTATION_VERDICT`].
 pub const ANNOTATION_VERDICT_REASON: &str = "muster.dev/verdict-reason";
 /// Label of the Leases of API servers. Upstream: the label of API server identity Leases.
 pub const LABEL_SERVER_IDENTITY: &str = "apiserver.kubernetes.io/identity";
-/// Annotation of the Lease of an API server whose value is the address at which other machines reach the server.
+/// Annotation of the Lease of an API server: the address at which other machines reach the server.
 pub const ANNOTATION_SERVER_ENDPOINT: &str = "muster.dev/server-endpoint";
-/// Annotation of the Lease of an API server whose value is the highest feature level that the server supports.
+/// Annotation of the Lease of an API server: the highest feature level that the server supports.
 pub const ANNOTATION_SERVER_FEATURE_LEVEL: &str = "muster.dev/server-feature-level";
-/// Annotation of the Lease of an API server whose value is the version of the server.
+/// Annotation of the Lease of an API server: the version of the server.
 pub const ANNOTATION_SERVER_VERSION: &str = "muster.dev/server-version";
 /// The verdict on a revision that passed all steps on all eligible nodes.
 pub const VERDICT_GOOD: &str = "Good";
@@ -104,6 +113,16 @@ pub const NODE_PID_PRESSURE: &str = "PIDPressure";
 /// Type of the node condition that says whether the network of the node is not set up.
 pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
+/// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents with
+/// `blockOwnerDeletion` are deleted.
+pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of an object whose deletion orphans its dependents. The object stays until no dependent refers to it.
+pub const FINALIZER_ORPHAN: &str = "orphan";
+
+/// The namespace of the cluster's own objects, such as the Leases of leaders, bootstrap tokens, and the ConfigMaps with
+/// issued and revoked credentials.
+pub const NAMESPACE_SYSTEM: &str = "kube-system";
+
 /// The namespace of the Leases that nodes renew as heartbeats.
 pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
 
@@ -112,3 +131,47 @@ pub const NAMESPACE_MUSTER_SYSTEM: &str = "muster-system";
 
 /// The `schedulerName` of pods that request no other scheduler.
 pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
+
+/// Name of the ConfigMap in [`NAMESPACE_SYSTEM`] with revoked credentials.
+pub const CONFIG_MAP_REVOKED_CREDENTIALS: &str = "muster-revoked-credentials";
+/// Name prefix of the ConfigMaps in [`NAMESPACE_SYSTEM`] with issued certificates. A number follows the prefix.
+pub const CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX: &str = "muster-issued-certificates-";
+/// Name prefix of the Secrets of bootstrap tokens in [`NAMESPACE_SYSTEM`]. The token ID follows the prefix.
+pub const SECRET_BOOTSTRAP_TOKEN_PREFIX: &str = "bootstrap-token-";
+/// Type of the Secrets of bootstrap tokens.
+pub const SECRET_TYPE_BOOTSTRAP_TOKEN: &str = "bootstrap.kubernetes.io/token";
+/// Type of Secrets with a token of a service account.
+pub const SECRET_TYPE_SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+
+/// API group of Role, ClusterRole and their bindings.
+pub const API_GROUP_RBAC: &str = "rbac.authorization.k8s.io";
+/// API group of CertificateSigningRequest.
+pub const API_GROUP_CERTIFICATES: &str = "certificates.k8s.io";
+/// API group of TokenRequest, TokenReview and SelfSubjectReview.
+pub const API_GROUP_AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// The group of users whose members are authorized for everything, even without any role, so that an administrator can
+/// repair wrong roles. The server signs no CertificateSigningRequest for this group.
+pub const USER_GROUP_MASTERS: &str = "system:masters";
+/// The group of users of all nodes, and the organization in their certificates.
+pub const USER_GROUP_NODES: &str = "system:nodes";
+/// Prefix of the user names of nodes. The node name follows the prefix.
+pub const USER_NODE_PREFIX: &str = "system:node:";
+/// User name in the client certificate with which the API server connects to agents. The certificate also contains the
+/// group [`USER_GROUP_MASTERS`], so that no other client can obtain such a certificate. Agents accept no other client.
+pub const USER_AGENT_CLIENT: &str = "kube-apiserver-kubelet-client";
+
+/// HTTP headers that negotiate the protocol of an upgraded connection, besides `Connection` and `Upgrade`. The API
+/// server forwards them between client and agent, and the agent forwards them between API server and runtime.
+pub const UPGRADE_NEGOTIATION_HEADERS: [&str; 6] = [
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "x-stream-protocol-version",
+];
+/// HTTP header that an agent sets on a response of the backend of its proxy (the pod or node port), to distinguish it
+/// from a response of the agent itself. The agent and the API server remove the header from other messages, so that
+/// neither client nor backend can set it.
+pub const BACKEND_RESPONSE_HEADER: &str = "muster-reached";

@@ -27,7 +27,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// HTML page.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// Sends the calls of a controller to the API server, within its rate limit and lease term.
+/// Sends the calls of a controller to the API server. With [`CallLimits`], the calls obey a rate limit and a lease
+/// term.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
@@ -45,8 +46,8 @@ pub(crate) struct CallLimits {
 }
 
 impl Caller {
-    /// Sends a call. With [`CallLimits`], waits for the rate limit first, and sends a write only within the lease term;
-    /// after the end of the term, this function never returns for a write. Returns the outcome, and the time from the
+    /// Sends a call. With [`CallLimits`], waits for the rate limit first, and sends a write only within the lease term.
+    /// For a write after the end of the term, this function never returns. Returns the outcome, and the time from the
     /// request to the response.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);

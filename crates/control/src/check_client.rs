@@ -13,6 +13,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use muster_api::muster_v1alpha1::checks::{CaConfigMapRef, TokenSecretRef};
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_engine::controller::measurement::{decode_query_response, evaluate_prometheus, evaluate_webhook};
 use muster_engine::controller::{
     Accept, CallError, EncodedRequest, Measurement, MeasurementRequest, MeasurementResult, Outcome, Priority,
@@ -57,7 +58,7 @@ pub struct CheckOptions {
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { endpoints: Vec::new(), namespace: "kube-system".to_owned() }
+        Self { endpoints: Vec::new(), namespace: NAMESPACE_SYSTEM.to_owned() }
     }
 }
 
@@ -80,14 +81,14 @@ struct EndpointCredentials {
     roots: Option<Vec<Vec<u8>>>,
 }
 
-/// A Secret, of which only `data` is decoded.
+/// The field `data` of a Secret. Other fields are not decoded.
 #[derive(Deserialize)]
 struct SecretData {
     #[serde(default)]
     data: BTreeMap<String, ByteString>,
 }
 
-/// A ConfigMap, of which only `data` is decoded.
+/// The field `data` of a ConfigMap. Other fields are not decoded.
 #[derive(Deserialize)]
 struct ConfigMapData {
     #[serde(default)]
@@ -134,7 +135,7 @@ impl CheckClient {
                 PROMETHEUS_TIMEOUT
             }
             MeasurementRequest::Webhook { webhook, .. } => {
-                webhook.timeout.duration().clamp(WEBHOOK_TIMEOUTS.0, WEBHOOK_TIMEOUTS.1)
+                webhook.timeout.duration_or_zero().clamp(WEBHOOK_TIMEOUTS.0, WEBHOOK_TIMEOUTS.1)
             }
         };
         if !self.options.endpoints.iter().any(|it| it.allows(&url)) {
@@ -265,8 +266,8 @@ fn endpoint_client(url: &EndpointUrl, credentials: &EndpointCredentials) -> Resu
     Client::try_from(config).map_err(|error| format!("caRef: {}", root_cause(&error)))
 }
 
-/// Sends a POST request. Returns the status code and the body of the response. The error is a message, for example that
-/// the request failed, that the endpoint redirects, or that the response is too large.
+/// Sends a POST request. Returns the status code and the body of the response. The error says what went wrong, for
+/// example that the endpoint redirects or that the response is too large.
 async fn post(
     client: &Client,
     url: &EndpointUrl,

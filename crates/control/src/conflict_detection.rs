@@ -1,8 +1,8 @@
 //! Detects a second controller that writes the same DaemonSets. Each controller would undo the writes of the other,
 //! although both appear healthy.
 //!
-//! `managedFields` records which field manager wrote the status last. If another field manager still writes the status
-//! later than [`TAKEOVER_GRACE_PERIOD`] after this replica became leader, it is taken for a second controller. The watch
+//! `managedFields` records which field manager wrote the status last. Once this replica has been the leader for
+//! [`TAKEOVER_GRACE_PERIOD`], any other field manager that writes the status counts as a second controller. The watch
 //! delivers `managedFields` anyway, so the detection needs no request.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,7 @@ use std::time::Duration;
 use muster_api::object_key::ObjectKey;
 use muster_engine::controller::KubeEvent;
 use muster_engine::daemonset::facts::Set;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use muster_engine::daemonset::{StatusWriter, status_writers};
 use tokio::time::Instant;
 
 use crate::CONTROLLER_NAME;
@@ -33,14 +32,6 @@ pub(crate) struct ConflictDetector {
     /// For each DaemonSet that was seen, the last field manager other than this controller that wrote its status. The
     /// value is `None` if no other field manager wrote it.
     last_writers: BTreeMap<ObjectKey, Option<StatusWriter>>,
-}
-
-/// A field manager that wrote status counts, and the time of its last write as text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct StatusWriter {
-    /// Time of the last write, from `managedFields`.
-    time: String,
-    name: String,
 }
 
 /// A detected status write by another controller.
@@ -68,7 +59,7 @@ impl ConflictDetector {
         }
         let message = format!(
             "{} still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off",
-            writer.name
+            writer.manager
         );
         Some(Conflict { event: is_due.then(|| KubeEvent::warning("AnotherController", message)) })
     }
@@ -82,47 +73,13 @@ impl ConflictDetector {
 /// Returns the last field manager other than this controller that wrote status counts. `None` if there is none.
 /// `metadata` is the JSON of a DaemonSet's metadata.
 fn last_other_status_writer(metadata: &str) -> Option<StatusWriter> {
-    status_writers(metadata).into_iter().filter(|it| it.name != CONTROLLER_NAME).max()
+    status_writers(metadata).filter(|it| it.manager != CONTROLLER_NAME).max()
 }
 
 /// Returns the name of the last field manager that wrote status counts, which is taken to be the DaemonSet's
 /// controller. `None` if there is none. `metadata` is the JSON of a DaemonSet's metadata.
 pub(crate) fn last_status_writer_name(metadata: &str) -> Option<String> {
-    status_writers(metadata).into_iter().max().map(|it| it.name)
-}
-
-/// Returns the field managers in `managedFields` that wrote status counts. `metadata` is the JSON of a DaemonSet's
-/// metadata.
-fn status_writers(metadata: &str) -> Vec<StatusWriter> {
-    /// The part of a DaemonSet's metadata that is decoded.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata<'a> {
-        #[serde(borrow, default)]
-        managed_fields: Vec<ManagedFieldsEntry<'a>>,
-    }
-    /// An entry of `managedFields`.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ManagedFieldsEntry<'a> {
-        #[serde(default)]
-        manager: String,
-        #[serde(default)]
-        subresource: String,
-        #[serde(default)]
-        time: String,
-        #[serde(borrow, default)]
-        fields_v1: Option<&'a RawValue>,
-    }
-    // Only controllers write counts; other managers may write conditions of their own.
-    let has_counts = |it: &ManagedFieldsEntry<'_>| {
-        it.fields_v1
-            .is_some_and(|it| it.get().contains("\"f:number") || it.get().contains("NumberScheduled\""))
-    };
-    let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return Vec::new() };
-    let writers =
-        metadata.managed_fields.into_iter().filter(|it| it.subresource == "status" && has_counts(it));
-    writers.map(|it| StatusWriter { time: it.time, name: it.manager }).collect()
+    status_writers(metadata).max().map(|it| it.manager)
 }
 
 #[cfg(test)]

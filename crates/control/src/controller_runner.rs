@@ -15,6 +15,7 @@ use muster_engine::controller::{
     CallError, Controller, Event, EventRecord, Measurement, MeasurementResult, Outcome, Reconcile,
     WatchEvent, WorkQueue,
 };
+use muster_events::clock::now;
 use muster_events::{EventRecorder, EventSource};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::Caller;
 use crate::check_client::CheckClient;
-use crate::clock::now;
 use crate::reflector::{Delivery, run_reflector};
 
 /// Maximum number of watch events that are applied before keys are reconciled, so that a burst of events causes one
@@ -49,7 +49,8 @@ pub(crate) struct RunnerConfig {
     /// Maximum time to finish the plans that are being executed ([`Controller::is_executing`]) when the controller
     /// stops. Zero means that the runner stops at once.
     pub(crate) drain_timeout: Duration,
-    /// Counter of the Events that were not recorded.
+    /// Counter of the Kubernetes Events that were dropped, because the queue was full, because there were too many
+    /// about one object, or because the write failed.
     pub(crate) events_dropped: Counter,
     /// The client that measures rollout checks. `None` for a controller that makes no measurements.
     pub(crate) checks: Option<CheckClient>,
@@ -183,7 +184,8 @@ pub(crate) async fn run_in_namespace<C: Runnable>(
 }
 
 /// Runs a controller until `stop` is cancelled, in one namespace, or in all namespaces if `namespace` is `None`. Ends
-/// earlier if the API server's store is replaced. Never restarts the controller.
+/// earlier if the API server's store is replaced. Never restarts the controller. When `stop` is cancelled, a controller
+/// with a drain timeout first finishes the plans that are being executed and writes its queued Events.
 pub(crate) async fn run_once<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,
@@ -343,8 +345,8 @@ where
     }
 
     /// Starts the calls and measurements that the reconciles requested, records their events, and makes the reflectors
-    /// list again if requested. Returns the time at which the next key must be reconciled, or `None` if no key waits
-    /// for a time.
+    /// list again if a reconcile requested it. Returns the time at which the next key must be reconciled, or `None` if
+    /// no key waits for a time.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, measurements, events, wake_at, relist } = self.queue.take_work();
         measurements.into_iter().for_each(|it| self.start_measurement(it));
@@ -410,7 +412,8 @@ where
         }
     }
 
-    /// Finishes the plans that are being executed, for at most `drain_timeout`. Reconciles no other key.
+    /// Finishes the plans that are being executed, for at most `drain_timeout`. Reconciles only the keys of these
+    /// plans.
     async fn drain(&mut self, drain_timeout: Duration) {
         if drain_timeout.is_zero() {
             return;

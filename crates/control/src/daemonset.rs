@@ -39,8 +39,8 @@ const COMPONENT: &str = "daemonset-controller";
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the DaemonSet controller until `stop` is cancelled. From then on it makes no new plan, and only finishes the
-/// plans that are being executed. It ends earlier only if the API server's store is replaced, because this makes its
-/// whole cache invalid.
+/// plans that are being executed. It ends earlier only if the API server's store is replaced, because this makes the
+/// controller's whole cache invalid.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
@@ -83,7 +83,7 @@ pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> 
     response
 }
 
-/// Counts a call and its duration in the metrics.
+/// Counts a call in the metrics, and records its duration.
 fn observe_call(context: &Context, call: &DaemonSetCall, response: &Response, took: Duration) {
     let target = manifest::call_target(&call.set, &call.call);
     let resource = match (target.kind, target.subresource) {
@@ -113,7 +113,7 @@ struct DaemonSetObserver {
     conflicts: ConflictDetector,
     /// DaemonSets with writes that the watches have not delivered yet, each with the time at which its last plan ended.
     unconfirmed: BTreeMap<ObjectKey, Instant>,
-    /// The value of `DaemonSetController::reconciles` when it was last read.
+    /// The value of `DaemonSetController::reconcile_count` when it was last read.
     reconciles: u64,
     /// The load of the runner that was last reported to the metrics.
     load: RunnerLoad,
@@ -296,8 +296,8 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     }
 }
 
-/// Logs the outcome of a call. Successful reads, and successful writes of a DaemonSet's status, are logged at debug
-/// level.
+/// Logs the outcome of a call at info level, with two exceptions. An unexpected failure is a warning. A successful
+/// read, or a successful write of a DaemonSet's status, is logged at debug level.
 fn log_call(call: &DaemonSetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {
@@ -341,11 +341,11 @@ mod tests {
     use kube::Client;
     use muster_api::interner::Interner;
     use muster_engine::daemonset::facts;
+    use muster_events::clock::now;
     use prometheus_client::metrics::counter::Counter;
     use serde_json::json;
 
     use super::*;
-    use crate::clock::now;
     use crate::controller_runner::Runner;
     use crate::lease::Term;
     use crate::rate_limit::RateLimiter;

@@ -10,12 +10,12 @@ use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest;
 use muster_engine::explain::{
-    ControllerAnswer, ControllerState, Explanation, NodeState, Snapshot, SnapshotError,
+    ControllerAnswer, ControllerState, Explanation, NodeSummary, Snapshot, SnapshotError,
 };
+use muster_events::clock::now;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::clock::now;
 use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, for_each_object, get};
 use crate::request::{JSON_MEDIA_TYPE, request};
@@ -43,7 +43,7 @@ fn other_names_hint(others: &[String]) -> String {
 }
 
 /// Explains the state of one DaemonSet on every node. `controller` is the address of the controller's debug endpoint,
-/// for API servers that do not serve `/debug/explain`.
+/// for API servers that do not serve `/debug/explain`. `None` queries the controller through the API server.
 pub async fn explain(
     client: &Client,
     namespace: &str,
@@ -64,7 +64,7 @@ pub async fn explain(
     read?;
     let gone = |SnapshotError::NoSuchSet| no_such_set(Vec::new());
     let first = snapshot.explain(answer.clone(), now()).map_err(gone)?;
-    let is_unplaced = |state| matches!(state, NodeState::Pending | NodeState::Missing);
+    let is_unplaced = |state| matches!(state, NodeSummary::Pending | NodeSummary::Missing);
     let nodes = first
         .nodes
         .iter()
@@ -177,7 +177,7 @@ async fn read_optional_kind(
 }
 
 /// Adds all pods on these nodes (or on all nodes, if there are more than [`NODE_QUERIES_MAX`]) to the snapshot, to
-/// check ports and resources. Without permission to list pods, adds a note that they are not checked.
+/// check ports and resources. Without permission to list pods, adds a note that ports and resources are not checked.
 pub(crate) async fn read_pods_on_nodes(
     client: &Client,
     snapshot: &mut Snapshot,

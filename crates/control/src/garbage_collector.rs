@@ -1,4 +1,4 @@
-//! Runs the garbage collector, which watches every kind that the API server serves.
+//! Runs the garbage collector for the kinds that the API server serves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,13 +11,13 @@ use kube::Client;
 use muster_api::text::Text;
 use muster_engine::controller::Verb;
 use muster_engine::controller::lease::{Election, LeaderElectionConfig, LeaseAction, LeaseRecord, LostLease};
+use muster_events::clock::now;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::CONTROLLER_NAME;
-use crate::clock::now;
 use crate::request::{JSON_MEDIA_TYPE, request};
 
 /// Configuration of leader election: the Lease object, the identity of this replica, and the durations.
@@ -110,7 +110,7 @@ impl Term {
     }
 
     /// Returns the timeout of a write that starts now. After the end of the term this function never returns, because
-    /// the process is about to exit.
+    /// the controller is about to be dropped.
     pub(crate) async fn begin_write(&self) -> Duration {
         if self.until.load(Ordering::Acquire) <= micros(self.began.elapsed()) {
             std::future::pending::<()>().await;
@@ -134,14 +134,15 @@ fn micros(elapsed: Duration) -> u64 {
     elapsed.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Runs a controller while this replica is the leader, until `stop` is cancelled. `run` starts the controller, which must
-/// end when its token is cancelled.
+/// Runs a controller while this replica is the leader, until `stop` is cancelled. `run` starts the controller, which
+/// must end when its token is cancelled.
 ///
-/// When the Lease is lost, the controller is dropped, and this replica waits until it is the leader again. When `stop` is
-/// cancelled, the controller ends first, and then the Lease is released.
+/// When the Lease is lost, the controller is dropped, and this replica waits until it is the leader again. When `stop`
+/// is cancelled, the controller ends first, and then the Lease is released.
 ///
 /// Rule: a leader that has not been the preferred replica for 30 seconds releases the Lease, and a replica that is not
-/// preferred acquires a free Lease only after two seconds. So the Leases of many controllers are spread over the replicas.
+/// preferred acquires a free Lease only after two seconds. So the Leases of many controllers are spread over the
+/// replicas.
 pub async fn run_while_leading<F: Future<Output = ()>>(
     client: Client,
     lease: LeaseConfig,
@@ -322,8 +323,8 @@ impl Elector {
     }
 
     /// Whether this replica must leave a free lease to the preferred replica for now: it is not preferred itself, and
-    /// found the lease free less than [`NOT_PREFERRED_DELAY`] ago. `free_since` is the time at which it first found the
-    /// lease free; this function sets it if it is `None`.
+    /// found the lease free less than [`NOT_PREFERRED_DELAY`] ago. `free_since` is the time at which this replica first
+    /// found the lease free. The function sets it if it is `None`.
     fn must_wait_for_preferred_replica(&self, free_since: &mut Option<Instant>) -> bool {
         let since = *free_since.get_or_insert_with(Instant::now);
         !(self.callbacks.is_preferred)() && since.elapsed() < NOT_PREFERRED_DELAY

@@ -15,8 +15,6 @@ mod call;
 mod check_client;
 /// Parses the URLs of rollout checks, and decides which URLs the checks may call.
 mod check_endpoints;
-/// Reads the wall clock.
-mod clock;
 /// Detects a second controller that writes the same DaemonSets.
 mod conflict_detection;
 /// Runs a controller of the engine: watches, reconciles, and sends its calls.
@@ -96,11 +94,12 @@ pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{PlanObserver, PlanProgress};
 
-/// Name of the controllers: their user agent, their field manager, and the source of the Events about leader election.
+/// Name of the controllers in their user agent, from which the API server takes their field manager. Also the source of
+/// the Events about leader election.
 pub(crate) const CONTROLLER_NAME: &str = muster_engine::daemonset::manifest::CONTROLLER_FIELD_MANAGER;
 
-/// Name of the controller in assist mode, in which it runs beside upstream's DaemonSet controller: the default name of
-/// its Lease, and the `source.component` of its Events.
+/// Name of the controller in assist mode, that is, while it runs beside upstream's DaemonSet controller. It is the
+/// default name of the Lease, and the `source.component` of the controller's Events.
 pub const ASSIST_NAME: &str = muster_engine::daemonset::manifest::ASSIST_FIELD_MANAGER;
 
 /// Options of the DaemonSet controller.

@@ -101,9 +101,11 @@ pub struct Monitor {
     /// Metric `muster_rollout_check_results_total`: results of measured checks of rollouts, by name of the check and
     /// result.
     check_results: Family<CheckLabels, Counter>,
-    /// Names of checks that the metric `muster_rollout_check_results_total` has, at most [`CHECK_NAMES_MAX`].
+    /// Names of checks that are values of the label `check` in `muster_rollout_check_results_total`, at most
+    /// [`CHECK_NAMES_MAX`].
     check_names: Mutex<BTreeSet<String>>,
-    /// Metric `muster_events_dropped_total`: Events that were not recorded.
+    /// Metric `muster_events_dropped_total`: Kubernetes Events that were dropped, because the queue was full, because
+    /// there were too many about one object, or because the write failed.
     pub(crate) events_dropped: Counter,
     /// Metric `muster_panics_total`: panics of the controller while it worked on a DaemonSet.
     pub(crate) panics: Counter,
@@ -310,8 +312,8 @@ impl Monitor {
         }
     }
 
-    /// Updates the gauges to a new load of one runner. `before` is the load that this runner last reported; it is
-    /// replaced by `now`.
+    /// Updates the gauges to a new load of one runner. `before` is the load that this runner last reported. The
+    /// function replaces it with `now`.
     pub(crate) fn report_load(&self, before: &mut RunnerLoad, now: RunnerLoad) {
         self.queued.inc_by(now.queued - before.queued);
         self.executing.inc_by(now.executing - before.executing);
@@ -383,7 +385,7 @@ impl Monitor {
     }
 
     /// Counts the result of a measured check of a rollout: `Pass`, `Fail` or `Inconclusive`. `check` is the name of the
-    /// check. It is counted as [`OTHER_CHECKS`] if the metric already has [`CHECK_NAMES_MAX`] other names.
+    /// check. If the metric already has [`CHECK_NAMES_MAX`] other names, the result is counted under [`OTHER_CHECKS`].
     pub(crate) fn count_check_result(&self, check: &str, result: &'static str) {
         let mut names = self.check_names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_counted = names.contains(check) || names.len() < CHECK_NAMES_MAX;

@@ -1,4 +1,5 @@
-//! Runs the node lifecycle controller, which marks nodes without heartbeats, taints them and evicts their pods.
+//! Runs the node lifecycle controller. It sets the conditions of nodes without heartbeats to Unknown, taints these
+//! nodes, and evicts their pods.
 
 use futures::FutureExt as _;
 use kube::Client;

@@ -10,9 +10,9 @@ use muster_engine::daemonset::ControllerMode;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::explain::{Snapshot, SnapshotError};
 use muster_engine::preview::{RolloutPreview, applied_object, merge_patch};
+use muster_events::clock::now;
 use serde_json::Value;
 
-use crate::clock::now;
 use crate::conflict_detection;
 use crate::explain::{add_daemonset_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
@@ -64,8 +64,8 @@ pub enum PlanError {
 }
 
 impl PlannedSet {
-    /// Returns the DaemonSet of a manifest. `namespace` is the default for a manifest without a namespace. The error
-    /// says why the manifest is not a DaemonSet with a name.
+    /// Returns the DaemonSet of a manifest. `namespace` is the default for a manifest without a namespace. Fails if the
+    /// manifest has another kind, an API version without DaemonSets, or no valid name.
     pub fn from_manifest(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));

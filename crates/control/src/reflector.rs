@@ -43,8 +43,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// If all lists return an older state than before for this time, the API server's store counts as replaced. An API
-/// server that only lags behind its store catches up sooner.
+/// The API server's store counts as replaced if all lists during this time return an older state than was received
+/// before. An API server that only lags behind its store catches up sooner.
 const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
 /// A message from a reflector to its controller: a whole list, one watch event, or a refused list.
@@ -331,8 +331,8 @@ where
         }
     }
 
-    /// Sends a whole list to the controller. If the list is older than the state that was received before, it is sent
-    /// nevertheless, and [`ListWatchError::StaleState`] is returned.
+    /// Sends a whole list to the controller. A list that is older than the state that was received before is sent too,
+    /// but then [`ListWatchError::StaleState`] is returned.
     async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);

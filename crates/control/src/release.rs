@@ -14,10 +14,10 @@ use muster_engine::daemonset::facts::{self, Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::progressive::decode::decode_rollout;
 use muster_engine::daemonset::progressive::record::{Phase, RolloutRecord};
+use muster_events::clock::now;
 use serde_json::Value;
 
 use crate::call::CALL_TIMEOUT;
-use crate::clock::now;
 use crate::daemonset::call_once;
 use crate::explain_query::ExplainQueries;
 use crate::lease::{self, Term};
@@ -35,7 +35,7 @@ const STATUS_WRITE_ATTEMPTS_MAX: usize = 5;
 pub struct ReleaseSummary {
     /// Number of DaemonSets that were read.
     pub sets: usize,
-    /// Number of DaemonSets whose status had conditions of the controller, which were removed.
+    /// Number of DaemonSets from whose status the controller's conditions were removed.
     pub changed: usize,
     /// Number of DaemonRollouts that were deleted.
     pub rollouts: usize,
@@ -157,7 +157,7 @@ async fn list_rollouts(client: &Client) -> Result<Vec<RolloutRecord>, ReleaseErr
 }
 
 /// Removes the verdicts of progressive rollouts from all ControllerRevisions. Returns the number of ControllerRevisions
-/// that had a verdict.
+/// that were changed.
 async fn remove_verdicts(client: &Client) -> Result<usize, ReleaseError> {
     let interner = &mut Interner::default();
     let mut removed = 0;
@@ -205,7 +205,7 @@ async fn write(
 }
 
 /// Checks that no leader holds a Lease with one of these names. A Lease that the user may not read is skipped if
-/// another one can be read. The user's role may cover the Lease of only one mode of the controller.
+/// another one can be read, because the user's role may cover the Lease of only one mode of the controller.
 async fn check_no_leaders(
     client: &Client,
     namespace: Option<&str>,

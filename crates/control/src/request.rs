@@ -7,8 +7,8 @@ use muster_engine::controller::Verb;
 /// Media type of JSON.
 pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 
-/// `Accept` header that requests only the metadata of an object. For example, writes use it if the whole object is not
-/// needed in the response, which for a pod is some kilobytes.
+/// `Accept` header that requests only the metadata of an object. For example, a write uses it if the caller does not
+/// need the whole object in the response. A whole pod has some kilobytes.
 pub(crate) const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// `Accept` header that requests only the metadata of the objects of a list.

@@ -47,7 +47,7 @@ pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Continues an FxHash with the bytes of a text, eight bytes at a time, and returns it. The multiplication mixes each
+/// Returns the FxHash `hash` continued with the bytes of a text, eight bytes at a time. The multiplication mixes each
 /// byte into the highest bits.
 fn fx_hash(hash: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(hash, |hash, bytes| {

@@ -20,7 +20,7 @@
 //! | keyword | meaning |
 //! |---|---|
 //! | `taint=KEY[=VALUE]:EFFECT[@TIME]` | a taint, and its `timeAdded` |
-//! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; `*` is every key; on a pod it replaces those of the template, and `none` removes them |
+//! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; the key `*` is every key; the tolerations of a pod replace the tolerations of its template, and `none` removes them all |
 //! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; several keywords are alternative terms; `metadata.name` is a field |
 //! | `status=desired:3,ready:2` | the counts in the status of a DaemonSet |
 //! | `of=none` | a pod or revision that belongs to no DaemonSet |
@@ -38,6 +38,7 @@ use alloc::{
 use core::fmt;
 
 use jiff::Timestamp;
+use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 use serde_json::{Map, Value, json};
 
 use crate::daemonset::manifest::{self, REVISION_HASH_LABEL};
@@ -107,7 +108,7 @@ pub fn print(world: &World) -> String {
 
 // The grammar: the words of each kind of line.
 
-/// The kind of a line: the current time, or an object of this kind.
+/// The kind of a line: what the line describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     /// The line with the current time.
@@ -340,8 +341,6 @@ const NAME_POINTER: &str = "/metadata/name";
 const NAMESPACE_POINTER: &str = "/metadata/namespace";
 /// JSON pointer to the UID of an object.
 const UID_POINTER: &str = "/metadata/uid";
-/// Key of the annotation that stores the template generation of a DaemonSet.
-const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 /// Waiting reason of a container that has crashed and waits for its restart. The phase of its pod is Running.
 const CRASHED_REASON: &str = "CrashLoopBackOff";
 /// Waiting reason of a container whose pod is starting.
@@ -445,8 +444,8 @@ fn default_hash(set: &Value, number: i64, world: &World) -> String {
     }
 }
 
-/// Returns the hash that the DaemonSet controller computes for a pod template. The `collisionCount` is that of `set`,
-/// if there is one.
+/// Returns the hash that the DaemonSet controller computes for a pod template. The hash depends on the `collisionCount`
+/// of the DaemonSet `set`, if there is one.
 fn computed_hash(set: Option<&Value>, template: &Value) -> String {
     let collisions = set.and_then(|it| it["status"]["collisionCount"].as_i64());
     manifest::revision_hash(template, collisions.and_then(|it| it.try_into().ok()))

@@ -454,6 +454,7 @@ type Reached = BTreeMap<&'static str, usize>;
 /// Also run with mutants, to see it fail: `crates/sim/tests/mutants`.
 pub(crate) fn run(cases: u32) -> Result<Reached, String> {
     let reached = RefCell::new(Reached::new());
+    // Every run has the same cases, so the seeds of failures need not be kept. With mutants, failures are expected.
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,

@@ -10,6 +10,7 @@ use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::daemonset::planner::Planner;
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Map, Value, json};
 
 mod world;
@@ -129,7 +130,11 @@ fn objects(with_orphans: bool) -> Vec<(Kind, Value)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn junk_in_any_field_of_any_object_breaks_nothing(

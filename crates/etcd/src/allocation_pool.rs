@@ -1,4 +1,4 @@
-//! Allocation pools: values such as cluster IPs, of which every object must have its own.
+//! Allocation pools: sets of values that no two objects may share, such as cluster IPs.
 //!
 //! A server chooses a free value from its published state. Another server may choose the same value at the same time.
 //! So every transaction that allocates from a pool writes the key of the pool. The transaction also requires that no
@@ -11,7 +11,7 @@ use muster_store::{Allocation, CommitConflict};
 
 use crate::keyspace::Keyspace;
 
-/// This server's own writes of the keys of pools, and the pools that its transactions in progress write.
+/// The writes of pool keys by this server, and the pools that its transactions in progress write.
 #[derive(Debug, Default)]
 pub(crate) struct AllocationPools {
     pools: BTreeMap<&'static str, OwnWrites>,
@@ -29,7 +29,8 @@ struct OwnWrites {
 }
 
 impl AllocationPools {
-    /// Whether a transaction of this server that is in progress writes the pool. etcd would refuse a second one.
+    /// Whether a transaction in progress of this server writes the pool. If so, etcd would refuse another transaction
+    /// that allocates from the pool.
     pub(crate) fn is_in_progress(&self, allocation: &Allocation) -> bool {
         self.in_progress.contains(allocation.pool)
     }

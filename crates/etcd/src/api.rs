@@ -1,4 +1,4 @@
-//! The calls of etcd that the backend makes. [`EtcdClient`](crate::EtcdClient) makes them over gRPC, and tests
+//! The calls that the backend makes to etcd. [`EtcdClient`](crate::EtcdClient) makes them over gRPC, and tests
 //! implement them in memory with faults.
 
 use std::pin::Pin;
@@ -18,8 +18,15 @@ pub(crate) const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay before [`retry`] repeats a call.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// The calls of etcd that the backend makes. A write is sent only once, and the backend decides whether to repeat it. A
-/// read may be repeated at other members.
+/// Messages of a member that cannot execute requests at the moment: a learner, a member that does not know the version
+/// of its cluster yet, and one without a leader. It sends them before it proposes a request.
+/// Upstream: `newUnaryInterceptor` and `newStreamInterceptor`.
+const NOT_SERVED_MESSAGES: [&str; 4] =
+    ["rpc not supported for learner", "not capable", "no leader", "not leader"];
+
+/// The calls that the backend makes to etcd. A write is sent to another member only if the first one has not executed
+/// it. After a write without a response, the backend decides whether to repeat it. A read may be repeated at other
+/// members.
 pub trait EtcdApi: Send + Sync + 'static {
     /// Checks that a member responds, and that the members have a supported version. It is called once, before all
     /// other calls.
@@ -50,8 +57,15 @@ pub enum EtcdError {
     /// There was no usable response. A transaction may or may not have been applied.
     #[error("etcd did not respond: {why}")]
     NoResponse { why: String },
-    /// The alarm NOSPACE is active: etcd accepts only reads and deletes. The transaction was not applied.
-    #[error("the database of etcd is full")]
+    /// No member could execute the request. A transaction was not applied.
+    #[error("no member of etcd can serve requests: {why}")]
+    NotServed { why: String },
+    /// The alarm NOSPACE is active: etcd accepts only reads and deletes. The transaction that exceeds the quota gets
+    /// this error too, although it is applied.
+    #[error(
+        "the database of etcd is full (alarm NOSPACE): reads and deletes still work. Delete objects, then compact and \
+         defragment etcd and run `etcdctl alarm disarm`, or raise --quota-backend-bytes of etcd first"
+    )]
     NoSpace,
     /// etcd rejected the request. A rejected transaction was not applied.
     #[error("etcd rejected the request: {why}")]
@@ -59,16 +73,28 @@ pub enum EtcdError {
     /// A member has a version that is not supported.
     #[error("{why}")]
     Version { why: String },
+    /// The members belong to different etcd clusters, or all of them to another one than before.
+    #[error("{why}")]
+    Foreign { why: String },
     /// The requested revision was compacted.
     #[error("etcd has compacted the requested revision")]
     Compacted,
 }
 
 impl EtcdError {
+    /// Whether a repetition of the call fails too.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(self, Self::NoResponse { .. } | Self::NotServed { .. })
+    }
+
     /// Classifies the gRPC status of a failed call.
     pub(crate) fn from_status(status: &tonic::Status) -> Self {
         let why = format!("{} ({:?})", status.message(), status.code());
         match status.code() {
+            // The code of some of these depends on the version of etcd.
+            _ if NOT_SERVED_MESSAGES.iter().any(|it| status.message().contains(it)) => {
+                Self::NotServed { why }
+            }
             tonic::Code::ResourceExhausted if status.message().contains("space exceeded") => Self::NoSpace,
             tonic::Code::OutOfRange if status.message().contains("compacted") => Self::Compacted,
             tonic::Code::InvalidArgument
@@ -86,15 +112,15 @@ impl EtcdError {
     }
 }
 
-/// Repeats a call until etcd responds, or until [`RETRY_TIMEOUT`]. The call must have the same result if
-/// it is executed twice.
+/// Repeats a call until etcd responds, or until [`RETRY_TIMEOUT`] has passed. The call must have the same result if it
+/// is executed twice.
 pub(crate) async fn retry<T, F: Future<Output = Result<T, EtcdError>>>(
     mut call: impl FnMut() -> F,
 ) -> Result<T, EtcdError> {
     let deadline = Instant::now() + RETRY_TIMEOUT;
     loop {
         match call().await {
-            Err(EtcdError::NoResponse { .. }) if Instant::now() < deadline => {
+            Err(error) if !error.is_final() && Instant::now() < deadline => {
                 tokio::time::sleep(RETRY_DELAY).await;
             }
             result => return result,

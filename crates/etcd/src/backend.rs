@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use muster_store::{
-    Backend, Commit, CommitError, DbOptions, EncryptionKeys, FollowerStatistics, OnCommitted, OnReadBarrier,
-    PublishedStore, ReadBarrierError, Revision,
+    Backend, Commit, CommitError, DbOptions, EncryptionKeys, Fence, FollowerStatistics, OnCommitted,
+    OnReadBarrier, PublishedStore, ReadBarrierError, Revision,
 };
 use tokio::sync::mpsc;
 
@@ -19,8 +19,8 @@ use crate::keyspace::Keyspace;
 use crate::load::{self, LoadError};
 use crate::object_value::ObjectCodec;
 
-/// The storage backend on etcd. Dropping the backend closes it, without waiting for its thread. The thread first
-/// completes the queued commits.
+/// The storage backend on etcd. Dropping the backend closes it without waiting for its thread. The thread completes the
+/// queued commits before it ends.
 pub struct EtcdBackend {
     commands: mpsc::UnboundedSender<Command>,
     /// Number of commits that were submitted and are not answered yet.
@@ -85,7 +85,6 @@ pub fn open(
                 statistics: statistics_in_driver,
                 on_failure,
                 revision: loaded.revision,
-                cluster_id: loaded.cluster_id,
                 source_revision: loaded.source_revision,
             };
             drop(opened.send(Ok(published)));
@@ -130,8 +129,15 @@ impl Backend for EtcdBackend {
         }
     }
 
-    fn compact(&self, revision: Revision) {
-        let _ = self.commands.send(Command::Compact(revision));
+    fn read_barrier_at(&self, revision: Revision, done: OnReadBarrier) {
+        if let Err(refused) = self.commands.send(Command::ReadBarrierAt(revision, done)) {
+            let Command::ReadBarrierAt(_, done) = refused.0 else { return };
+            done(Err(ReadBarrierError { why: "the store was closed".to_owned() }));
+        }
+    }
+
+    fn compact(&self, revision: Revision, fence: Option<Fence>) {
+        let _ = self.commands.send(Command::Compact(revision, fence));
     }
 
     fn follower_statistics(&self) -> Option<FollowerStatistics> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitWrite, ObjectDraft, OnCommitted, Precondition, SelectorIndex,
-    StoreLimits, StoredObject,
+    Commit, CommitConflict, CommitError, CommitWrite, Fence, ObjectDraft, OnCommitted, Precondition,
+    SelectorIndex, StoreLimits, StoredObject, WriteClass,
 };
 use tokio::time::Instant;
 
@@ -18,9 +18,9 @@ use crate::proto::TxnRequest;
 /// Maximum number of objects that one transaction writes. Each needs one operation, and etcd allows 128.
 const BATCH_WRITES_MAX: usize = 100;
 
-/// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and as many
-/// operations if a compare fails. The rest is for the lane, for `m/restoring` and `m/source`, and for the pools from
-/// which the objects allocate.
+/// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and 128
+/// operations for the case that a compare fails. The other 8 are for the lane, for `m/restoring` and `m/source`, and
+/// for the pools from which the objects allocate.
 const BATCH_COMPARES_MAX: usize = 120;
 
 /// Maximum size of the values in one transaction of several commits.
@@ -33,15 +33,18 @@ const COMMIT_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 /// A commit that waits for a transaction.
 pub(crate) struct QueuedCommit {
     pub(crate) commit: Commit,
-    pub(crate) done: OnCommitted,
-    pub(crate) submitted: Instant,
-    /// How often a transaction with this commit was refused and the commit was queued again.
+    /// `None` after the commit was answered. This may be before the other commits of its transaction are answered.
+    pub(crate) done: Option<OnCommitted>,
+    /// The time after which the commit is answered even if its outcome is not known.
+    pub(crate) deadline: Instant,
+    /// How often a transaction with this commit was refused and the commit was queued again. After several refusals,
+    /// the commit gets a transaction of its own.
     pub(crate) refusals: u32,
 }
 
 /// Checks the preconditions of a commit against the published objects: those on its key, its namespace and its linked
-/// objects. Also fails if the commit deletes an object that does not exist. `before` is the published object of its
-/// key, and `get` returns that of another key.
+/// objects. Also fails if the commit deletes an object that does not exist. `before` is the published object of the
+/// commit's key, and `get` returns the published object of another key.
 pub(crate) fn check_preconditions<'a>(
     commit: &Commit,
     before: Option<&Arc<StoredObject>>,
@@ -78,14 +81,20 @@ pub(crate) fn expected_revisions(
 
 /// Returns the etcd key of the term of the Lease in the commit's [`Fence`](muster_store::Fence), and the etcd revision
 /// after which this key must not have been written. `None` if the commit has no fence.
-pub(crate) fn fence_bound(keys: &Keyspace, commit: &Commit) -> Option<(Bytes, i64)> {
-    let fence = commit.fence.as_ref()?;
+pub(crate) fn fence_bound(keys: &Keyspace, fence: Option<&Fence>) -> Option<(Bytes, i64)> {
+    let fence = fence?;
     Some((keys.term(&fence.lease), keys.etcd_revision(fence.at)))
 }
 
 /// Returns the store keys that a commit writes.
 pub(crate) fn written_keys(commit: &Commit) -> impl Iterator<Item = &String> {
     std::iter::once(&commit.key).chain(commit.linked.iter().map(|it| &it.key))
+}
+
+/// Whether etcd refuses the commit when it has no space. A commit that deletes an object, or that marks it as deleted,
+/// is the way to free space.
+pub(crate) fn needs_quota(commit: &Commit) -> bool {
+    commit.class != WriteClass::Deletion || !commit.linked.is_empty()
 }
 
 /// A transaction and its commits, in the order of their operations.
@@ -188,7 +197,7 @@ impl BatchBuilder {
         for (compared, revision) in expected_revisions(keys, commit, get(&commit.key)) {
             self.compare(compared, revision);
         }
-        if let Some((key, bound)) = fence_bound(keys, commit) {
+        if let Some((key, bound)) = fence_bound(keys, commit.fence.as_ref()) {
             let lowest = self.fences.entry(key).or_insert(bound);
             *lowest = bound.min(*lowest);
         }
@@ -196,10 +205,12 @@ impl BatchBuilder {
             self.begun_terms.push(keys.term(&commit.key));
         }
         self.bytes += bytes;
+        let needs_quota = needs_quota(commit);
         for (key, value) in written_keys(commit).zip(values) {
             let key = keys.object(key);
             self.request.success.push(match value {
-                Some(value) => lane::put(key, value),
+                Some(value) if needs_quota => lane::put(key, value),
+                Some(value) => lane::without_quota(lane::put(key, value)),
                 None => lane::delete(key),
             });
         }
@@ -247,7 +258,8 @@ impl BatchBuilder {
     }
 }
 
-/// The size of the published objects and the puts of a batch. The deletes of the batch are not subtracted.
+/// The size of the published objects in bytes, as if the puts of a batch were already made. The deletes of the batch
+/// are not subtracted.
 pub(crate) struct BatchUsage {
     pub(crate) bytes: usize,
     /// Size of each namespace in which the batch puts objects.
@@ -255,7 +267,7 @@ pub(crate) struct BatchUsage {
 }
 
 impl BatchUsage {
-    /// Checks a put against the limits, and adds its growth. A delete always passes.
+    /// Checks a put against the limits, and adds its growth to the sizes. A delete always passes.
     ///
     /// The limits can be exceeded by the size of the transactions that all servers have in progress, because each
     /// server counts only what it has published.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,22 +17,29 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::member_pool::{EtcdMember, MemberPool};
 use crate::proto::kv_client::KvClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::watch_request::RequestUnion;
 use crate::proto::{
-    CompactionRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchRequest,
+    CompactionRequest, CompactionResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
 };
 
 /// Maximum time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of one call. Two attempts take less than the time after which the backend gives up.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
-/// Interval of HTTP/2 pings, and maximum time for the response to a ping. Without a response the connection is closed,
-/// so that calls do not wait for a member that hangs.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of HTTP/2 pings while a call or a watch is open. Without a response to a ping the connection is closed, so
+/// that a watch does not wait for a member that hangs.
+///
+/// Rule: etcd closes a connection with GOAWAY (`too_many_pings`) after three pings at intervals below 5 s
+/// (`--grpc-keepalive-min-time`), or without an open call or watch. So a connection without one gets no pings. A call
+/// fails after [`CALL_TIMEOUT`] anyway. Upstream: `DefaultGRPCKeepAliveMinTime` and `http2Server.handlePing`.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum time for the response to a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size in bytes of a message that a range or a watch receives.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
@@ -41,17 +47,11 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
-/// The client of an etcd cluster. All calls go to the same member until it does not respond, and then to the next
-/// member. If there are several members, each new watch is opened at another member than the previous one.
+/// The client of an etcd cluster. All calls go to the same member until it does not respond or cannot serve requests,
+/// and then to the next member. If there are several members, each new watch is opened at another member than the
+/// previous one.
 #[derive(Clone)]
-pub struct EtcdClient {
-    members: Arc<[Member]>,
-    /// Index of the member that gets the next call.
-    current_member: Arc<AtomicUsize>,
-    /// Index of the member that gets the next watch.
-    next_watch_member: Arc<AtomicUsize>,
-    accepts_any_version: bool,
-}
+pub struct EtcdClient(MemberPool<Member>);
 
 /// One member of the etcd cluster.
 struct Member {
@@ -67,7 +67,7 @@ struct Member {
     watch_channel: OnceLock<Channel>,
 }
 
-/// Error of a client that cannot be created from its options.
+/// Why a client cannot be created from its options.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{url} is not the URL of an etcd member, such as https://10.0.0.1:2379: {why}")]
@@ -79,14 +79,6 @@ pub enum ClientError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-}
-
-/// The version of a member, such as 3.5.28.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EtcdVersion {
-    pub major: u32,
-    pub minor: u32,
-    pub patch: u32,
 }
 
 impl ClientTls {
@@ -119,117 +111,64 @@ impl EtcdClient {
     /// Creates a client of the members with these URLs, without connecting. A URL with `https` needs `tls`.
     pub fn new(urls: &[String], tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let members: Vec<Member> = urls.iter().map(|it| Member::new(it, tls)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            members: members.into(),
-            current_member: Arc::new(AtomicUsize::new(0)),
-            next_watch_member: Arc::new(AtomicUsize::new(0)),
-            accepts_any_version: false,
-        })
+        Ok(Self(MemberPool::new(members)))
     }
 
     /// Returns a client that also accepts members of unsupported versions.
     #[must_use]
     pub fn accept_any_version(self) -> Self {
-        Self { accepts_any_version: true, ..self }
-    }
-
-    /// Returns the URL of each member with its version, or why the version is not known.
-    async fn versions(&self) -> Vec<(String, Result<EtcdVersion, EtcdError>)> {
-        let ask = |member: &Member| {
-            let (url, channel) = (member.url.clone(), member.call_channel());
-            async move {
-                let mut client = MaintenanceClient::new(channel);
-                let call = client.status(StatusRequest {});
-                let version = with_timeout(call).await.and_then(|it| {
-                    EtcdVersion::parse(&it.version).ok_or_else(|| EtcdError::Rejected {
-                        why: format!("its version is {:?}", it.version),
-                    })
-                });
-                (url, version)
-            }
-        };
-        futures::future::join_all(self.members.iter().map(ask)).await
-    }
-
-    /// Makes a call to the current member. If it does not respond, later calls go to the next member.
-    async fn call<T>(
-        &self,
-        call: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
-    ) -> Result<T, EtcdError> {
-        let at = self.current_member.load(Ordering::Relaxed);
-        let result = with_timeout(call(self.members[at].call_channel())).await;
-        if let Err(EtcdError::NoResponse { .. }) = result {
-            self.advance_member(&self.current_member, at);
-        }
-        result
-    }
-
-    /// Advances `index` from the member `from` to the next one, unless another call has already advanced it.
-    fn advance_member(&self, index: &AtomicUsize, from: usize) {
-        let next = (from + 1) % self.members.len();
-        let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
+        Self(self.0.accept_any_version())
     }
 }
 
 impl EtcdApi for EtcdClient {
-    /// Fails if no member responds, or if a member that responds has an unsupported version.
-    /// [`EtcdClient::accept_any_version`] allows unsupported versions.
+    /// Fails if no member responds, if a member that responds has an unsupported version, or if two members belong to
+    /// different etcd clusters. [`EtcdClient::accept_any_version`] allows unsupported versions.
     async fn check(&self) -> Result<(), EtcdError> {
-        let versions = self.versions().await;
-        if versions.iter().all(|(_, version)| version.is_err())
-            && let Some((url, Err(error))) = versions.first()
-        {
-            let why = format!("no member responds, so check that etcd runs; {url}: {error}");
-            return Err(EtcdError::NoResponse { why });
-        }
-        for (url, version) in versions {
-            match version {
-                Ok(version) if !version.is_supported() && !self.accepts_any_version => {
-                    return Err(EtcdError::Version {
-                        why: format!(
-                            "{url} runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or \
-                             later, or accept it for tests with --etcd-any-version"
-                        ),
-                    });
-                }
-                Ok(version) => tracing::info!(url, %version, "connected to etcd"),
-                Err(error) => tracing::warn!(url, %error, "a member of etcd does not respond"),
-            }
-        }
-        Ok(())
+        self.0.check().await
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
-        let mut tries = self.members.len();
-        loop {
-            let request = request.clone();
-            let result = self
-                .call(async |channel| {
-                    KvClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX).range(request).await
-                })
-                .await;
-            tries -= 1;
-            match result {
-                Err(EtcdError::NoResponse { .. }) if 0 < tries => {}
-                result => return result,
-            }
-        }
+        self.0.range(request).await
     }
 
     async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
-        self.call(async |channel| KvClient::new(channel).txn(request).await).await
+        self.0.txn(request).await
     }
 
     async fn compact(&self, request: CompactionRequest) -> Result<(), EtcdError> {
-        self.call(async |channel| KvClient::new(channel).compact(request).await).await.map(drop)
+        self.0.compact(request).await
     }
 
     async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
-        let at = self.next_watch_member.load(Ordering::Relaxed);
-        // The next watch is opened at another member: this one has ended by then.
-        self.advance_member(&self.next_watch_member, at);
-        let mut client =
-            WatchClient::new(self.members[at].watch_channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        self.0.watch(request).await
+    }
+}
+
+impl EtcdMember for Member {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn status(&self) -> Result<StatusResponse, EtcdError> {
+        with_timeout(MaintenanceClient::new(self.call_channel()).status(StatusRequest {})).await
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
+        let mut client = KvClient::new(self.call_channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        with_timeout(client.range(request)).await
+    }
+
+    async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        with_timeout(KvClient::new(self.call_channel()).txn(request)).await
+    }
+
+    async fn compact(&self, request: CompactionRequest) -> Result<CompactionResponse, EtcdError> {
+        with_timeout(KvClient::new(self.call_channel()).compact(request)).await
+    }
+
+    async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
+        let mut client = WatchClient::new(self.watch_channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
         // etcd ends the watch when the stream of requests ends, so it stays open.
         let requests = futures::stream::iter([create]).chain(futures::stream::pending());
@@ -273,8 +212,8 @@ impl Member {
             .map_err(|_| invalid("it cannot be parsed"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_INTERVAL)
-            .keep_alive_while_idle(true)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(false)
             .http2_adaptive_window(true);
         Ok(Self {
             url: url.to_owned(),
@@ -328,51 +267,135 @@ async fn connect(
     })
 }
 
-impl EtcdVersion {
-    /// Parses a version such as `3.5.28`. A suffix such as `-rc.0` is ignored. Returns `None` if the text does not
-    /// begin with three numbers.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(['.', '-', '+']).map(|it| it.parse().ok());
-        Some(Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? })
-    }
-
-    /// Whether this version is supported: 3.5.28 or a later 3.5, 3.6.9 or a later 3.6, or any version from 3.7. Older
-    /// versions lose watch events or answer reads with stale data.
-    pub fn is_supported(self) -> bool {
-        match (self.major, self.minor) {
-            (3, 5) => 28 <= self.patch,
-            (3, 6) => 9 <= self.patch,
-            (3, minor) => 7 <= minor,
-            (major, _) => 3 < major,
-        }
-    }
-}
-
-impl fmt::Display for EtcdVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
-
 impl fmt::Debug for EtcdClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.members.iter().map(|it| &it.url)).finish()
+        self.0.fmt(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::time::Instant;
+
     use super::*;
 
-    #[test]
-    fn versions_with_known_bugs_are_not_supported() {
-        let is_supported = |text: &str| EtcdVersion::parse(text).unwrap().is_supported();
-        for text in ["3.4.23", "3.5.27", "3.6.8", "2.3.8"] {
-            assert!(!is_supported(text), "{text}");
+    /// A connection as a member sees it.
+    #[derive(Default)]
+    struct MemberConnection {
+        /// Whether the member answers calls.
+        answers_calls: bool,
+        /// Whether the member sends nothing at all.
+        hangs: bool,
+        open_streams: HashSet<[u8; 4]>,
+        pings: usize,
+        last_ping: Option<Instant>,
+        /// Whether the member has answered a call since the last ping.
+        has_answered: bool,
+        /// The pings that the member does not allow.
+        strikes: usize,
+    }
+
+    impl MemberConnection {
+        /// Upstream: `http2Server.handlePing`, with the defaults of etcd.
+        fn judge_ping(&mut self) {
+            let interval_min = Duration::from_secs(if self.open_streams.is_empty() { 7_200 } else { 5 });
+            let is_early = self.last_ping.is_some_and(|it| it.elapsed() < interval_min);
+            if is_early && !self.has_answered {
+                self.strikes += 1;
+            }
+            (self.has_answered, self.last_ping) = (false, Some(Instant::now()));
+            self.pings += 1;
         }
-        for text in ["3.5.28", "3.6.9", "3.7.0-rc.1", "4.0.0"] {
-            assert!(is_supported(text), "{text}");
+    }
+
+    /// Serves a connection, and answers all calls with an error.
+    async fn serve_frames(mut stream: DuplexStream, connection: Arc<Mutex<MemberConnection>>) {
+        const PREFACE_BYTES: usize = 24;
+        const HEADERS: u8 = 1;
+        const RST_STREAM: u8 = 3;
+        const SETTINGS: u8 = 4;
+        const PING: u8 = 6;
+        const ACK: u8 = 1;
+        const END_STREAM_AND_HEADERS: u8 = 5;
+        // `:status: 200`, and two fields without an index.
+        const UNAVAILABLE: &[u8] = b"\x88\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0214";
+        let frame = |kind: u8, flags: u8, stream: [u8; 4], payload: &[u8]| {
+            let bytes = u8::try_from(payload.len()).unwrap();
+            [&[0, 0, bytes, kind, flags], &stream[..], payload].concat()
+        };
+        stream.read_exact(&mut [0; PREFACE_BYTES]).await.unwrap();
+        stream.write_all(&frame(SETTINGS, 0, [0; 4], &[])).await.unwrap();
+        let mut header = [0; 9];
+        while stream.read_exact(&mut header).await.is_ok() {
+            let mut payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
+            stream.read_exact(&mut payload).await.unwrap();
+            let id: [u8; 4] = header[5..].try_into().unwrap();
+            let answer = {
+                let mut connection = connection.lock().unwrap();
+                let answer = match (header[3], header[4] & ACK) {
+                    (SETTINGS, 0) => Some(frame(SETTINGS, ACK, id, &[])),
+                    (PING, 0) => {
+                        connection.judge_ping();
+                        Some(frame(PING, ACK, id, &payload))
+                    }
+                    (HEADERS, _) if connection.answers_calls => {
+                        connection.has_answered = true;
+                        Some(frame(HEADERS, END_STREAM_AND_HEADERS, id, UNAVAILABLE))
+                    }
+                    (HEADERS, _) => {
+                        connection.open_streams.insert(id);
+                        None
+                    }
+                    (RST_STREAM, _) => {
+                        connection.open_streams.remove(&id);
+                        None
+                    }
+                    _ => None,
+                };
+                answer.filter(|_| !connection.hangs)
+            };
+            if let Some(answer) = answer {
+                stream.write_all(&answer).await.unwrap();
+            }
         }
-        assert_eq!(EtcdVersion::parse("latest"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn etcd_accepts_the_pings_and_a_member_that_hangs_is_noticed() {
+        let connection = Arc::<Mutex<MemberConnection>>::default();
+        let served = connection.clone();
+        let state = || connection.lock().unwrap();
+        let endpoint = Member::new("http://127.0.0.1", None).unwrap().endpoint;
+        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            tokio::spawn(serve_frames(server, served.clone()));
+            std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(client)))
+        }));
+        let call = async || MaintenanceClient::new(channel.clone()).status(StatusRequest {}).await;
+        // Calls with pauses between them.
+        state().answers_calls = true;
+        for pause_s in [0, 1, 7, 30, 120] {
+            assert_eq!(call().await.unwrap_err().code(), tonic::Code::Unavailable);
+            tokio::time::sleep(Duration::from_secs(pause_s)).await;
+        }
+        assert_eq!(state().strikes, 0);
+        // A call that stays open, as a watch does.
+        state().answers_calls = false;
+        let before = state().pings;
+        assert!(tokio::time::timeout(Duration::from_secs(300), call()).await.is_err());
+        let pings = state().pings - before;
+        let strikes = state().strikes;
+        assert!(20 < pings && strikes == 0, "{pings} pings, {strikes} strikes");
+        let hanging = async {
+            tokio::time::sleep(Duration::from_secs(33)).await;
+            state().hangs = true;
+            Instant::now()
+        };
+        let (ended, since) = tokio::join!(call(), hanging);
+        assert!(ended.is_err() && since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     }
 }

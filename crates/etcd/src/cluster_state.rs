@@ -6,7 +6,7 @@ use muster_store::{LogError, Revision};
 
 use crate::api::{EtcdApi, EtcdError, retry};
 use crate::feature_level::{FEATURE_LEVEL, parse_feature_level};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{KeyRange, Keyspace};
 use crate::lane::{
     found_keys, get, header_revision, keys_only_range_op, put, revision_is, revisions_are_at_most,
 };
@@ -22,7 +22,7 @@ pub struct ClusterState {
     pub last_write: i64,
     /// What the cluster was restored or moved from. `None` for a cluster that began in etcd.
     pub source: Option<ClusterSource>,
-    /// The etcd revision at which the cluster was moved from etcd to a data directory. `None` if it was not.
+    /// The etcd revision at which the cluster was moved from etcd to a data directory. `None` if it was not moved.
     pub(crate) moved: Option<i64>,
     /// The etcd revision of the last write of `m/source`. 0 if the key does not exist.
     pub(crate) source_revision: i64,
@@ -31,6 +31,8 @@ pub struct ClusterState {
     /// The feature level of the cluster, see [`feature_level`](crate::feature_level). Servers that do not support it
     /// may not use the cluster.
     pub(crate) feature_level: u32,
+    /// A conflict of the prefix with that of another cluster. `None` if there is none.
+    pub(crate) prefix_conflict: Option<PrefixConflict>,
     /// The etcd revision of this state.
     pub(crate) revision: i64,
     /// The highest resourceVersion that an object of the cluster can have. During a restore, the highest one that an
@@ -62,9 +64,26 @@ pub(crate) struct RestoreMark {
     pub(crate) value: Bytes,
 }
 
+/// A conflict between the prefixes of two clusters in one etcd: all keys of one of them are among those of the other. A
+/// restore of the outer one would delete the inner one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixConflict {
+    #[error(
+        "etcd has the key {key} below the prefix {prefix}, which is not one of this cluster but perhaps of another one: choose \
+         another --etcd-prefix"
+    )]
+    Inner { prefix: String, key: String },
+    #[error(
+        "etcd has a cluster with the prefix {outer}, which has all keys below {prefix}: choose another --etcd-prefix"
+    )]
+    Outer { prefix: String, outer: String },
+}
+
 /// Why servers may not use a cluster in etcd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableError {
+    #[error(transparent)]
+    Prefix(#[from] PrefixConflict),
     #[error("a restore or a migration into etcd was interrupted or is running: wait for it, or run it again")]
     Restoring,
     #[error(
@@ -83,8 +102,6 @@ pub enum UnusableError {
 /// or the cluster was restored or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FollowedCluster {
-    /// The ID of the etcd cluster. 0 if it is not known.
-    pub(crate) cluster_id: u64,
     /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
     pub(crate) source_revision: i64,
     /// The etcd revision up to which the server has seen all events.
@@ -94,26 +111,16 @@ pub(crate) struct FollowedCluster {
 /// Why a server cannot follow its cluster any longer: etcd does not have the state that the server has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplacedError {
-    #[error("etcd has another cluster ID than before: it was replaced or restored")]
-    ClusterId,
     #[error(
-        "etcd is at revision {current}, and this server has seen revision {seen}: etcd was restored from a snapshot"
+        "etcd is at revision {current}, and this server has seen revision {seen}: etcd was restored from a snapshot. \
+         Restart the servers"
     )]
     WentBack { current: i64, seen: i64 },
-    #[error("the cluster was restored while this server was cut off")]
+    #[error("the cluster was restored while this server was cut off. Restart the server")]
     Restored,
 }
 
 impl FollowedCluster {
-    /// Fails if the etcd cluster has another ID than the one that the server follows. Succeeds if one of the two IDs is
-    /// not known.
-    pub(crate) fn check_id(&self, cluster_id: u64) -> Result<(), ReplacedError> {
-        match cluster_id != 0 && self.cluster_id != 0 && cluster_id != self.cluster_id {
-            true => Err(ReplacedError::ClusterId),
-            false => Ok(()),
-        }
-    }
-
     /// Fails if `current`, the current revision of etcd, is below the revision that the server has already seen.
     pub(crate) fn check_revision(&self, current: i64) -> Result<(), ReplacedError> {
         match current < self.revision {
@@ -151,6 +158,12 @@ impl ClusterState {
         }
     }
 
+    /// Fails if the prefix of the cluster conflicts with that of another cluster. A server that starts checks this, and
+    /// so does a restore.
+    pub fn check_prefix(&self) -> Result<(), UnusableError> {
+        self.prefix_conflict.clone().map_or(Ok(()), |it| Err(it.into()))
+    }
+
     /// Whether the cluster was moved from etcd to a data directory.
     pub fn is_moved(&self) -> bool {
         self.moved.is_some()
@@ -179,25 +192,35 @@ impl ClusterSource {
 /// Reads the state of the cluster in one transaction. Repeats the call while no member responds, for up to 30 seconds.
 pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
     let (all, lanes) = (keys.all(), keys.lanes());
-    let first = RangeRequest {
-        key: all.start,
-        range_end: all.end,
-        limit: 1,
-        keys_only: true,
-        ..RangeRequest::default()
+    let first_of = |range: KeyRange| {
+        let request = RangeRequest {
+            key: range.start,
+            range_end: range.end,
+            limit: 1,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        RequestOp { request: Some(request_op::Request::RequestRange(request)) }
     };
-    let request = TxnRequest {
-        success: vec![
-            get(keys.restoring_key()),
-            get(keys.moved_key()),
-            get(keys.source_key()),
-            get(keys.base_key()),
-            keys_only_range_op(lanes.start, lanes.end),
-            RequestOp { request: Some(request_op::Request::RequestRange(first)) },
-            get(keys.feature_level_key()),
-        ],
-        ..TxnRequest::default()
-    };
+    let mut success = vec![
+        get(keys.restoring_key()),
+        get(keys.moved_key()),
+        get(keys.source_key()),
+        get(keys.base_key()),
+        keys_only_range_op(lanes.start, lanes.end),
+        first_of(all),
+        get(keys.feature_level_key()),
+    ];
+    let foreign = success.len()..success.len() + keys.foreign_ranges().len();
+    success.extend(keys.foreign_ranges().into_iter().map(first_of));
+    let outer_keyspaces = keys.outer_keyspaces();
+    for it in &outer_keyspaces {
+        // A cluster has one of the two keys.
+        success.extend(
+            [it.cluster_keys_key(), it.restoring_key()].map(|key| keys_only_range_op(key, Bytes::new())),
+        );
+    }
+    let request = TxnRequest { success, ..TxnRequest::default() };
     let response = retry(|| api.txn(request.clone())).await?;
     let revision = header_revision(&response);
     let found = |operation| found_keys(&response, operation).first();
@@ -206,6 +229,17 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
         revision: kv.mod_revision,
         resource_version: text(kv).split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0),
         value: kv.value.clone(),
+    });
+    let inner = foreign.clone().find_map(found).map(|kv| PrefixConflict::Inner {
+        prefix: keys.prefix().to_owned(),
+        key: String::from_utf8_lossy(&kv.key).into_owned(),
+    });
+    let outer = outer_keyspaces.iter().enumerate().find_map(|(at, it)| {
+        let operation = foreign.end + 2 * at;
+        found(operation).or(found(operation + 1)).map(|_| PrefixConflict::Outer {
+            prefix: keys.prefix().to_owned(),
+            outer: it.prefix().to_owned(),
+        })
     });
     let is_empty = found(5).is_none();
     let base = found(3).and_then(|it| text(it).parse().ok()).unwrap_or(0);
@@ -220,6 +254,7 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
         resource_version: restoring.as_ref().map_or(resource_version, |it| it.resource_version),
         restoring,
         feature_level: parse_feature_level(found(6)),
+        prefix_conflict: outer.or(inner),
         revision,
     })
 }

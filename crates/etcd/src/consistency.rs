@@ -13,8 +13,8 @@ use crate::paged_range::PagedRange;
 /// Maximum number of keys that one request reads.
 const PAGE_KEYS_MAX: i64 = 2000;
 
-/// Pause between two requests, in which etcd and the driver answer others. With it, 50,000 objects take two to three
-/// seconds.
+/// Pause between two requests, in which etcd and the driver answer other requests. With this pause, the comparison of
+/// 50,000 objects takes two to three seconds.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of keys in [`Differences::keys`].

@@ -16,9 +16,9 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, FollowerStatistics, HistoryWindow,
-    KeyChange, LogError, OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore,
-    ReadBarrierError, Revision, StoreLimits, StoredObject,
+    Commit, CommitConflict, CommitError, CommitEvent, Fence, FollowerStatistics, HistoryWindow, KeyChange,
+    LogError, OnCommitted, OnFailure, OnReadBarrier, Precondition, PublishedStore, ReadBarrierError,
+    Revision, StoreLimits, StoredObject,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -27,27 +27,32 @@ use crate::allocation_pool::AllocationPools;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
 use crate::batch::{
     Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, fence_bound,
-    written_keys,
+    needs_quota, written_keys,
 };
 use crate::cluster_state::{self, FollowedCluster};
+use crate::compaction::Compaction;
 use crate::consistency::{Differences, PublishedRevisions};
 use crate::keyspace::{Keyspace, POSITION_MAX};
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::load::{self, LoadError, LoadedObjects};
 use crate::object_value::ObjectCodec;
 use crate::proto::event::EventType;
-use crate::proto::{
-    CompactionRequest, Event, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
-};
+use crate::proto::{Event, RangeRequest, TxnResponse, WatchCreateRequest, WatchResponse};
 
 /// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
 /// one is collected.
 const LANES: usize = 2;
 
-/// Time after which a commit or a read barrier fails if etcd does not respond. For a commit it applies to the wait in
-/// the queue, to the transaction and to the wait for its events, one after the other. Upstream: a request of
-/// kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the client's request.
+/// Time after which a commit or a read barrier fails if etcd does not respond. It begins when the commit or the barrier
+/// is submitted. For a commit it covers the wait in the queue, all attempts of the transaction and the wait for its
+/// events. Together with [`TIMEOUT_CHECK_INTERVAL`] it is below the 5 s that docs/high-availability.md promises.
+/// Upstream: a request of kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the
+/// client's request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Minimum time that a transaction has for its attempts. A commit with less time left is not sent any more, because its
+/// outcome, and that of the other commits in the transaction, would more often be unknown.
+const TRANSACTION_TIME_MIN: Duration = Duration::from_millis(500);
 
 /// Number of times that the transaction of a commit may be refused because of other commits in it. After that, the
 /// commit gets a transaction of its own.
@@ -63,7 +68,7 @@ const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// watch that delivers other events still catches up, and is not replaced.
 const WATCH_SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Delay before a failed attempt to load all objects again is repeated.
+/// Delay after a failed reload of all objects, before the next attempt.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Minimum time between two reloads. A reload reads the whole cluster, so a fault that comes back must not load etcd
@@ -82,8 +87,10 @@ pub(crate) enum Command {
     Commit(Box<Commit>, OnCommitted),
     /// Pass a read barrier, and call the callback.
     ReadBarrier(OnReadBarrier),
+    /// Pass a read barrier, raise the published revision to this one if etcd has reached it, and call the callback.
+    ReadBarrierAt(Revision, OnReadBarrier),
     /// Drop the history up to this revision, in memory and in etcd.
-    Compact(Revision),
+    Compact(Revision, Option<Fence>),
     /// Complete the queued commits and end.
     Close,
 }
@@ -104,7 +111,6 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) on_failure: OnFailure,
     /// The etcd revision up to which `published` has all events.
     pub(crate) revision: i64,
-    pub(crate) cluster_id: u64,
     /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
     pub(crate) source_revision: i64,
 }
@@ -119,7 +125,6 @@ struct Driver<A> {
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
     statistics: Arc<Mutex<FollowerStatistics>>,
-    cluster_id: u64,
     source_revision: i64,
     /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
@@ -149,10 +154,10 @@ struct Driver<A> {
     own_events: BTreeMap<i64, Vec<Arc<CommitEvent>>>,
     /// Callers that are answered when all events up to an etcd revision are published, by that revision.
     waiting: BTreeMap<i64, Vec<WaitingCallers>>,
-    /// Callers that wait for the next read barrier.
-    barriers: Vec<(Instant, OnReadBarrier)>,
-    /// Callers of the read barrier in progress.
-    barriers_in_progress: Option<Vec<(Instant, OnReadBarrier)>>,
+    /// Callers that wait for the next read barrier, each with the time of its call.
+    barriers: Vec<BarrierCaller>,
+    /// Callers of the read barrier in progress, each with the time of its call. `None` if no barrier is in progress.
+    barriers_in_progress: Option<Vec<BarrierCaller>>,
     /// The time at which the last read barrier began.
     last_barrier: Instant,
     /// Operations in progress.
@@ -201,18 +206,31 @@ enum EventError {
 
 /// Callers that are answered when all events up to an etcd revision are published.
 enum WaitingCallers {
-    /// The commits of an applied transaction, in the order of their operations.
-    Applied { commits: Vec<QueuedCommit>, since: Instant },
+    /// The commits of an applied transaction, in the order of their operations. Some of them may be answered already.
+    Applied { commits: Vec<QueuedCommit> },
     /// A commit that etcd refused, because one of its preconditions does not hold.
     Refused { commit: Box<QueuedCommit>, error: CommitError },
+    /// A commit that is queued again then: etcd refused it because of a change that this server has not published, but
+    /// the commit does not depend on the changed state.
+    Retry { commit: Box<QueuedCommit> },
     /// A caller of the read barrier.
-    Barrier { since: Instant, done: OnReadBarrier },
+    Barrier(BarrierCaller),
+}
+
+/// A caller of the read barrier.
+struct BarrierCaller {
+    /// The time after which the caller is answered with an error.
+    deadline: Instant,
+    /// The revision to which the published revision is raised before the caller is answered, if etcd has reached it. 0
+    /// if the caller needs no revision.
+    revision: Revision,
+    done: OnReadBarrier,
 }
 
 /// The result of an operation of [`Driver::operations`].
 enum Completion {
-    /// A transaction has ended in the lane with the index `number`. `used` is the lane before the transaction. `pools`
-    /// are those that the transaction writes.
+    /// A transaction has ended in the lane with the index `number`. `used` is the lane as [`Lane::execute`] returns it.
+    /// `pools` are the allocation pools that the transaction writes.
     Transaction { number: usize, used: Lane, pools: BTreeMap<&'static str, i64>, outcome: LaneOutcome },
     /// A lane whose last transaction had no response can be used again. `number` is its index.
     LaneFree { lane: Lane, number: usize },
@@ -226,8 +244,8 @@ enum Completion {
 
 /// The result of the linearizable read with which a read barrier begins.
 struct BarrierRead {
-    /// The highest etcd revision of all lanes, which is at least that of the last write of an object. 0 if there is no
-    /// lane.
+    /// The highest etcd revision of all lanes, which is at least the revision of the last write of an object. 0 if
+    /// there is no lane.
     last_write: i64,
     /// The etcd revision at the time of the read.
     current: i64,
@@ -250,7 +268,6 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         statistics,
         on_failure,
         revision,
-        cluster_id,
         source_revision,
     } = config;
     let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
@@ -265,7 +282,6 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         limits,
         queued,
         statistics,
-        cluster_id,
         source_revision,
         queue: VecDeque::new(),
         lanes: lane_keys
@@ -308,8 +324,8 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Handles commands, responses and events. Returns `None` after the backend was closed, or the error because of
-    /// which this server can no longer follow etcd.
+    /// Handles commands, responses and events. Returns `None` after the backend was closed. Returns the error if this
+    /// server can no longer follow etcd.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
         timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -363,23 +379,21 @@ impl<A: EtcdApi> Driver<A> {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Commit(commit, done) => {
-                let submitted = Instant::now();
-                self.queue.push_back(QueuedCommit { commit: *commit, done, submitted, refusals: 0 });
+                let (done, deadline) = (Some(done), Instant::now() + RESPONSE_TIMEOUT);
+                self.queue.push_back(QueuedCommit { commit: *commit, done, deadline, refusals: 0 });
             }
-            Command::ReadBarrier(done) => self.barriers.push((Instant::now(), done)),
-            Command::Compact(revision) => {
+            Command::ReadBarrier(done) => self.barriers.push(BarrierCaller::new(0, done)),
+            Command::ReadBarrierAt(revision, done) => self.barriers.push(BarrierCaller::new(revision, done)),
+            Command::Compact(revision, fence) => {
                 self.published.compact(revision, |_| ());
-                let (api, revision) = (self.api.clone(), self.keys.etcd_revision(revision));
-                let (lanes, marker) = (self.keys.lanes(), self.lane_marker.clone());
-                let note = lane::put(self.keys.compacted_key(), revision.to_string().into());
-                self.operations.push(Box::pin(async move {
-                    // Before the compaction: a server that starts lists at this revision.
-                    let request = TxnRequest { success: vec![note], ..TxnRequest::default() };
-                    let noted = api.txn(request).await.map(drop);
-                    let compacted = api.compact(CompactionRequest { revision, physical: false }).await;
-                    let deleted = lane::delete_stale_lanes(&*api, &lanes, marker, revision).await;
-                    Completion::Compacted(noted.and(compacted).and(deleted))
-                }));
+                let (api, keys) = (self.api.clone(), self.keys.clone());
+                let compaction = Compaction {
+                    revision: self.keys.etcd_revision(revision),
+                    fence: fence_bound(&self.keys, fence.as_ref()),
+                    lane_marker: self.lane_marker.clone(),
+                };
+                self.operations
+                    .push(Box::pin(async move { Completion::Compacted(compaction.run(&*api, &keys).await) }));
             }
             Command::Close => self.is_closing = true,
         }
@@ -398,7 +412,7 @@ impl<A: EtcdApi> Driver<A> {
             }
             Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),
             Completion::Barrier(result) => self.handle_barrier(result)?,
-            Completion::Compacted(Ok(()) | Err(EtcdError::Compacted)) => {}
+            Completion::Compacted(Ok(())) => {}
             Completion::Checked { revision, result } => self.handle_check(revision, result),
             Completion::Compacted(Err(error)) => tracing::warn!(%error, "cannot compact the history in etcd"),
         }
@@ -413,6 +427,7 @@ impl<A: EtcdApi> Driver<A> {
             && let Some(number) = self.lanes.iter().position(|it| matches!(it, LaneState::Free(_)))
         {
             let Some(Batch { commits, pools, request }) = self.next_batch() else { return };
+            let deadline = commits.iter().map(|it| it.deadline).min().expect("a batch has commits");
             self.pools.begin(&pools);
             self.keys_in_progress.extend(commits.iter().flat_map(|it| written_keys(&it.commit)).cloned());
             let busy = LaneState::Busy { commits, after: self.applied };
@@ -420,10 +435,9 @@ impl<A: EtcdApi> Driver<A> {
                 unreachable!("the lane is free");
             };
             let (api, lanes) = (self.api.clone(), self.keys.lanes());
-            let deadline = Instant::now() + RESPONSE_TIMEOUT;
             self.operations.push(Box::pin(async move {
-                let outcome = lane.execute(&*api, &lanes, request, deadline).await;
-                Completion::Transaction { number, used: lane, pools, outcome }
+                let (used, outcome) = lane.execute(&*api, &lanes, request, deadline).await;
+                Completion::Transaction { number, used, pools, outcome }
             }));
         }
     }
@@ -449,6 +463,7 @@ impl<A: EtcdApi> Driver<A> {
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
                 || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
             let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
+            let waits = waits || queued.deadline < Instant::now() + TRANSACTION_TIME_MIN;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
                 blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
@@ -523,7 +538,7 @@ impl<A: EtcdApi> Driver<A> {
         }
         match outcome {
             LaneOutcome::Applied { revision } => {
-                self.wait_until_applied(revision, WaitingCallers::Applied { commits, since: Instant::now() });
+                self.wait_until_applied(revision, WaitingCallers::Applied { commits });
             }
             LaneOutcome::Refused { response, .. } => self.handle_refusal(commits, &response),
             LaneOutcome::Rejected { error: EtcdError::Rejected { .. } } if 1 < commits.len() => {
@@ -533,6 +548,16 @@ impl<A: EtcdApi> Driver<A> {
                 }
             }
             LaneOutcome::Rejected { error: EtcdError::NoSpace } => self.handle_no_space(commits),
+            // No member could execute the transaction. Those that have more time are sent again.
+            LaneOutcome::Rejected { error } if !error.is_final() => {
+                let now = Instant::now();
+                for it in commits.into_iter().rev() {
+                    match now < it.deadline {
+                        true => self.queue.push_front(it),
+                        false => self.answer(it, Err(CommitError::Unavailable { why: error.to_string() })),
+                    }
+                }
+            }
             LaneOutcome::Rejected { error } => {
                 self.answer_all(commits, &CommitError::Unavailable { why: error.to_string() });
             }
@@ -542,16 +567,15 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Handles a transaction that etcd rejected because it has no space: answers its commits with an error. If it had
-    /// deletes among other commits, queues these deletes again instead, because etcd accepts a transaction that only
-    /// deletes.
+    /// Handles a transaction that etcd did not apply because it has no space: answers its commits with an error. If it
+    /// had deletes among other commits, queues these deletes again instead, because etcd accepts a transaction that
+    /// only deletes.
     fn handle_no_space(&mut self, commits: Vec<QueuedCommit>) {
-        let is_delete =
-            |it: &QueuedCommit| matches!(it.commit.write, CommitWrite::Delete) && it.commit.linked.is_empty();
-        let only_deletes = commits.iter().all(is_delete);
+        let are_deletes = commits.iter().all(|it| !needs_quota(&it.commit));
         for mut it in commits.into_iter().rev() {
-            if only_deletes || !is_delete(&it) {
-                self.answer(it, Err(CommitError::DiskFull));
+            if are_deletes || needs_quota(&it.commit) {
+                let why = EtcdError::NoSpace.to_string();
+                self.answer(it, Err(CommitError::StorageFull { why }));
                 continue;
             }
             it.refusals = ALONE_AFTER_REFUSALS;
@@ -561,13 +585,18 @@ impl<A: EtcdApi> Driver<A> {
 
     /// Handles a transaction that etcd refused because a compare failed. Answers the commits whose preconditions do not
     /// hold, after the state that refused them is published. Queues the other commits again. A commit with
-    /// [`Precondition::Any`] whose key has changed is queued again too, unless its fence does not hold.
+    /// [`Precondition::Any`] whose key has changed is queued again too, unless its fence does not hold, but only after
+    /// the changed state is published: etcd would refuse it again before.
     fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
         let found: HashMap<Bytes, i64> = (0..response.responses.len())
             .flat_map(|it| lane::found_keys(response, it))
             .map(|it| (it.key.clone(), it.mod_revision))
             .collect();
         let last_write = lane::last_write_revision(response);
+        // A restore has begun or ended. This server ends when its watch says so.
+        let is_restored = found.contains_key(&self.keys.restoring_key())
+            || found.get(&self.keys.source_key()).copied().unwrap_or(0) != self.source_revision;
+        let last_found = found.values().copied().max().unwrap_or(0);
         for mut it in commits.into_iter().rev() {
             let before = self.published.read().get(&it.commit.key).cloned();
             let conflict = expected_revisions(&self.keys, &it.commit, before.as_ref())
@@ -577,7 +606,7 @@ impl<A: EtcdApi> Driver<A> {
                 let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
                 self.pools.revision_bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
             });
-            let is_fenced = fence_bound(&self.keys, &it.commit)
+            let is_fenced = fence_bound(&self.keys, it.commit.fence.as_ref())
                 .is_some_and(|(key, bound)| bound < found.get(&key).copied().unwrap_or(0));
             let refusal = match conflict {
                 _ if is_fenced => Some(CommitConflict::Fenced),
@@ -589,14 +618,12 @@ impl<A: EtcdApi> Driver<A> {
                 self.wait_until_applied(last_write, WaitingCallers::Refused { commit, error });
                 continue;
             }
+            it.refusals += 1;
             match conflict {
-                None => {
-                    it.refusals += 1;
-                    self.queue.push_front(it);
-                }
+                None if !is_restored => self.queue.push_front(it),
+                None => self.wait_until_applied(last_found, WaitingCallers::Retry { commit: Box::new(it) }),
                 Some(_) if it.commit.expect == Precondition::Any => {
-                    it.refusals += 1;
-                    self.queue.push_front(it);
+                    self.wait_until_applied(last_found, WaitingCallers::Retry { commit: Box::new(it) });
                 }
                 // The caller is answered after it can read the state that refused its commit.
                 Some((key, _)) => {
@@ -619,10 +646,9 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers one commit.
-    fn answer(&self, queued: QueuedCommit, result: Result<Arc<CommitEvent>, CommitError>) {
-        (queued.done)(result);
-        self.queued.fetch_sub(1, Ordering::AcqRel);
+    /// Answers one commit, unless it was answered already.
+    fn answer(&self, mut queued: QueuedCommit, result: Result<Arc<CommitEvent>, CommitError>) {
+        answer(&mut queued, &self.queued, result);
     }
 
     /// Answers commits with the same error.
@@ -636,7 +662,7 @@ impl<A: EtcdApi> Driver<A> {
     /// although another server writes, this barrier is overdue after a while, and the watch is replaced.
     fn check_watch(&mut self) {
         if WATCH_CHECK_INTERVAL <= self.last_barrier.elapsed() {
-            self.barriers.push((Instant::now(), Box::new(|_| ())));
+            self.barriers.push(BarrierCaller::new(0, Box::new(|_| ())));
         }
     }
 
@@ -678,13 +704,23 @@ impl<A: EtcdApi> Driver<A> {
         let callers = self.barriers_in_progress.take().unwrap_or_default();
         match result {
             Ok(read) => {
-                for (since, done) in callers {
-                    self.wait_until_applied(read.last_write, WaitingCallers::Barrier { since, done });
+                for mut caller in callers {
+                    // etcd has not given this revision to a write yet.
+                    if read.current < self.keys.etcd_revision(caller.revision) {
+                        caller.revision = 0;
+                    }
+                    self.wait_until_applied(read.last_write, WaitingCallers::Barrier(caller));
                 }
             }
+            Err(EtcdError::Foreign { why }) => {
+                self.barriers.extend(callers);
+                return Err(LogError::Remote { why });
+            }
             Err(error) => {
-                let why = error.to_string();
-                callers.into_iter().for_each(|(_, done)| done(Err(ReadBarrierError { why: why.clone() })));
+                let why = format!("{error}: check etcd");
+                for it in callers {
+                    (it.done)(Err(ReadBarrierError { why: why.clone() }));
+                }
             }
         }
         Ok(())
@@ -726,6 +762,10 @@ impl<A: EtcdApi> Driver<A> {
             }
             SourceOutput::Opened(Err(EtcdError::Compacted))
             | SourceOutput::Response(Some(Err(EtcdError::Compacted))) => self.reload_after_compaction(),
+            SourceOutput::Opened(Err(EtcdError::Foreign { why }))
+            | SourceOutput::Response(Some(Err(EtcdError::Foreign { why }))) => {
+                return Err(LogError::Remote { why });
+            }
             SourceOutput::Opened(Err(error)) => {
                 // An outage has one line in the log.
                 if !std::mem::replace(&mut self.is_watch_failing, true) {
@@ -748,8 +788,6 @@ impl<A: EtcdApi> Driver<A> {
     /// Applies the events of a watch response, as far as their transactions are complete. Opens the watch again if etcd
     /// has ended it. Starts a reload if events are missing.
     fn handle_watch_response(&mut self, response: WatchResponse) -> Result<(), LogError> {
-        let cluster_id = response.header.as_ref().map_or(0, |it| it.cluster_id);
-        self.followed_cluster().check_id(cluster_id)?;
         if response.compact_revision != 0 {
             self.reload_after_compaction();
             return Ok(());
@@ -781,8 +819,7 @@ impl<A: EtcdApi> Driver<A> {
 
     /// Returns the cluster as this server has seen it.
     fn followed_cluster(&self) -> FollowedCluster {
-        let Self { cluster_id, source_revision, applied: revision, .. } = *self;
-        FollowedCluster { cluster_id, source_revision, revision }
+        FollowedCluster { source_revision: self.source_revision, revision: self.applied }
     }
 
     /// Publishes the events of a watch response, and answers the callers that waited for them. Fails, and publishes
@@ -904,13 +941,17 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Publishes the objects that were loaded again, and opens the watch after their revision.
+    /// Publishes the objects that were loaded again, and opens the watch after their revision. If etcd did not return
+    /// the objects, tries again after a delay.
     ///
     /// Rule: the history begins with the reload, because the changes before it are not known one by one. Watches and
     /// paged lists that began before it get 410 Gone, and their clients list again.
     fn handle_reload(&mut self, result: Result<LoadedObjects, LoadError>) -> Result<(), LogError> {
         let loaded = match result {
             Ok(loaded) => loaded,
+            Err(LoadError::Etcd { source: EtcdError::Foreign { why } }) => {
+                return Err(LogError::Remote { why });
+            }
             Err(LoadError::Etcd { source: error }) => {
                 tracing::warn!(%error, "cannot load all objects from etcd: retrying");
                 self.reload_at(Some(Instant::now() + RELOAD_RETRY_DELAY));
@@ -938,7 +979,8 @@ impl<A: EtcdApi> Driver<A> {
 
     // Consistency check
 
-    /// Begins to compare the published objects with those in etcd.
+    /// Begins to compare the published objects with those in etcd. Does nothing during an earlier comparison or a
+    /// reload.
     fn start_check(&mut self) {
         if self.is_checking || matches!(self.source, EventSource::Reload(_)) {
             return;
@@ -988,9 +1030,14 @@ impl<A: EtcdApi> Driver<A> {
             let (revision, callers) = entry.remove_entry();
             for it in callers {
                 match it {
-                    WaitingCallers::Applied { commits, .. } => self.answer_committed(revision, commits),
+                    WaitingCallers::Applied { commits } => self.answer_committed(revision, commits),
                     WaitingCallers::Refused { commit, error } => self.answer(*commit, Err(error)),
-                    WaitingCallers::Barrier { done, .. } => done(Ok(())),
+                    WaitingCallers::Retry { commit } => self.queue.push_front(*commit),
+                    WaitingCallers::Barrier(caller) => {
+                        // Between the last write of an object and the revision at the read there is none.
+                        self.published.skip_to_revision(caller.revision);
+                        (caller.done)(Ok(()));
+                    }
                 }
             }
         }
@@ -1004,9 +1051,9 @@ impl<A: EtcdApi> Driver<A> {
         self.own_events = self.own_events.split_off(&oldest);
     }
 
-    /// Answers the commits of a transaction that was applied at `revision`. If its events are not those of the commits,
-    /// the outcome is not known to the callers, and a reload starts, unless these events are missing because of an
-    /// earlier reload.
+    /// Answers the commits of a transaction that was applied at `revision`. If the published events of this revision
+    /// are not those of the commits, the answer is [`CommitError::OutcomeUnknown`]. Then a reload starts too, unless an
+    /// earlier reload is the reason for the missing events.
     fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
         let events = self.own_events.remove(&revision).unwrap_or_default();
         let written = commits.iter().flat_map(|it| written_keys(&it.commit));
@@ -1034,16 +1081,15 @@ impl<A: EtcdApi> Driver<A> {
     /// for events that the watch has not delivered.
     fn fail_overdue(&mut self) -> bool {
         let now = Instant::now();
-        let is_overdue = |since: &Instant| *since + RESPONSE_TIMEOUT < now;
-        let why = || "etcd did not respond in time".to_owned();
+        let why = || "etcd did not respond in time: check etcd".to_owned();
         let (overdue, queue): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.queue).into_iter().partition(|it| is_overdue(&it.submitted));
+            std::mem::take(&mut self.queue).into_iter().partition(|it| it.deadline <= now);
         self.queue = queue.into();
         self.answer_all(overdue, &CommitError::Unavailable { why: why() });
         // The callers of the read in progress may have waited for the read before it.
         for callers in self.barriers_in_progress.iter_mut().chain([&mut self.barriers]) {
-            for (_, done) in callers.extract_if(.., |(since, _)| is_overdue(since)) {
-                done(Err(ReadBarrierError { why: why() }));
+            for it in callers.extract_if(.., |it| it.deadline <= now) {
+                (it.done)(Err(ReadBarrierError { why: why() }));
             }
         }
         let mut lags = false;
@@ -1051,18 +1097,29 @@ impl<A: EtcdApi> Driver<A> {
         for (revision, callers) in waiting {
             for it in callers {
                 match it {
-                    WaitingCallers::Barrier { since, done } if is_overdue(&since) => {
+                    WaitingCallers::Barrier(caller) if caller.deadline <= now => {
                         lags = true;
-                        done(Err(ReadBarrierError { why: "the watch of etcd is behind".to_owned() }));
+                        let why = "the watch of etcd is behind: check etcd".to_owned();
+                        (caller.done)(Err(ReadBarrierError { why }));
                     }
-                    WaitingCallers::Applied { commits, since } if is_overdue(&since) => {
-                        lags = true;
+                    WaitingCallers::Applied { mut commits } => {
                         let why = "it was made, but the watch of etcd is behind".to_owned();
-                        self.answer_all(commits, &CommitError::OutcomeUnknown { why });
+                        let error = CommitError::OutcomeUnknown { why };
+                        lags |= answer_overdue(&mut commits, &self.queued, now, &error);
+                        // The others need the events of all commits of the transaction.
+                        if commits.iter().any(|it| it.done.is_some()) {
+                            let waiting = WaitingCallers::Applied { commits };
+                            self.waiting.entry(revision).or_default().push(waiting);
+                        }
                     }
-                    WaitingCallers::Refused { commit, error } if is_overdue(&commit.submitted) => {
+                    WaitingCallers::Refused { commit, error } if commit.deadline <= now => {
                         lags = true;
                         self.answer(*commit, Err(error));
+                    }
+                    WaitingCallers::Retry { commit } if commit.deadline <= now => {
+                        lags = true;
+                        let why = "the watch of etcd is behind".to_owned();
+                        self.answer(*commit, Err(CommitError::Unavailable { why }));
                     }
                     it => self.waiting.entry(revision).or_default().push(it),
                 }
@@ -1076,7 +1133,7 @@ impl<A: EtcdApi> Driver<A> {
         let why = failure.map_or_else(|| "it was closed".to_owned(), ToString::to_string);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
         let mut commits: Vec<QueuedCommit> = std::mem::take(&mut self.queue).into();
-        let mut barriers: Vec<OnReadBarrier> = Vec::new();
+        let mut barriers: Vec<BarrierCaller> = Vec::new();
         for it in std::mem::take(&mut self.lanes) {
             if let LaneState::Busy { commits: in_progress, .. } = it {
                 commits.extend(in_progress);
@@ -1084,16 +1141,49 @@ impl<A: EtcdApi> Driver<A> {
         }
         for it in waiting {
             match it {
-                WaitingCallers::Applied { commits: applied, .. } => commits.extend(applied),
-                WaitingCallers::Refused { commit, .. } => commits.push(*commit),
-                WaitingCallers::Barrier { done, .. } => barriers.push(done),
+                WaitingCallers::Applied { commits: applied } => commits.extend(applied),
+                WaitingCallers::Refused { commit, .. } | WaitingCallers::Retry { commit } => {
+                    commits.push(*commit);
+                }
+                WaitingCallers::Barrier(caller) => barriers.push(caller),
             }
         }
-        barriers.extend(std::mem::take(&mut self.barriers).into_iter().map(|(_, done)| done));
-        barriers.extend(self.barriers_in_progress.take().into_iter().flatten().map(|(_, done)| done));
+        barriers.append(&mut self.barriers);
+        barriers.extend(self.barriers_in_progress.take().into_iter().flatten());
         self.answer_all(commits, &CommitError::Failed { why: why.clone() });
-        barriers.into_iter().for_each(|done| done(Err(ReadBarrierError { why: why.clone() })));
+        for it in barriers {
+            (it.done)(Err(ReadBarrierError { why: why.clone() }));
+        }
     }
+}
+
+impl BarrierCaller {
+    fn new(revision: Revision, done: OnReadBarrier) -> Self {
+        Self { deadline: Instant::now() + RESPONSE_TIMEOUT, revision, done }
+    }
+}
+
+/// Answers a commit, unless it was answered already. `queued` is the number of commits that are not answered.
+fn answer(commit: &mut QueuedCommit, queued: &AtomicUsize, result: Result<Arc<CommitEvent>, CommitError>) {
+    if let Some(done) = commit.done.take() {
+        done(result);
+        queued.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Answers the commits whose deadline is over with this error. Returns whether there was one that had no answer yet.
+fn answer_overdue(
+    commits: &mut [QueuedCommit],
+    queued: &AtomicUsize,
+    now: Instant,
+    error: &CommitError,
+) -> bool {
+    let mut is_any = false;
+    for commit in commits.iter_mut().filter(|it| it.done.is_some() && it.deadline <= now) {
+        is_any = true;
+        answer(commit, queued, Err(error.clone()));
+    }
+    is_any
 }
 
 impl EventSource {

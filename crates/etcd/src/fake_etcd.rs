@@ -18,7 +18,10 @@ use crate::proto::{
     TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse, request_op, response_op,
 };
 
-/// Rates of faults, per thousand calls.
+/// Time for which the client of etcd waits for the response to a call.
+const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
+
+/// Rates of faults, per thousand calls or watch responses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// The request is lost.
@@ -27,46 +30,60 @@ pub(crate) struct Faults {
     pub(crate) lost_response: u64,
     /// The caller gets no response, and the request is applied later.
     pub(crate) late: u64,
-    /// A watch breaks after a response.
+    /// A watch ends after a response.
     pub(crate) broken_watch: u64,
     /// The events of a revision come in fragments.
     pub(crate) fragment: u64,
     /// A watch is silent for a while and ends, and etcd compacts its history in the meantime.
     pub(crate) outage: u64,
+    /// A transaction with a put exceeds the quota. The alarm NOSPACE is active for a while.
+    pub(crate) no_space: u64,
 }
 
-/// The state of the cluster, which all clients share.
+/// An etcd cluster in memory. Clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct FakeEtcd(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
+    cluster_id: u64,
     revision: i64,
     keys: BTreeMap<Bytes, KeyValue>,
     /// The events of each revision, in the order of the operations.
     history: BTreeMap<i64, Vec<Event>>,
     compacted: i64,
-    /// The watches in the order in which they were opened.
+    /// The open watches, in the order in which they were opened.
     watches: Vec<Watch>,
     faults: Faults,
-    /// The next transaction is applied after this time, and its response is lost.
+    /// Delay after which the next transaction is applied. Its response is lost.
     next_delay: Option<Duration>,
-    /// The response to the next transaction comes after this time.
+    /// Delay of the response to the next transaction.
     next_response_delay: Option<Duration>,
-    /// A range with larger values takes too long.
+    /// A key, and the delay after which the next transaction that compares it is applied. Its response is lost.
+    next_delay_of_key: Option<(&'static str, Duration)>,
+    /// Whether the response to the next transaction of commits is lost.
+    loses_next_response: bool,
+    /// Number of transactions that were executed.
+    transactions: usize,
+    /// Maximum total size in bytes of the values that a range returns. A larger range gets no response. `None` means no
+    /// limit.
     range_bytes_max: Option<usize>,
-    /// Number of ranges that were read.
+    /// Number of range requests that were executed.
     ranges: usize,
-    /// Whether a watch sends every revision in a response of its own.
+    /// Whether watches are slow: each revision is sent in a response of its own, so that a long history takes time.
     is_slow: bool,
-    /// Number of watches that were opened.
+    /// Number of watches that were opened so far.
     watches_opened: usize,
     /// Transactions that put this key are rejected.
     rejected_key: Option<&'static str>,
-    /// Reads get no response.
+    /// Whether range requests get no response.
     is_silent: bool,
-    /// The alarm NOSPACE is active.
+    /// Whether transactions are lost, and their callers wait for [`CALL_TIMEOUT`].
+    is_cut_off: bool,
+    /// Whether the alarm NOSPACE is active.
     is_full: bool,
+    /// Whether the next transaction with a put exceeds the quota.
+    is_almost_full: bool,
     random: u64,
 }
 
@@ -83,6 +100,7 @@ struct Watch {
 impl FakeEtcd {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let state = State {
+            cluster_id: 7,
             revision: 1,
             faults,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -91,13 +109,22 @@ impl FakeEtcd {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Compacts all revisions before the current one, as another program does.
+    /// Gives the etcd cluster another ID, as a new cluster and a restored one have.
+    pub(crate) fn set_cluster_id(&self, cluster_id: u64) {
+        self.0.lock().unwrap().cluster_id = cluster_id;
+    }
+
+    pub(crate) fn cluster_id(&self) -> u64 {
+        self.0.lock().unwrap().cluster_id
+    }
+
+    /// Compacts all revisions before the current one, as another client of etcd may do.
     pub(crate) fn compact_to_current(&self) {
         let mut state = self.0.lock().unwrap();
         state.compacted = state.revision;
     }
 
-    /// Returns to the state at an earlier revision, as a restored snapshot does.
+    /// Resets etcd to its state at an earlier revision, as the restore of a snapshot does.
     pub(crate) fn restore(&self, revision: i64) {
         let mut state = self.0.lock().unwrap();
         state.keys = state.keys_at(revision);
@@ -106,22 +133,56 @@ impl FakeEtcd {
         state.revision = revision;
     }
 
-    /// Applies the next transaction after this time, and loses its response.
+    /// Applies the next transaction after a delay, and loses its response.
     pub(crate) fn delay_next_transaction(&self, delay: Duration) {
         self.0.lock().unwrap().next_delay = Some(delay);
     }
 
-    /// Delays the response to the next transaction by this time. The caller waits for it.
+    /// Applies the next transaction that compares this key after a delay, and loses its response.
+    pub(crate) fn delay_next_transaction_of(&self, key: &'static str, delay: Duration) {
+        self.0.lock().unwrap().next_delay_of_key = Some((key, delay));
+    }
+
+    /// Waits until the transaction of [`Self::delay_next_transaction`] was sent.
+    pub(crate) async fn delayed_transaction_sent(&self) {
+        while self.0.lock().unwrap().next_delay.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Loses the response to the next transaction of commits.
+    pub(crate) fn lose_next_response(&self) {
+        self.0.lock().unwrap().loses_next_response = true;
+    }
+
+    /// Waits until the response of [`Self::lose_next_response`] is lost.
+    pub(crate) async fn response_lost(&self) {
+        while self.0.lock().unwrap().loses_next_response {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Returns how many transactions were executed so far.
+    pub(crate) fn transactions(&self) -> usize {
+        self.0.lock().unwrap().transactions
+    }
+
+    /// Loses all transactions from now on, or no longer. Callers get no response, as from a member without a quorum.
+    pub(crate) fn cut_off_transactions(&self, is_cut_off: bool) {
+        self.0.lock().unwrap().is_cut_off = is_cut_off;
+    }
+
+    /// Delays the response to the next transaction. The caller waits for the response.
     pub(crate) fn delay_next_response(&self, delay: Duration) {
         self.0.lock().unwrap().next_response_delay = Some(delay);
     }
 
-    /// Lets every range with larger values fail, as if it took too long.
+    /// Lets every range request whose values have more than `bytes_max` bytes in total fail, as if it took too long.
     pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
         self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
     }
 
-    /// Sends every revision to watches in a response of its own, so that a history takes time.
+    /// Slows watches down: each revision is sent in a response of its own, so that a long history takes time.
     pub(crate) fn slow_down_watches(&self) {
         self.0.lock().unwrap().is_slow = true;
     }
@@ -131,7 +192,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().watches_opened
     }
 
-    /// Writes a key at once, with no server.
+    /// Writes a key directly, not through a server.
     pub(crate) fn write(&self, key: Bytes, value: Bytes) {
         let success = vec![lane::put(key, value)];
         self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
@@ -142,12 +203,12 @@ impl FakeEtcd {
         self.0.lock().unwrap().rejected_key = Some(key);
     }
 
-    /// Returns how many ranges were read so far.
+    /// Returns how many range requests were executed so far.
     pub(crate) fn ranges(&self) -> usize {
         self.0.lock().unwrap().ranges
     }
 
-    /// Stops sending events to the watch that was opened as number `index`, as if its server was cut off.
+    /// Stops sending events to the open watch with this index, as if its server was cut off.
     pub(crate) fn stop_watch(&self, index: usize) {
         self.0.lock().unwrap().watches[index].is_stopped = true;
     }
@@ -158,13 +219,14 @@ impl FakeEtcd {
         state.notify();
     }
 
-    /// Lets the member of the watch that was opened as number `index` lose its leader: it gets no more events and ends.
+    /// Simulates that the member of the open watch with this index loses its leader: the watch gets no more events and
+    /// ends with an error.
     pub(crate) fn lose_leader(&self, index: usize) {
         let watch = self.0.lock().unwrap().watches.remove(index);
         let _ = watch.sender.send(Err(EtcdError::NoResponse { why: "no leader".to_owned() }));
     }
 
-    /// Loses the events of the next revision in the watch that was opened as number `index`.
+    /// Loses the events of the next revision in the open watch with this index.
     pub(crate) fn lose_next_event(&self, index: usize) {
         self.0.lock().unwrap().watches[index].loses_next = true;
     }
@@ -175,7 +237,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
     }
 
-    /// Answers no read from now on.
+    /// Leaves all range requests without a response from now on.
     pub(crate) fn silence_reads(&self) {
         self.0.lock().unwrap().is_silent = true;
     }
@@ -183,6 +245,12 @@ impl FakeEtcd {
     /// Activates or deactivates the alarm NOSPACE.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.0.lock().unwrap().is_full = is_full;
+    }
+
+    /// Lets the next transaction with a put exceed the quota: it is applied, and answered as if it was not. From then
+    /// on the alarm NOSPACE is active.
+    pub(crate) fn fill_up(&self) {
+        self.0.lock().unwrap().is_almost_full = true;
     }
 
     pub(crate) fn stop_faults(&self) {
@@ -197,7 +265,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().random_below(bound)
     }
 
-    /// All events, in order.
+    /// Returns all revisions with their events, in order.
     pub(crate) fn history(&self) -> Vec<(i64, Vec<Event>)> {
         self.0.lock().unwrap().history.iter().map(|(revision, events)| (*revision, events.clone())).collect()
     }
@@ -206,7 +274,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().keys.values().cloned().collect()
     }
 
-    /// Delays a call for some virtual time, so that calls of several servers interleave.
+    /// Delays a call for a short random time, so that calls of several servers interleave. The time is virtual.
     async fn delay(&self) {
         let ms = self.random_below(20);
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -226,7 +294,8 @@ impl State {
     }
 
     fn header(&self) -> Option<ResponseHeader> {
-        Some(ResponseHeader { cluster_id: 7, revision: self.revision, ..ResponseHeader::default() })
+        let (cluster_id, revision) = (self.cluster_id, self.revision);
+        Some(ResponseHeader { cluster_id, revision, ..ResponseHeader::default() })
     }
 
     fn range(&self, request: &RangeRequest) -> Result<RangeResponse, EtcdError> {
@@ -280,6 +349,7 @@ impl State {
         let operations = if succeeded { &request.success } else { &request.failure };
         let mut events = Vec::new();
         let revision = self.revision + 1;
+        self.transactions += 1;
         let responses = operations.iter().map(|it| self.operation(it, revision, &mut events)).collect();
         if !events.is_empty() {
             self.revision = revision;
@@ -332,7 +402,7 @@ impl State {
         ResponseOp { response: Some(response) }
     }
 
-    /// Sends to each watch the events that it has not got.
+    /// Sends to each watch the events that it has not received yet. Removes the watches that have ended.
     fn notify(&mut self) {
         let mut watches = std::mem::take(&mut self.watches);
         watches.retain_mut(|watch| {
@@ -409,6 +479,10 @@ impl EtcdApi for FakeEtcd {
 
     async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
         self.delay().await;
+        if self.0.lock().unwrap().is_cut_off {
+            tokio::time::sleep(CALL_TIMEOUT).await;
+            return Err(no_response());
+        }
         let (response, delay) = {
             let mut state = self.0.lock().unwrap();
             let faults = state.faults;
@@ -427,10 +501,31 @@ impl EtcdApi for FakeEtcd {
             // etcd does not look into nested transactions.
             let mut operations = request.success.iter().chain(&request.failure);
             let is_put = |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestPut(_)));
-            if state.is_full && operations.any(is_put) {
-                return Err(EtcdError::NoSpace);
+            if operations.any(is_put) {
+                if state.is_full {
+                    return Err(EtcdError::NoSpace);
+                }
+                let is_temporary = state.happens(faults.no_space);
+                if is_temporary || std::mem::take(&mut state.is_almost_full) {
+                    // As `quotaApplierV3.Txn` of etcd: the transaction is applied in spite of the answer.
+                    state.txn(&request);
+                    state.is_full = true;
+                    if is_temporary {
+                        let (etcd, full_ms) = (self.clone(), state.random_below(1_000));
+                        tokio::spawn(async move {
+                            tokio::time::sleep(Duration::from_millis(full_ms)).await;
+                            etcd.set_full(false);
+                        });
+                    }
+                    return Err(EtcdError::NoSpace);
+                }
             }
-            let delay = state.next_delay.take();
+            // A transaction that only moves a lane on, or creates it, has nested operations only.
+            let is_nested = |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestTxn(_)));
+            let has_commits = !request.success.iter().all(is_nested);
+            let compares = |key: &str| request.compare.iter().any(|it| it.key == key);
+            let delay_of_key = state.next_delay_of_key.take_if(|(key, _)| compares(key));
+            let delay = state.next_delay.take_if(|_| has_commits).or(delay_of_key.map(|it| it.1));
             if delay.is_some() || state.happens(faults.late) {
                 let delay = delay.unwrap_or_else(|| Duration::from_millis(state.random_below(3_000)));
                 let etcd = self.clone();
@@ -441,10 +536,11 @@ impl EtcdApi for FakeEtcd {
                 return Err(no_response());
             }
             let response = state.txn(&request);
-            if state.happens(faults.lost_response) {
+            let is_lost = has_commits && std::mem::take(&mut state.loses_next_response);
+            if is_lost || state.happens(faults.lost_response) {
                 return Err(no_response());
             }
-            (response, state.next_response_delay.take())
+            (response, state.next_response_delay.take_if(|_| has_commits))
         };
         tokio::time::sleep(delay.unwrap_or_default()).await;
         self.delay().await;

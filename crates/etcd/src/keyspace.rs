@@ -33,6 +33,17 @@ pub(crate) const POSITIONS_PER_REVISION: u64 = 128;
 /// The highest position of an object in its transaction.
 pub(crate) const POSITION_MAX: u8 = (POSITIONS_PER_REVISION - 1) as u8;
 
+/// The groups of keys below the prefix, in order: the first segments of the keys in the table above.
+const KEY_GROUPS: [&str; 5] = ["a", "l", "m", "o", "t"];
+
+/// Why a prefix cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{prefix} has the segment \"{segment}\", which is reserved for keys of Muster")]
+pub struct InvalidPrefix {
+    prefix: String,
+    segment: String,
+}
+
 /// The keys of one cluster, and the mapping between etcd revisions and resourceVersions.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
@@ -124,6 +135,45 @@ impl Keyspace {
         format!("{}m/moved", self.prefix).into()
     }
 
+    /// Returns the ranges below the prefix in which this cluster has no keys, in order. A cluster whose prefix begins
+    /// with this prefix has its keys there.
+    pub(crate) fn foreign_ranges(&self) -> Vec<KeyRange> {
+        let all = self.all();
+        let mut start = all.start;
+        let mut ranges = Vec::new();
+        for group in KEY_GROUPS {
+            let own = KeyRange::with_prefix(&format!("{}{group}/", self.prefix));
+            ranges.push(KeyRange { start, end: own.start });
+            start = own.end;
+        }
+        ranges.push(KeyRange { start, end: all.end });
+        ranges
+    }
+
+    /// Returns the key spaces whose prefix is the beginning of this prefix. The keys of this cluster would be among
+    /// those of a cluster there.
+    pub(crate) fn outer_keyspaces(&self) -> Vec<Self> {
+        let outer = self.prefix.match_indices('/').map(|(at, _)| &self.prefix[..=at]);
+        let outer = outer.filter(|it| it.len() < self.prefix.len());
+        outer.map(|it| Self { prefix: it.to_owned(), base: 0 }).collect()
+    }
+
+    /// Returns the prefix of all keys. It ends with a slash.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Fails if a cluster with this prefix could have its keys among those of the same group of another cluster.
+    ///
+    /// Rule: no segment of a prefix is the name of a group of keys. Otherwise the keys of the prefix `/a/o` would look
+    /// like objects of the prefix `/a`.
+    pub fn check_prefix(prefix: &str) -> Result<(), InvalidPrefix> {
+        match prefix.split('/').find(|it| KEY_GROUPS.contains(it)) {
+            Some(segment) => Err(InvalidPrefix { prefix: prefix.to_owned(), segment: segment.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the range of all keys of the cluster.
     pub(crate) fn all(&self) -> KeyRange {
         KeyRange::with_prefix(&self.prefix)
@@ -135,7 +185,7 @@ impl Keyspace {
     }
 
     /// Returns the range of the keys of all lanes of all servers. The highest etcd revision of these keys is at least
-    /// that of the last write of an object, because every transaction that writes an object also writes a lane.
+    /// the revision of the last write of an object, because every transaction that writes an object also writes a lane.
     pub(crate) fn lanes(&self) -> KeyRange {
         KeyRange::with_prefix(&format!("{}l/", self.prefix))
     }
@@ -183,6 +233,36 @@ mod tests {
             let version = keys.resource_version(revision, position);
             assert_eq!((keys.etcd_revision(version), keys.position(version)), (revision, position));
         }
+    }
+
+    #[test]
+    fn keys_of_other_clusters_are_in_the_foreign_ranges() {
+        let keys = Keyspace::new("/muster", 0);
+        let is_foreign =
+            |key: &Bytes| keys.foreign_ranges().iter().any(|it| it.start <= *key && *key < it.end);
+        let own = |it: &Keyspace| {
+            [
+                it.object("pods/a/b"),
+                it.lane("s", 0),
+                it.term("leases/a"),
+                it.allocation_pool("services"),
+                it.cluster_keys_key(),
+            ]
+        };
+        assert!(!own(&keys).iter().any(is_foreign));
+        for inner in ["/muster/v1", "/muster/a1", "/muster/zzz", "/muster/0/x"] {
+            let inner = Keyspace::new(inner, 0);
+            assert!(own(&inner).iter().all(is_foreign), "{inner:?}");
+        }
+        // A key beside the prefix is not below it.
+        assert!(!own(&Keyspace::new("/muster-2", 0)).iter().any(is_foreign));
+        let outer = |it: &str| Keyspace::new(it, 0).outer_keyspaces().into_iter().map(|it| it.prefix);
+        assert_eq!(outer("/muster/v1").collect::<Vec<_>>(), ["/", "/muster/"]);
+        assert_eq!(outer("muster").collect::<Vec<_>>(), [""; 0]);
+        for prefix in ["/muster/o", "/m", "a/b", "/muster/l/"] {
+            assert!(Keyspace::check_prefix(prefix).is_err(), "{prefix}");
+        }
+        assert_eq!(Keyspace::check_prefix("/muster/v1"), Ok(()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ const DELETED_LANES_MAX: usize = 100;
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) key: Bytes,
-    /// The etcd revision of the last write of the lane's key, 0 before the first one.
+    /// The etcd revision of the last write of the lane's key. 0 before the key is created, and after it was deleted.
     pub(crate) revision: i64,
     /// Number of transactions in this lane so far. It is the number of the next transaction, which writes it as the
     /// value of the lane.
@@ -53,7 +53,8 @@ pub(crate) enum LaneOutcome {
     /// The transaction was not applied and will not be, because a compare failed. The response has the results of the
     /// failure operations. `lane_revision` is the current revision of the lane.
     Refused { response: TxnResponse, lane_revision: i64 },
-    /// etcd rejected the transaction, which was not applied.
+    /// The transaction was not applied and will not be, because etcd rejected it, or because no member could execute
+    /// requests until the deadline.
     Rejected { error: EtcdError },
     /// The outcome was not known at the deadline. The transaction may have been applied or may be applied later.
     Unknown { error: EtcdError },
@@ -62,30 +63,66 @@ pub(crate) enum LaneOutcome {
 impl Lane {
     /// Executes a transaction in this lane, and repeats it until its outcome is known or the deadline is reached. If a
     /// compare fails, etcd executes the operations in `failure`. This function adds the operations on the lanes, so
-    /// `compare` and `success` may have at most 127 elements each, and `failure` at most 126.
+    /// `compare` and `success` may have at most 127 elements each, and `failure` at most 126. Also returns
+    /// the lane, with the revision at which the transaction has compared it.
     ///
     /// `lanes` is the range of the lanes of all servers. If the transaction is refused, its last response operation
     /// lists the keys in this range, see [`last_write_revision`].
     pub(crate) async fn execute(
-        &self,
+        mut self,
+        api: &impl EtcdApi,
+        lanes: &KeyRange,
+        request: TxnRequest,
+        deadline: Instant,
+    ) -> (Self, LaneOutcome) {
+        let mut attempts = Attempts { deadline, delay: RESEND_DELAY_MIN };
+        if deadline <= Instant::now() {
+            return (self, LaneOutcome::Rejected { error: timed_out() });
+        }
+        let outcome = match self.create(api, &mut attempts).await {
+            Ok(()) => self.execute_in_existing(api, lanes, request, &mut attempts).await,
+            Err(error) => LaneOutcome::Rejected { error },
+        };
+        (self, outcome)
+    }
+
+    /// Creates the key of the lane if it does not exist, so that [`Self::revision`] is above zero.
+    ///
+    /// Rule: a transaction compares the revision of an existing lane, never its absence. No other etcd cluster has the
+    /// key of this lane at this revision, so a member of another cluster, which `--etcd` names by mistake, cannot apply
+    /// the transaction. And an attempt that etcd applies late cannot follow a deletion of the lane.
+    async fn create(&mut self, api: &impl EtcdApi, attempts: &mut Attempts) -> Result<(), EtcdError> {
+        while self.revision == 0 {
+            match attempts.call(self.advance_once(api)).await {
+                Ok((revision, _)) => self.revision = revision,
+                Err(error) if error.is_final() || !attempts.pause().await => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes a transaction in a lane whose key exists, see [`Self::execute`]. Updates [`Self::revision`] if the lane
+    /// had to be moved on although the transaction was rejected.
+    async fn execute_in_existing(
+        &mut self,
         api: &impl EtcdApi,
         lanes: &KeyRange,
         mut request: TxnRequest,
-        deadline: Instant,
+        attempts: &mut Attempts,
     ) -> LaneOutcome {
         request.compare.push(revision_is(self.key.clone(), self.revision));
         let number: Bytes = self.transactions.to_string().into();
-        let is_delete =
-            |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestDeleteRange(_)));
-        let only_deletes = request.success.iter().all(is_delete);
+        let is_put = |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestPut(_)));
+        let needs_quota = request.success.iter().any(is_put);
         let write = put(self.key.clone(), number.clone());
-        request.success.push(if only_deletes { without_quota(write) } else { write });
+        request.success.push(if needs_quota { write } else { without_quota(write) });
         request.failure.push(get(self.key.clone()));
         request.failure.push(keys_only_range_op(lanes.start.clone(), lanes.end.clone()));
-        let mut delay = RESEND_DELAY_MIN;
+        // Whether an attempt had no response, so that it may have been applied or may be applied later.
         let mut is_unanswered = false;
         loop {
-            let error = match api.txn(request.clone()).await {
+            let error = match attempts.call(api.txn(request.clone())).await {
                 Ok(response) if response.succeeded => {
                     return LaneOutcome::Applied { revision: header_revision(&response) };
                 }
@@ -95,17 +132,13 @@ impl Lane {
                         (revision, value) if revision != self.revision && value == number => {
                             return LaneOutcome::Applied { revision };
                         }
-                        // The lane was deleted, see [`delete_stale_lanes`], and with it the outcome.
-                        (0, _) if self.revision != 0 && is_unanswered => {
-                            let why = "the server was stopped or cut off for too long".to_owned();
-                            return LaneOutcome::Unknown { error: EtcdError::NoResponse { why } };
-                        }
+                        (0, _) if is_unanswered => return lane_deleted(),
                         // No earlier attempt was applied or can be: the lane has moved on, or there was none.
                         (revision, _) if revision != self.revision || !is_unanswered => {
                             return LaneOutcome::Refused { response, lane_revision: revision };
                         }
                         // An earlier attempt may still be applied. After the lane has moved on, it cannot.
-                        _ => match self.advance_once(api).await {
+                        _ => match attempts.call(self.advance_once(api)).await {
                             Ok((revision, value)) if value == number => {
                                 return LaneOutcome::Applied { revision };
                             }
@@ -116,29 +149,49 @@ impl Lane {
                         },
                     }
                 }
-                Err(
-                    error @ (EtcdError::NoSpace
-                    | EtcdError::Rejected { .. }
-                    | EtcdError::Version { .. }
-                    | EtcdError::Compacted),
-                ) => {
-                    if !is_unanswered {
+                // Rule: etcd applies the transaction that exceeds its quota, and answers it with the same error as the
+                // later ones, which it does not apply. The lane shows which of the two this was. The attempt with this
+                // answer has its outcome, so reading the lane is enough unless an earlier attempt had no response.
+                // Upstream: `quotaApplierV3.Txn` and `applierV3Capped.Txn`.
+                Err(EtcdError::NoSpace) => {
+                    let found = match is_unanswered {
+                        true => attempts.call(self.advance_once(api)).await,
+                        false => attempts.call(self.read(api)).await,
+                    };
+                    match found {
+                        Ok((revision, value)) if value == number => {
+                            return LaneOutcome::Applied { revision };
+                        }
+                        Ok((0, _)) => return lane_deleted(),
+                        Ok((revision, _)) => {
+                            self.revision = revision;
+                            return LaneOutcome::Rejected { error: EtcdError::NoSpace };
+                        }
+                        Err(error) => {
+                            is_unanswered = true;
+                            error
+                        }
+                    }
+                }
+                Err(error) => {
+                    if error.is_final() && !is_unanswered {
                         return LaneOutcome::Rejected { error };
                     }
+                    is_unanswered |= matches!(error, EtcdError::NoResponse { .. });
                     error
                 }
-                Err(error @ EtcdError::NoResponse { .. }) => error,
             };
-            is_unanswered = true;
-            if deadline <= Instant::now() + delay {
-                return LaneOutcome::Unknown { error };
+            if !attempts.pause().await {
+                return match is_unanswered {
+                    true => LaneOutcome::Unknown { error },
+                    false => LaneOutcome::Rejected { error },
+                };
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(RESEND_DELAY_MAX);
         }
     }
 
-    /// Returns the lane for the next transaction. `revision` is the etcd revision of the lane's key after the last one.
+    /// Returns the lane for the next transaction. `revision` is the etcd revision of the lane's key after the last
+    /// transaction.
     pub(crate) fn moved_to(self, revision: i64) -> Self {
         Self { key: self.key, revision, transactions: self.transactions + 1 }
     }
@@ -168,11 +221,51 @@ impl Lane {
         let response = api.txn(request).await?;
         Ok(match response.succeeded {
             true => (header_revision(&response), Bytes::new()),
-            false => found_keys(&response, 0)
-                .first()
-                .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone())),
+            false => revision_and_value(found_keys(&response, 0)),
         })
     }
+
+    /// Reads the etcd revision and the value of the lane's key. Returns 0 and an empty value if it does not exist.
+    async fn read(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
+        let request = RangeRequest { key: self.key.clone(), ..RangeRequest::default() };
+        Ok(revision_and_value(&api.range(request).await?.kvs))
+    }
+}
+
+/// The attempts to execute a transaction, up to a deadline.
+struct Attempts {
+    deadline: Instant,
+    /// The delay before the next attempt.
+    delay: Duration,
+}
+
+impl Attempts {
+    /// Waits for the result of a call, at most until the deadline.
+    async fn call<T>(&self, call: impl Future<Output = Result<T, EtcdError>>) -> Result<T, EtcdError> {
+        tokio::time::timeout_at(self.deadline, call).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    /// Waits before the next attempt. Returns `false` if there is no time for another one.
+    async fn pause(&mut self) -> bool {
+        let next = Instant::now() + self.delay;
+        if self.deadline <= next {
+            return false;
+        }
+        tokio::time::sleep_until(next).await;
+        self.delay = (self.delay * 2).min(RESEND_DELAY_MAX);
+        // The process may have been stopped in the meantime.
+        Instant::now() < self.deadline
+    }
+}
+
+fn timed_out() -> EtcdError {
+    EtcdError::NoResponse { why: "the time for the request is over".to_owned() }
+}
+
+/// Returns the outcome of a transaction whose lane was deleted, and with it the outcome, see [`delete_stale_lanes`].
+fn lane_deleted() -> LaneOutcome {
+    let why = "the server was stopped or cut off for too long".to_owned();
+    LaneOutcome::Unknown { error: EtcdError::NoResponse { why } }
 }
 
 /// Deletes lanes that were last written before the etcd revision `before`, at most [`DELETED_LANES_MAX`] of them. Their
@@ -201,7 +294,11 @@ pub(crate) async fn delete_stale_lanes(
     }
     let request = TxnRequest {
         compare: stale.iter().map(|it| revision_is(it.key.clone(), it.mod_revision)).collect(),
-        success: stale.into_iter().map(|it| delete(it.key)).chain([put(marker, Bytes::new())]).collect(),
+        success: stale
+            .into_iter()
+            .map(|it| delete(it.key))
+            .chain([without_quota(put(marker, Bytes::new()))])
+            .collect(),
         failure: Vec::new(),
     };
     // If a server has used its lane since, the next call deletes the others.
@@ -254,10 +351,10 @@ pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
 /// Returns an operation with the same effect as `operation` that etcd also executes when it has no space left.
 ///
 /// Rule: without space, etcd rejects a transaction with a put, and executes one that only deletes. It does not count
-/// the puts of a nested transaction. So objects can be deleted, although every transaction writes a lane. A lane has
-/// one small value, so this write takes no more space than the delete.
+/// the puts of a nested transaction. So objects can be deleted although every transaction writes a lane, and although
+/// most of them get a deletion timestamp first. The writes of deletions take little space, and the deletions free more.
 /// Upstream: `applierV3Capped.Txn` and `costTxn`.
-fn without_quota(operation: RequestOp) -> RequestOp {
+pub(crate) fn without_quota(operation: RequestOp) -> RequestOp {
     let nested = TxnRequest { success: vec![operation], ..TxnRequest::default() };
     RequestOp { request: Some(request_op::Request::RequestTxn(nested)) }
 }
@@ -295,18 +392,20 @@ pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue
     }
 }
 
-/// Returns the revision and value of the lane from the response of a transaction of which a compare failed. Returns 0
-/// and an empty value if the key of the lane does not exist.
+/// Returns the etcd revision and the value of the lane's key from the response to a refused transaction, that is, one
+/// with a failed compare. Returns 0 and an empty value if the key does not exist.
 fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
-    let operation = response.responses.len().saturating_sub(2);
-    found_keys(response, operation)
-        .first()
-        .map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
+    revision_and_value(found_keys(response, response.responses.len().saturating_sub(2)))
 }
 
-/// Returns the highest etcd revision of all lanes, from the response of a transaction of which a compare failed. Every
-/// transaction that writes an object also writes a lane, so this is at least the revision of the last write of any
-/// server.
+/// Returns the etcd revision and the value of the only key in `found`, or 0 and an empty value if it is empty.
+fn revision_and_value(found: &[KeyValue]) -> (i64, Bytes) {
+    found.first().map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
+}
+
+/// Returns the highest etcd revision of all lanes, from the response to a refused transaction, that is, one with a
+/// failed compare. Every transaction that writes an object also writes a lane, so this is at least the revision of the
+/// last write of any server.
 pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     let operation = response.responses.len().saturating_sub(1);
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)

@@ -8,7 +8,7 @@
 //! No other crate depends on etcd's interface. The backend runs on a thread of its own, so the store and the simulator
 //! stay synchronous.
 
-/// Pools of values, such as cluster IPs, of which every object must have its own.
+/// Pools of values that no two objects may share, such as cluster IPs.
 mod allocation_pool;
 /// Calls of etcd's gRPC interface, as the backend uses them.
 mod api;
@@ -20,20 +20,26 @@ mod batch;
 mod client;
 /// The private keys of the cluster, which all servers share.
 mod cluster_keys;
-/// The state of a cluster in etcd: whether servers may use it, and when one last wrote to it.
+/// The state of a cluster in etcd: whether servers may use it, and when a server last wrote to it.
 mod cluster_state;
+/// Compaction of the history in etcd.
+mod compaction;
 /// Compares the published objects with those in etcd.
 mod consistency;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
-/// The feature level of a cluster: what a server must be able to read.
+/// Versions of etcd, and which of them are supported.
+mod etcd_version;
+/// The feature level of a cluster: which formats in etcd a server must be able to read.
 mod feature_level;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
 mod keyspace;
-/// Lanes, with which the outcome of a transaction becomes known after its response was lost.
+/// Lanes: how a server learns the outcome of a transaction whose response was lost.
 mod lane;
 /// Lists all objects when the backend is opened, and again when it has missed changes.
 mod load;
+/// The members of an etcd cluster: which of them gets a call.
+mod member_pool;
 /// Encoding of an object as a value in etcd.
 mod object_value;
 /// Reads a range of keys in pages.
@@ -57,13 +63,14 @@ pub mod proto {
 
 pub use crate::api::{EtcdApi, EtcdError, WatchStream};
 pub use crate::backend::{EtcdBackend, OpenError, open};
-pub use crate::client::{ClientError, ClientTls, EtcdClient, EtcdVersion};
+pub use crate::client::{ClientError, ClientTls, EtcdClient};
 pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys, replace_cluster_keys};
 pub use crate::cluster_state::{
-    ClusterSource, ClusterState, UnusableError, mark_moved, read as read_cluster_state,
+    ClusterSource, ClusterState, PrefixConflict, UnusableError, mark_moved, read as read_cluster_state,
 };
+pub use crate::etcd_version::EtcdVersion;
 pub use crate::feature_level::{FEATURE_LEVEL, raise_feature_level};
-pub use crate::keyspace::Keyspace;
+pub use crate::keyspace::{InvalidPrefix, Keyspace};
 pub use crate::load::LoadError;
 pub use crate::restore::{RestoreError, RestoreInput, restore};
 pub use crate::snapshot::EtcdSnapshot;

@@ -25,9 +25,8 @@ pub(crate) struct LoadedObjects {
     pub(crate) keys: Keyspace,
     /// The etcd revision of the list. The watch continues after it.
     pub(crate) revision: i64,
-    /// The ID of the etcd cluster. Another ID later means that etcd was replaced or restored.
-    pub(crate) cluster_id: u64,
-    /// The etcd revision of `m/source`, or 0. Another revision later means that the cluster was restored.
+    /// The etcd revision of the last write of `m/source`, or 0 if the key does not exist. Another revision later means
+    /// that the cluster was restored.
     pub(crate) source_revision: i64,
 }
 
@@ -57,6 +56,7 @@ pub(crate) async fn load(
     window: HistoryWindow,
 ) -> Result<LoadedObjects, LoadError> {
     let cluster = UsableCluster::read(api, keys).await?;
+    cluster.state.check_prefix()?;
     let compacted_request = RangeRequest { key: cluster.keys.compacted_key(), ..RangeRequest::default() };
     let compacted = api.range(compacted_request).await.map_err(etcd_error)?;
     // An etcd without data has revision 1. The history of a restored cluster begins after the restore.
@@ -81,7 +81,6 @@ pub(crate) async fn load_again(
     published: &PublishedStore,
 ) -> Result<LoadedObjects, LoadError> {
     let cluster = UsableCluster::read(api, keys).await?;
-    followed.check_id(cluster.id)?;
     followed.check_revision(cluster.revision)?;
     followed.check_source(cluster.state.source_revision)?;
     let share = |object: StoredObject| match published.read().get(&object.key) {
@@ -91,12 +90,10 @@ pub(crate) async fn load_again(
     cluster.load(api, codec, window, share).await
 }
 
-/// A cluster that servers may use, as it was read before its objects are listed.
+/// The state of a cluster that servers may use, read before its objects are listed.
 struct UsableCluster {
     state: ClusterState,
     keys: Keyspace,
-    /// The ID of the etcd cluster.
-    id: u64,
     /// The current etcd revision.
     revision: i64,
 }
@@ -108,9 +105,9 @@ impl UsableCluster {
         state.check_usable()?;
         let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
         let found = api.range(base_request).await.map_err(etcd_error)?;
-        let (revision, id) = found.header.as_ref().map_or((0, 0), |it| (it.revision, it.cluster_id));
+        let revision = found.header.as_ref().map_or(0, |it| it.revision);
         let keys = keys.with_base(parse_number(&found)?.unwrap_or(0));
-        Ok(Self { state, keys, id, revision })
+        Ok(Self { state, keys, revision })
     }
 
     /// Lists all objects at the revision at which the cluster was read.
@@ -136,15 +133,15 @@ impl UsableCluster {
     ) -> Result<LoadedObjects, LoadError> {
         let now = cluster_state::read(api, &self.keys).await.map_err(etcd_error)?;
         now.check_usable()?;
-        let Self { state, keys, id: cluster_id, .. } = self;
+        let Self { state, keys, .. } = self;
         if now.source_revision != state.source_revision {
             return Err(UnusableError::Restoring.into());
         }
-        Ok(LoadedObjects { store, keys, revision, cluster_id, source_revision: state.source_revision })
+        Ok(LoadedObjects { store, keys, revision, source_revision: state.source_revision })
     }
 }
 
-/// Converts the error of a call to etcd.
+/// Converts the error of a call to etcd to a [`LoadError`].
 fn etcd_error(source: EtcdError) -> LoadError {
     LoadError::Etcd { source }
 }
@@ -185,7 +182,7 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
     Ok(())
 }
 
-/// Returns the number that a key has as its value, or `None` if the key does not exist.
+/// Parses the value of the key in a response as a number. Returns `None` if the response has no key.
 pub(crate) fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadError> {
     let Some(kv) = found.kvs.first() else { return Ok(None) };
     let text = std::str::from_utf8(&kv.value).unwrap_or_default();

@@ -34,8 +34,10 @@ impl PagedRange {
         let page = loop {
             match api.range(request.clone()).await {
                 Ok(page) => break page,
-                Err(EtcdError::NoResponse { .. }) if Instant::now() < deadline => {
-                    request.limit = (request.limit / 4).max(1);
+                Err(error) if !error.is_final() && Instant::now() < deadline => {
+                    if matches!(error, EtcdError::NoResponse { .. }) {
+                        request.limit = (request.limit / 4).max(1);
+                    }
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Some(Err(error)),

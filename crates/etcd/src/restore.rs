@@ -1,9 +1,9 @@
 //! Writes all objects of a backup, or of a data directory, as a cluster in etcd.
 //!
-//! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`, with
-//! which no server starts. Every other transaction compares that key, and the last one deletes it. After the old keys
-//! are deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An interrupted
-//! restore leaves the key behind, and the next restore deletes what the interrupted one has written.
+//! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`. No
+//! server starts while this key exists. Every other transaction compares that key, and the last one deletes it. After
+//! the old keys are deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An
+//! interrupted restore leaves the key behind, and the next restore deletes what the interrupted one has written.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use muster_store::{EncryptionKeys, ObjectDigest, ObjectDraft, Revision, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError, retry};
-use crate::cluster_state::{self, ClusterSource, ClusterState};
+use crate::cluster_state::{self, ClusterSource, ClusterState, UnusableError};
 use crate::keyspace::{KeyRange, Keyspace, POSITIONS_PER_REVISION};
 use crate::lane::{delete, delete_range, header_revision, put, revision_is, revisions_are_at_most};
 use crate::load::{self, LoadError};
@@ -28,7 +28,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// it.
 const DELETED_KEYS_MAX: i64 = 1000;
 
-/// What is written as a cluster in etcd.
+/// The content of the cluster that a restore writes to etcd.
 #[derive(Debug)]
 pub struct RestoreInput<'a> {
     /// The objects, ordered by key.
@@ -47,7 +47,7 @@ pub struct RestoreInput<'a> {
     pub revision_gap: Revision,
 }
 
-/// Why a restore failed. The key `m/restoring` remains unless the error says that nothing was changed.
+/// Why a restore failed. The key `m/restoring` may remain, unless the error says that nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("write to etcd")]
@@ -56,6 +56,8 @@ pub enum RestoreError {
     Object { key: String, source: EtcdError },
     #[error("write {key} to etcd: {why}")]
     Value { key: String, why: String },
+    #[error("nothing was changed")]
+    Unusable(#[from] UnusableError),
     #[error(
         "nothing was changed: a server or another restore wrote to the cluster in etcd in the meantime. Stop all servers"
     )]
@@ -81,6 +83,7 @@ pub async fn restore(
     input: &RestoreInput<'_>,
     on_progress: &mut (dyn FnMut(usize) + Send),
 ) -> Result<Revision, RestoreError> {
+    state.check_prefix()?;
     let restore_id = uuid::Uuid::new_v4().to_string();
     let mark_value = |phase: &str| Bytes::from(format!("{} {restore_id} {phase}", state.resource_version));
     let mark = write_mark(api, keys, state, mark_value("deleting")).await?;

@@ -1,4 +1,4 @@
-//! A whole cluster at one etcd revision: the state for a backup, while servers may write.
+//! A whole cluster at one etcd revision. A backup reads it while servers may write.
 
 use bytes::Bytes;
 use muster_store::{EncryptionKeys, Revision, StoredObject};

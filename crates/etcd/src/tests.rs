@@ -5,6 +5,8 @@
 mod consistency;
 /// How the driver ends.
 mod end;
+/// Members that cannot serve requests, or belong to another etcd cluster.
+mod members;
 /// Known bugs, each of which a test must notice.
 mod mutants;
 /// Loading all objects again while servers run.
@@ -34,8 +36,17 @@ use crate::object_value::ObjectCodec;
 use crate::proto::event::EventType;
 
 const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
-const FAULTS: Faults =
-    Faults { lost_request: 60, lost_response: 60, late: 40, broken_watch: 50, fragment: 300, outage: 0 };
+const FAULTS: Faults = Faults {
+    lost_request: 60,
+    lost_response: 60,
+    late: 40,
+    broken_watch: 50,
+    fragment: 300,
+    outage: 0,
+    no_space: 0,
+};
+/// Faults of an etcd whose database is full again and again.
+const FULL: Faults = Faults { no_space: 60, ..FAULTS };
 
 /// A server: its driver, and the events that it has published.
 #[derive(Clone)]
@@ -81,7 +92,6 @@ impl Server {
             statistics: statistics.clone(),
             on_failure: Box::new(move |error| *failed.lock().unwrap() = Some(error.to_string())),
             revision: loaded.revision,
-            cluster_id: loaded.cluster_id,
             source_revision: loaded.source_revision,
         };
         tokio::spawn(driver::run(config, received));
@@ -107,6 +117,13 @@ impl Server {
         let _ = self
             .commands
             .send(Command::ReadBarrier(Box::new(move |it| said.send(it.is_ok()).unwrap_or_default())));
+        outcome.await.expect("every barrier is answered")
+    }
+
+    async fn read_barrier_at(&self, revision: Revision) -> bool {
+        let (said, outcome) = oneshot::channel();
+        let done = Box::new(move |it: Result<(), _>| said.send(it.is_ok()).unwrap_or_default());
+        let _ = self.commands.send(Command::ReadBarrierAt(revision, done));
         outcome.await.expect("every barrier is answered")
     }
 
@@ -144,7 +161,7 @@ fn put(key: &str, expect: Precondition, value: &str) -> Commit {
 }
 
 fn delete(key: &str, expect: Precondition) -> Commit {
-    Commit { write: CommitWrite::Delete, ..put(key, expect, "") }
+    Commit { write: CommitWrite::Delete, class: WriteClass::Deletion, ..put(key, expect, "") }
 }
 
 fn value_of(object: &StoredObject) -> &str {
@@ -164,6 +181,8 @@ struct Record {
     written_before_reload: usize,
     /// How many watches of clients have expired.
     expired: usize,
+    /// How many commits were refused because etcd had no space.
+    refused_without_space: usize,
 }
 
 /// Runs clients on all servers, then checks the record against the history of etcd.
@@ -349,6 +368,10 @@ async fn run_client(client: usize, writes: usize, server: &Server, etcd: &FakeEt
                 record.written_before_reload += usize::from(why.contains("are loaded again"));
             }
             Err(CommitError::Conflict(_) | CommitError::Unavailable { .. }) => record.refused.extend(written),
+            Err(CommitError::StorageFull { .. }) => {
+                record.refused.extend(written);
+                record.refused_without_space += 1;
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -426,6 +449,18 @@ async fn every_answer_is_true_under_faults() {
         1000 < acknowledged && 100 < refused,
         "{acknowledged} acknowledged, {refused} refused, {unknown} unknown"
     );
+}
+
+/// A commit that etcd refused because it has no space must not be written, and the one that filled etcd is.
+#[tokio::test(start_paused = true)]
+async fn every_answer_is_true_when_etcd_has_no_space() {
+    let (mut acknowledged, mut refused) = (0, 0);
+    for seed in 0..40 {
+        let record = run_model(seed, FULL, 3, 9, 25).await;
+        acknowledged += record.acknowledged.len();
+        refused += record.refused_without_space;
+    }
+    assert!(1000 < acknowledged && 100 < refused, "{acknowledged} acknowledged, {refused} refused");
 }
 
 #[tokio::test(start_paused = true)]
@@ -602,7 +637,7 @@ async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
     etcd.restore(2);
     assert!(!server.read_barrier().await);
     expect_test::expect![
-        "etcd is at revision 2, and this server has seen revision 4: etcd was restored from a snapshot"
+        "etcd is at revision 2, and this server has seen revision 5: etcd was restored from a snapshot. Restart the servers"
     ]
     .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
 }
@@ -624,6 +659,26 @@ async fn a_read_barrier_fails_in_time_although_it_waits_for_an_earlier_read() {
     assert!(waited.iter().all(|it| *it < Duration::from_millis(4_500)), "{waited:?}");
 }
 
+/// etcd applies the transaction that exceeds the quota, and answers it as if it did not.
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fills_etcd_is_acknowledged() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    for is_first in [true, false] {
+        etcd.set_full(false);
+        etcd.fill_up();
+        let key = format!("nodes//{is_first}");
+        let created = server.commit(put(&key, Precondition::Absent, "x")).await.unwrap();
+        assert_eq!(server.get(&key).unwrap().modified, created.revision);
+        let refused = server.commit(put("nodes//refused", Precondition::Absent, "x")).await.unwrap_err();
+        assert!(matches!(refused, CommitError::StorageFull { .. }), "{refused}");
+        assert!(refused.to_string().contains("etcdctl alarm disarm"), "{refused}");
+        server.commit(delete(&key, Precondition::At(created.revision))).await.unwrap();
+    }
+    assert!(server.read_barrier().await);
+    assert_eq!(server.published.read().list("").count(), 0);
+}
+
 /// etcd rejects a transaction with a put as a whole, also if it has deletes.
 #[tokio::test(start_paused = true)]
 async fn an_etcd_without_space_refuses_puts_and_executes_deletes() {
@@ -635,14 +690,20 @@ async fn an_etcd_without_space_refuses_puts_and_executes_deletes() {
     etcd.set_full(true);
     let update = |key: &str| put(key, Precondition::Any, "y");
     let remove = |key: &str| delete(key, Precondition::Any);
-    assert_eq!(server.commit(update("nodes//0")).await.unwrap_err(), CommitError::DiskFull);
+    let refusal = server.commit(update("nodes//0")).await.unwrap_err();
+    assert!(matches!(refusal, CommitError::StorageFull { .. }), "{refusal}");
     let together = [update("nodes//0"), remove("nodes//1"), update("nodes//new"), remove("nodes//2")];
     let outcomes = futures::future::join_all(together.map(|it| server.commit(it))).await;
     let refused: Vec<_> = outcomes.iter().map(|it| it.as_ref().err()).collect();
-    assert_eq!(refused, [Some(&CommitError::DiskFull), None, Some(&CommitError::DiskFull), None]);
+    assert_eq!(refused, [Some(&refusal), None, Some(&refusal), None]);
     // The deletes moved the lanes on, so a read barrier of another server waits for them.
     assert!(other.read_barrier().await);
     assert_eq!(other.published.read().list("").map(|it| &*it.key).collect::<Vec<_>>(), ["nodes//0"]);
+    // An object that is deleted after a while gets a deletion timestamp.
+    let marked = Commit { class: WriteClass::Deletion, ..put("nodes//0", Precondition::Any, "deleted") };
+    let together =
+        futures::future::join_all([marked, update("nodes//new")].map(|it| server.commit(it))).await;
+    assert!(together[0].is_ok() && together[1].as_ref().is_err_and(|it| *it == refusal), "{together:?}");
     etcd.set_full(false);
     server.commit(update("nodes//0")).await.unwrap();
 }
@@ -665,7 +726,7 @@ async fn check_late_request<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
         async move { one.commit(put("nodes//n", Precondition::Absent, "late")).await }
     });
     // The request of the first server has left before the second server creates the object.
-    tokio::time::sleep(Duration::from_millis(21)).await;
+    etcd.delayed_transaction_sent().await;
     let created = two.commit(put("nodes//n", Precondition::Absent, "n")).await.unwrap();
     let refused = late.await.unwrap().unwrap_err();
     assert!(matches!(refused, CommitError::Conflict(CommitConflict::Exists { .. })), "{refused}");
@@ -673,6 +734,120 @@ async fn check_late_request<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(two.read_barrier().await);
     assert_eq!(two.get("nodes//n"), None, "a refused commit was made later");
+}
+
+/// Callers are answered in time although members do not answer: with an unknown outcome if the commit was sent.
+#[tokio::test(start_paused = true)]
+async fn commits_without_a_response_are_answered_in_time() {
+    for has_lanes in [true, false] {
+        let etcd = FakeEtcd::new(1, Faults::default());
+        let server = Server::start(&etcd, "s").await;
+        if has_lanes {
+            let first = server.commit(put("nodes//a", Precondition::Absent, "x"));
+            let second = async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                server.commit(put("nodes//b", Precondition::Absent, "x")).await
+            };
+            let (first, second) = tokio::join!(first, second);
+            assert!(first.is_ok() && second.is_ok());
+        }
+        etcd.cut_off_transactions(true);
+        let answer = async |(it, after_ms): (usize, u64)| {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+            let began = tokio::time::Instant::now();
+            let error =
+                server.commit(put(&format!("pods/a/{it}"), Precondition::Absent, "x")).await.unwrap_err();
+            (began.elapsed(), matches!(error, CommitError::OutcomeUnknown { .. }))
+        };
+        // The first two have the lanes, and the others wait for one.
+        let answers = [0, 10, 20, 1_500, 3_900].into_iter().enumerate().map(answer);
+        let answers = futures::future::join_all(answers).await;
+        assert!(answers.iter().all(|it| it.0 < Duration::from_millis(4_300)), "{answers:?}");
+        let unknown: Vec<bool> = answers.iter().map(|it| it.1).collect();
+        assert_eq!(unknown, [has_lanes, has_lanes, false, false, false]);
+        etcd.cut_off_transactions(false);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(server.published.read().list("pods/").count(), 0);
+        server.commit(put("pods/a/0", Precondition::Absent, "x")).await.unwrap();
+    }
+}
+
+/// The wait for the events of a commit is a part of the time for it.
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_events_do_not_arrive_is_answered_in_time() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let server = Server::start(&etcd, "s").await;
+    assert!(server.read_barrier().await);
+    etcd.stop_watch(0);
+    etcd.delay_next_response(Duration::from_secs(3));
+    let commits = [0, 5].map(|after_ms| {
+        let server = &server;
+        async move {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+            let began = tokio::time::Instant::now();
+            let commit = put(&format!("pods/a/{after_ms}"), Precondition::Absent, "x");
+            (server.commit(commit).await.map(|it| line(&it)), began.elapsed())
+        }
+    });
+    for (outcome, elapsed) in futures::future::join_all(commits).await {
+        assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
+        assert!(elapsed < Duration::from_millis(4_300), "{elapsed:?}");
+    }
+}
+
+/// The process is stopped (SIGSTOP) after an attempt without a response, for so long that another server deletes its
+/// lane. Then the object of the commit, which was written, is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_commit_is_not_repeated_after_the_process_was_stopped_for_long() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (stopped, other) = (Server::start(&etcd, "stopped").await, Server::start(&etcd, "other").await);
+    etcd.lose_next_response();
+    let commit = tokio::spawn({
+        let stopped = stopped.clone();
+        async move { stopped.commit(put("pods/a/a", Precondition::Absent, "x")).await }
+    });
+    etcd.response_lost().await;
+    etcd.delete_prefix("/m/l/stopped/");
+    etcd.delete_prefix("/m/o/pods/");
+    tokio::time::advance(Duration::from_secs(1_200)).await;
+    let outcome = commit.await.unwrap().map(|it| line(&it));
+    assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(other.read_barrier().await);
+    assert_eq!(other.get("pods/a/a"), None, "the commit was repeated");
+    stopped.commit(put("pods/a/a", Precondition::Absent, "x")).await.unwrap();
+}
+
+/// A commit to any state of its object is refused because of a change that the server has not published. It waits for
+/// that change.
+#[tokio::test(start_paused = true)]
+async fn a_commit_without_a_precondition_waits_for_the_watch() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    one.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
+    assert!(two.read_barrier().await);
+    etcd.stop_watch(0);
+    two.commit(put("nodes//n", Precondition::Any, "2")).await.unwrap();
+    let before = etcd.transactions();
+    let behind = one.commit(put("nodes//n", Precondition::Any, "3"));
+    let resume = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let sent = etcd.transactions() - before;
+        assert!(sent < 3, "{sent} transactions");
+        etcd.resume_watches();
+    };
+    let (written, ()) = tokio::join!(behind, resume);
+    written.unwrap();
+    assert_eq!(value_of(&one.get("nodes//n").unwrap()), "3");
+    // Without events the commit fails in time, and was not made.
+    etcd.stop_watch(0);
+    two.commit(put("nodes//n", Precondition::Any, "4")).await.unwrap();
+    let began = tokio::time::Instant::now();
+    let refused = one.commit(put("nodes//n", Precondition::Any, "5")).await.map(|it| line(&it));
+    assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_millis(4_300), "{:?}", began.elapsed());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(value_of(&two.get("nodes//n").unwrap()), "4");
 }
 
 /// Every server process has lanes of its own, so restarts would add keys for ever.
@@ -687,7 +862,7 @@ async fn a_compaction_deletes_lanes_that_are_no_longer_written() {
     let first = idle.commit(put("nodes//a", Precondition::Absent, "1")).await.unwrap();
     let last = busy.commit(put("nodes//b", Precondition::Absent, "1")).await.unwrap();
     assert_eq!(lanes(), ["/m/l/busy/0", "/m/l/idle/0"]);
-    busy.commands.send(Command::Compact(last.revision)).map_err(drop).unwrap();
+    busy.commands.send(Command::Compact(last.revision, None)).map_err(drop).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(lanes(), ["/m/l/busy/0", "/m/l/busy/2"]);
     // The idle server still reads and writes.
@@ -728,7 +903,7 @@ async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
     let two = Server::start(&etcd, "two").await;
     assert!(two.read_barrier().await);
     assert_eq!(history(&two, revisions[0]).unwrap(), revisions[1..]);
-    one.commands.send(Command::Compact(revisions[2])).map_err(drop).unwrap();
+    one.commands.send(Command::Compact(revisions[2], None)).map_err(drop).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let three = Server::start(&etcd, "three").await;
     assert!(three.read_barrier().await);
@@ -740,6 +915,65 @@ async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
     assert!(four.read_barrier().await);
     assert_eq!(four.get("nodes//n").map(|it| it.modified), revisions.last().copied());
     assert_eq!(*four.failure.lock().unwrap(), None);
+}
+
+/// A leader that was paused compacts the history up to an old revision. So does a request that etcd applies late.
+#[tokio::test(start_paused = true)]
+async fn the_recorded_compaction_does_not_go_back() {
+    const LEASE: &str = "leases.coordination.k8s.io/kube-system/muster-history";
+    for (loses_request, has_fence) in [(false, true), (true, true), (false, false), (true, false)] {
+        let etcd = FakeEtcd::new(1, Faults::default());
+        let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+        let recorded = || {
+            let found = etcd.keys().into_iter().find(|it| it.key == "/m/m/compacted");
+            found.map(|it| String::from_utf8(it.value.to_vec()).unwrap().parse::<i64>().unwrap())
+        };
+        let acquire = async |server: &Server, expect: Precondition| {
+            let lease = Commit { begins_term: true, ..put(LEASE, expect, &server.name) };
+            server.commit(lease).await.unwrap().revision
+        };
+        let compact = async |server: &Server, revision: Revision, at: Revision| {
+            let fence = has_fence.then(|| Fence { lease: LEASE.into(), at });
+            server.commands.send(Command::Compact(revision, fence)).map_err(drop).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            recorded()
+        };
+        let first = acquire(&one, Precondition::Absent).await;
+        let keys = Keyspace::new("/m", 0);
+        assert_eq!(compact(&one, first, first).await, Some(keys.etcd_revision(first)));
+        let old = put_nodes(&one, 5).await;
+        if loses_request {
+            // The first leader has sent its request.
+            etcd.delay_next_transaction_of("/m/m/compacted", Duration::from_secs(10));
+            compact(&one, old, first).await;
+        }
+        let second = acquire(&two, Precondition::At(first)).await;
+        let new = put_nodes(&two, 5).await;
+        assert_eq!(compact(&two, new, second).await, Some(keys.etcd_revision(new)));
+        compact(&one, old, first).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(recorded(), Some(keys.etcd_revision(new)));
+        // A later revision than the recorded one does not help a former leader.
+        let last = put_nodes(&one, 5).await;
+        if has_fence {
+            assert_eq!(compact(&one, last, first).await, Some(keys.etcd_revision(new)));
+        }
+        assert_eq!(compact(&two, last, second).await, Some(keys.etcd_revision(last)));
+        // A full etcd can be compacted.
+        let last = put_nodes(&two, 1).await;
+        etcd.set_full(true);
+        assert_eq!(compact(&two, last, second).await, Some(keys.etcd_revision(last)));
+    }
+}
+
+/// Writes an object a few times. Returns the revision of the last write.
+async fn put_nodes(server: &Server, count: usize) -> Revision {
+    let mut revision = 0;
+    for it in 0..count {
+        let written = server.commit(put("nodes//n", Precondition::Any, &it.to_string())).await;
+        revision = written.unwrap().revision;
+    }
+    revision
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,15 +4,16 @@
 //! a bounded queue. When the queue is full, further Events are dropped, so that recording an Event never delays the
 //! caller.
 
+/// The wall clock.
+pub mod clock;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
-use jiff::Timestamp;
 use kube::Client;
-use muster_api::time::Time;
 use muster_engine::controller::EventRecord;
 use muster_engine::controller::Verb;
 use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
@@ -50,7 +51,8 @@ pub struct EventRecorder {
     sender: mpsc::Sender<EventRecord>,
     /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full or closed, since the last log message about it.
+    /// Number of Events that were dropped because the queue was full or closed, since the last log message about such
+    /// Events.
     rejected: Arc<AtomicU64>,
 }
 
@@ -90,7 +92,8 @@ struct EventWriter {
     source: EventSource,
     /// Metric that counts the Events that were not written, whatever the reason.
     dropped: Counter,
-    /// Number of Events that were dropped because the queue was full or closed, since the last log message about it.
+    /// Number of Events that were dropped because the queue was full or closed, since the last log message about such
+    /// Events.
     rejected: Arc<AtomicU64>,
 }
 
@@ -100,7 +103,7 @@ impl EventWriter {
         let mut correlator = EventCorrelator::default();
         let mut warned_at: Option<Instant> = None;
         while let Some(record) = queue.recv().await {
-            let written = match correlator.correlate(&record, now()) {
+            let written = match correlator.correlate(&record, clock::now()) {
                 Some(emitted) => self.write(EventWrite::new(&emitted, &record)).await,
                 None => Err("rate limit of events about one object".to_owned()),
             };
@@ -151,11 +154,6 @@ fn event_request(verb: Verb, path: &str, body: String) -> Request<Vec<u8>> {
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
-/// Returns the current wall-clock time.
-fn now() -> Time {
-    Time::from_micros(Timestamp::now().as_microsecond())
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -169,13 +167,7 @@ mod tests {
     use super::*;
 
     fn record(name: &str) -> EventRecord {
-        let about = ObjectReference {
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-            key: ObjectKey::new("default", name),
-            uid: name.into(),
-            resource_version: 1,
-        };
+        let about = ObjectReference::new("v1", "Pod", ObjectKey::new("default", name), name.into(), 1);
         EventRecord { about, event: KubeEvent::normal("Started", "Started container".to_owned()) }
     }
 

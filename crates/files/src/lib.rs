@@ -67,13 +67,27 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
 /// Opens or creates a file for reading and writing, and sets its mode to 0600. Fails if `path` is a symbolic link.
 pub fn open_private_file(path: &Path) -> io::Result<File> {
     let file = private_open_options().create(true).truncate(false).open(path)?;
-    if file.metadata()?.permissions().mode() & 0o777 != PRIVATE_FILE_MODE {
-        file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
-    }
+    repair_mode(&file)?;
     Ok(file)
 }
 
-/// Returns options that open a file for reading and writing with O_NOFOLLOW, and create it with mode 0600.
+/// Opens or creates a file for appending, and sets its mode to 0600. Fails if `path` is a symbolic link.
+pub fn append_to_private_file(path: &Path) -> io::Result<File> {
+    let file = private_open_options().append(true).create(true).open(path)?;
+    repair_mode(&file)?;
+    Ok(file)
+}
+
+/// Sets the mode of an open file to 0600, unless it has this mode.
+fn repair_mode(file: &File) -> io::Result<()> {
+    if file.metadata()?.permissions().mode() & 0o777 != PRIVATE_FILE_MODE {
+        file.set_permissions(Permissions::from_mode(PRIVATE_FILE_MODE))?;
+    }
+    Ok(())
+}
+
+/// Returns options that open a file for reading and writing, but not through a symbolic link. A file that is created
+/// with them has mode 0600.
 fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
@@ -96,6 +110,11 @@ pub enum DirPrivacy {
 /// Creates a directory and its missing parents with mode 0700. Succeeds, and changes no mode, if the directory exists.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(path)
+}
+
+/// Creates a directory with mode 0700. Fails if `path` exists.
+pub fn create_new_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(PRIVATE_DIR_MODE).create(path)
 }
 
 /// Restricts access to a directory to the user of the process.
@@ -136,8 +155,8 @@ fn temporary_file_name(name: &OsStr) -> PathBuf {
     temporary.into()
 }
 
-/// Whether `name` has the form of a temporary file of this version of Muster, or of an earlier version whose final file
-/// is in `dir`.
+/// Whether `name` is the name of a temporary file of this version of Muster, or of an earlier version. A name with the
+/// suffix of earlier versions counts only if the final file exists in `dir` or is `kubeconfig`.
 fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
     if let Some(of) = name.strip_suffix(OLD_TEMPORARY_SUFFIX) {

@@ -131,7 +131,7 @@ pub(crate) struct AgentArgs {
     until_stdin_ends: bool,
 }
 
-/// Flags for eviction, image garbage collection and log rotation. The defaults are the kubelet's.
+/// Flags for eviction, reserved resources, image garbage collection and log rotation. The defaults are the kubelet's.
 #[derive(Debug, clap::Args)]
 struct EvictionAndGcFlags {
     /// Hard eviction thresholds, such as memory.available<200Mi,nodefs.available<5%, in addition to the kubelet's
@@ -156,7 +156,7 @@ struct EvictionAndGcFlags {
     /// Time without pressure after which a pressure condition returns to False
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration_flag::parse_duration)]
     eviction_pressure_transition_period: Duration,
-    /// Disk usage in percent above which unused images are removed
+    /// Disk usage in percent from which garbage collection removes unused images; 100 turns it off
     #[arg(long, value_name = "PERCENT", default_value_t = 85, overrides_with = "image_gc_high_threshold", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: u8,
     /// Disk usage in percent down to which unused images are removed
@@ -411,8 +411,8 @@ fn hostname() -> anyhow::Result<String> {
     Ok(name.trim().to_lowercase())
 }
 
-/// Returns the local address from which this machine reaches the first of the servers to which it has a route. Fails
-/// with the error of the first server.
+/// Tries the servers in order, and returns the local address from which this machine reaches the first one that it has
+/// a route to. If it has a route to none, returns the error about the first server.
 fn local_address_towards_any(servers: &[ServerUrl]) -> anyhow::Result<IpAddr> {
     let mut first_error = None;
     for server in servers {

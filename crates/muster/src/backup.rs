@@ -12,7 +12,7 @@ use crate::encrypt;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{print_to_stderr, print_to_stdout};
 
-/// A progress line is printed on a terminal each time this many further objects were handled.
+/// Number of objects after which the next progress line is printed, if standard error is a terminal.
 const PROGRESS_INTERVAL_OBJECTS: usize = 5_000;
 
 /// Back up the cluster's state to a file, even while the server is running

@@ -8,16 +8,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use muster_api::well_known::{CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX, NAMESPACE_SYSTEM};
 use serde_json::{Value, json};
 
 use crate::admin::AdminFlags;
 use crate::logging::{aligned_table, print_to_stdout};
 use crate::revocation_list::{
-    CREDENTIALS_NAMESPACE, add_to_revocation_list, json_string_field, read_revocation_list, revocation_entry,
+    add_to_revocation_list, json_string_field, read_revocation_list, revocation_entry,
 };
-
-/// Prefix of the names of the ConfigMaps in which the server records issued certificates.
-const ISSUED_CERTIFICATES_PREFIX: &str = "muster-issued-certificates-";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertArgs {
@@ -167,17 +165,15 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Opt
     (!is_valid).then(|| json_string_field(entry, "revokedAt"))
 }
 
-/// Reads the records of issued certificates from the API server. Returns those of certificates that have not expired,
-/// sorted by subject and time of issue.
+/// Reads the records of issued certificates from the API server. Returns the records of certificates that have not
+/// expired, sorted by subject and time of issue.
 async fn list_issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
     let mut all = Vec::new();
-    for map in maps
-        .items
-        .into_iter()
-        .filter(|it| it.metadata.name.as_deref().is_some_and(|it| it.starts_with(ISSUED_CERTIFICATES_PREFIX)))
-    {
+    for map in maps.items.into_iter().filter(|it| {
+        it.metadata.name.as_deref().is_some_and(|it| it.starts_with(CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX))
+    }) {
         for (serial, record) in map.data.unwrap_or_default() {
             let parsed: Value = serde_json::from_str(&record).unwrap_or_default();
             let groups = parsed["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -23,6 +23,8 @@ impl CheckFlags {
 mod tests {
     use clap::Parser;
 
+    use muster_api::well_known::NAMESPACE_SYSTEM;
+
     use super::*;
 
     #[derive(Debug, Parser)]
@@ -33,7 +35,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<usize, String> {
         let command = Command::try_parse_from([&["muster"], args].concat()).map_err(|it| it.to_string())?;
-        Ok(command.checks.check_options("kube-system".to_owned()).endpoints.len())
+        Ok(command.checks.check_options(NAMESPACE_SYSTEM.to_owned()).endpoints.len())
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_control::{
     ASSIST_NAME, Binding, Controller, ExplainQueries, LeaderElectionConfig, LeaseConfig, Options, RateLimits,
     Settings,
@@ -270,7 +271,7 @@ impl RunControllerArgs {
             workers: usize::from(self.workers),
             limits,
             lease: if self.leader_elect {
-                Some(self.lease.lease_settings(config, lease_name, election)?)
+                Some(self.lease.lease_config(config, lease_name, election)?)
             } else {
                 None
             },
@@ -287,9 +288,7 @@ impl ReleaseArgs {
         let config = self.cluster.client_config().await?;
         let mut names = Vec::new();
         for default_name in [LEASE_NAME, ASSIST_NAME] {
-            names.push(
-                self.lease.lease_settings(&config, default_name, LeaderElectionConfig::default())?.name,
-            );
+            names.push(self.lease.lease_config(&config, default_name, LeaderElectionConfig::default())?.name);
         }
         names.dedup();
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
@@ -324,13 +323,13 @@ impl LeaseFlags {
     /// Returns the namespace of the Lease, or `kube-system` if it is unknown. The result also counts as the namespace
     /// of the controller.
     fn namespace_or_default(&self, config: &Config) -> String {
-        self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned())
+        self.lease_namespace(config).unwrap_or_else(|| NAMESPACE_SYSTEM.to_owned())
     }
 
-    /// Returns the name, namespace and timings of the Lease for leader election. The timings are those of `election`.
-    /// Without the flag `--leader-elect-resource-name`, the Lease has the name `default_name`. The error says which
-    /// setting is invalid.
-    fn lease_settings(
+    /// Returns the settings of the Lease for leader election: its namespace and name, the timings `election`, and a new
+    /// holder identity. Without the flag `--leader-elect-resource-name`, the Lease has the name `default_name`. The
+    /// error says which setting is invalid.
+    fn lease_config(
         &self,
         config: &Config,
         default_name: &str,
@@ -350,7 +349,7 @@ impl LeaseFlags {
 }
 
 /// Returns the hostname (in a pod, the pod's name), or `unknown` if it cannot be read. The holder identity of the Lease
-/// begins with it, so that users recognize the holder. The caller adds a UUID, so that the identity is unique.
+/// begins with the hostname, so that users recognize the holder.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());

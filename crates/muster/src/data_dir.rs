@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use muster_files::DirPrivacy;
+use muster_server::{ENCRYPTION_KEY_FILE, SERVER_TOKEN_FILE};
 
 /// Names of files and directories by which a data directory is recognized. A directory that is not empty is accepted as
 /// a data directory only if it contains one of them.
 const DATA_DIR_FILES: [&str; 11] = [
     "lock",
-    "server-token",
+    SERVER_TOKEN_FILE,
     "cluster",
-    "encryption.key",
+    ENCRYPTION_KEY_FILE,
     "muster.db",
     "muster.db-wal",
     "ca.crt",
@@ -125,7 +126,7 @@ pub(crate) fn lock_holder_text(file: &mut File) -> String {
     }
 }
 
-/// Returns the error for a data directory that cannot be created or locked. The message has a remedy.
+/// Returns the error for a data directory that cannot be used. The message says what the user can do.
 pub(crate) fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {

@@ -55,8 +55,8 @@ pub(crate) async fn run(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Executes `muster down` for a directory without a lock file, such as a data directory that was deleted. The mounts,
-/// namespaces and cgroups of its nodes are found by the path of the directory.
+/// Executes `muster down` for a directory without a lock file, such as a data directory that was deleted. Finds the
+/// mounts, namespaces and cgroups of the nodes by the path of the directory.
 async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());

@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use muster_server::EncryptionKeys;
+use muster_server::{ENCRYPTION_KEY_FILE, EncryptionKeys};
 
 use crate::data_dir::lock;
 use crate::logging::print_to_stdout;
-
-/// Name of the default key file in the data directory.
-const DEFAULT_KEY_FILE: &str = "encryption.key";
 
 /// Encrypt the Secrets in a data directory at rest, or rotate the encryption key
 ///
@@ -45,7 +42,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
         bail!("{} has no state to encrypt: choose another --data-dir", dir.display());
     }
     let _lock = lock(dir)?;
-    let default = dir.join(DEFAULT_KEY_FILE);
+    let default = dir.join(ENCRYPTION_KEY_FILE);
     let file = args.encryption_key_file.as_ref().unwrap_or(&default);
     let found = if file.exists() { Some(EncryptionKeys::read(file)?) } else { None };
     if args.decrypt {
@@ -91,7 +88,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
 /// Reads the encryption keys from the key file `named`. If `named` is `None`, reads the default key file, and returns
 /// `None` if that file does not exist.
 pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<EncryptionKeys>> {
-    let own = data_dir.join(DEFAULT_KEY_FILE);
+    let own = data_dir.join(ENCRYPTION_KEY_FILE);
     match named {
         Some(named) => {
             Ok(Some(EncryptionKeys::read(named).context(
@@ -108,11 +105,11 @@ pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result
 /// Rule: `muster up` creates an encryption key in a new data directory, so that all Secrets are encrypted from the
 /// start.
 pub(crate) fn create_key_for_new_data_dir(data_dir: &Path) -> anyhow::Result<()> {
-    let is_new = ["muster.db", "muster.db-wal", "cluster", "ca.key", DEFAULT_KEY_FILE]
+    let is_new = ["muster.db", "muster.db-wal", "cluster", "ca.key", ENCRYPTION_KEY_FILE]
         .iter()
         .all(|it| !data_dir.join(it).exists());
     if is_new {
-        EncryptionKeys::write_file_with_new_key(None, &data_dir.join(DEFAULT_KEY_FILE))?;
+        EncryptionKeys::write_file_with_new_key(None, &data_dir.join(ENCRYPTION_KEY_FILE))?;
     }
     Ok(())
 }

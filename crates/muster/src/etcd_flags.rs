@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use muster_files::write_private_file;
 use muster_server::{AdvertisedUrl, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles};
 
-/// The flags that begin with `--etcd`, and the server token.
+/// Flags for a store on etcd: the flags that begin with `--etcd`, and the file with the server token.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EtcdFlags {
     /// URLs of the members of an etcd cluster, in which the objects are stored instead of the data directory

@@ -65,8 +65,8 @@ struct RuntimeFlags {
 }
 
 impl RuntimeFlags {
-    /// Checks that the selected container runtimes accept connections. Returns a client of each with the name of its
-    /// node, or with `this machine` for the runtime of `--runtime-endpoint`.
+    /// Checks that the selected container runtimes accept connections. Returns a client for each runtime, with the name
+    /// of its node, or with `this machine` for the runtime of `--runtime-endpoint`.
     fn connect(&self) -> anyhow::Result<Vec<(String, CriClient)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {

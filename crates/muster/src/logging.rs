@@ -106,8 +106,8 @@ fn errors_only_directive() -> Directive {
     format!("{ERRORS_ONLY_TARGET}=error").parse().expect("a target and a level")
 }
 
-/// Formats a log event with `F`, unless the event is suppressed, see [`repeat_suppression`]. Appends how many messages
-/// were suppressed before it.
+/// Formats a log event with `F`, unless the event is suppressed, see [`repeat_suppression`]. Appends the number of
+/// messages that were suppressed before the event.
 struct RepeatLimitedFormat<F> {
     format: F,
     repeats: Mutex<RecentMessages>,

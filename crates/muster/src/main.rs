@@ -12,7 +12,7 @@ mod cert;
 mod check_flags;
 /// `muster controller`: runs the DaemonSet controller.
 mod controller;
-/// The lock on the data directory.
+/// The lock, owner and mode of the data directory.
 mod data_dir;
 /// `muster down`: removes what a killed `muster up` has left.
 mod down;
@@ -28,7 +28,7 @@ mod explain;
 mod image;
 /// Flags for the limits of the API server.
 mod limit_flags;
-/// Writes log lines and messages to standard error.
+/// Writes log lines to standard error, and messages to standard error and standard output.
 mod logging;
 /// `muster migrate`: moves a cluster between a data directory and etcd.
 mod migrate;
@@ -73,7 +73,7 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Maximum time that the process waits for tasks on the blocking thread pool when it exits.
+/// Maximum time that the process waits, when it exits, for tasks on the blocking thread pool.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]

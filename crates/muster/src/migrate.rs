@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &MigrateArgs) -> anyhow::Result<()> {
         dir.display(),
         etcd.prefix,
         done.revision,
-        dir.join("server-token").display()
+        dir.join(muster_server::SERVER_TOKEN_FILE).display()
     ));
     Ok(())
 }

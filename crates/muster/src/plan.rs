@@ -45,7 +45,8 @@ pub(crate) struct PlanArgs {
     cluster: KubeconfigFlags,
 }
 
-/// Maximum size of an input file. It is several dozen times the maximum size of one object on an API server.
+/// Size in bytes from which an input file is refused. It is several dozen times the maximum size of one object on an
+/// API server.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Executes `muster plan`.

@@ -35,7 +35,8 @@ const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SHARED_DISK_EVICTION_HARD: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The API servers to which the agents of real nodes connect, and the CA certificate with which they verify them.
+/// The API servers to which the agents of real nodes connect, and the CA certificate with which the agents verify the
+/// servers.
 pub(crate) struct ServersForNodes {
     /// Addresses of the servers.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -43,8 +44,8 @@ pub(crate) struct ServersForNodes {
     pub(crate) ca_certificate: PathBuf,
 }
 
-/// The real nodes that were started. They run as tasks of the supervisor, so this struct has only their bootstrap
-/// token, which is revoked after they have joined.
+/// The real nodes that were started. The nodes run as tasks of the supervisor. This struct has only their bootstrap
+/// token and its file, because the token is revoked after the nodes have joined.
 pub(crate) struct RealNodes {
     /// The bootstrap token. `None` if all nodes already had a valid certificate.
     token: Option<String>,
@@ -53,8 +54,8 @@ pub(crate) struct RealNodes {
 }
 
 impl RealNodes {
-    /// Creates `count` nodes on this machine, and starts them as tasks of `supervisor`. They join the cluster of
-    /// `api`. `agent_flags` are additional flags for each agent.
+    /// Creates `count` nodes on this machine, and starts them as tasks of `supervisor`. The nodes join the cluster
+    /// through the API servers `api`. `agent_flags` are additional flags for each agent.
     pub(crate) async fn start(
         machine: &LocalCluster,
         count: u16,

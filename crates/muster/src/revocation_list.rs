@@ -7,12 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use muster_api::well_known::{CONFIG_MAP_REVOKED_CREDENTIALS, NAMESPACE_SYSTEM};
 use serde_json::{Value, json};
-
-/// Namespace of the revocation list and of the records of issued certificates.
-pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
-/// Name of the ConfigMap with the revocation list.
-const REVOCATION_LIST: &str = "muster-revoked-credentials";
 
 /// Time for which an entry is kept after its credential has expired. The server accepts an expired token for another
 /// minute, and the server's clock may differ from the clock of this machine.
@@ -41,19 +37,19 @@ pub(crate) async fn add_to_revocation_list(
     client: &Client,
     entries: BTreeMap<String, Value>,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
     for _ in 0..UPDATE_ATTEMPTS_MAX {
         let stored = read_revocation_list(client).await?;
         let is_new = stored.is_none();
         let mut map = stored.unwrap_or_default();
-        map.metadata.name = Some(REVOCATION_LIST.to_owned());
+        map.metadata.name = Some(CONFIG_MAP_REVOKED_CREDENTIALS.to_owned());
         let data = map.data.get_or_insert_default();
         let now = Timestamp::now();
         data.retain(|_, it| !is_entry_expired(it, now));
         data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
         let written = match is_new {
             true => maps.create(&PostParams::default(), &map).await,
-            false => maps.replace(REVOCATION_LIST, &PostParams::default(), &map).await,
+            false => maps.replace(CONFIG_MAP_REVOKED_CREDENTIALS, &PostParams::default(), &map).await,
         };
         match written {
             Ok(map) => return Ok(map.data.unwrap_or_default()),
@@ -66,8 +62,8 @@ pub(crate) async fn add_to_revocation_list(
 
 /// Reads the ConfigMap with the revocation list. Returns `None` if nothing was revoked yet.
 pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
-    maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
+    maps.get_opt(CONFIG_MAP_REVOKED_CREDENTIALS).await.context("read the revocation list")
 }
 
 /// Parses a JSON object and returns one of its string fields. Returns an empty string if the field is missing or not a

@@ -13,6 +13,7 @@ use clap::{ArgMatches, Args as _, Command};
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
+use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_control::{ElectionCallbacks, LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{
@@ -276,7 +277,7 @@ impl ServingFlags {
         // Unique for each process: two servers with the same identity would both be leader.
         let identity = uuid::Uuid::new_v4().to_string();
         let lease = |name: &str| LeaseConfig {
-            namespace: "kube-system".to_owned(),
+            namespace: NAMESPACE_SYSTEM.to_owned(),
             name: format!("muster-{name}"),
             identity: identity.clone(),
             election: LeaderElectionConfig::default(),

@@ -85,7 +85,8 @@ pub(crate) async fn run(args: &SigningKeyArgs) -> anyhow::Result<()> {
 }
 
 impl ClusterFlags {
-    /// Opens the signing keys for a change. Those of a data directory are locked, so that no server runs meanwhile.
+    /// Opens the signing keys for a change. Without `--etcd`, also locks the data directory, so that no server runs
+    /// meanwhile. With `--etcd`, returns no lock.
     fn open_for_change(&self) -> anyhow::Result<(SigningKeyAdmin, Option<DataDirLock>)> {
         let etcd = self.etcd.options();
         let lock = if etcd.is_some() { None } else { Some(self.lock_data_dir()?) };

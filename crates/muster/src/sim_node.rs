@@ -108,7 +108,7 @@ struct DrainSimNodeArgs {
     /// Node to drain
     #[arg(value_name = "NODE")]
     node: String,
-    /// Time after which to give up: 30s, 5m [default: none]
+    /// Time after which to give up, such as 30s or 5m [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration_flag::parse_duration)]
     timeout: Option<Duration>,
 }

@@ -15,10 +15,11 @@ use crate::supervisor::Supervisor;
 /// Name of the fleet of simulated nodes that `muster up` runs.
 pub(crate) const UP_FLEET_NAME: &str = "up";
 
-/// Flags for the default behaviour of simulated nodes. Annotations on nodes and pods override the defaults.
+/// Flags for simulated nodes: the default timings of their containers, and the number of zones. Annotations on nodes
+/// and pods override the timings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimFlags {
-    /// Time that a simulated container takes to start: 0, 300ms, 5s
+    /// Time that a simulated container takes to start, such as 0, 300ms or 5s
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::parse_duration)]
     sim_start_delay: Duration,
     /// Time that a simulated container takes to stop, at most the pod's termination grace period
@@ -30,7 +31,8 @@ pub(crate) struct SimFlags {
 }
 
 impl SimFlags {
-    /// Returns the options of a fleet with this name, from the flags.
+    /// Returns the options of the fleet `fleet` with `count` nodes, whose names begin with `prefix`. The timings and
+    /// zones come from the flags.
     pub(crate) fn fleet_options(&self, fleet: &str, count: u16, prefix: &str) -> FleetOptions {
         FleetOptions {
             fleet: fleet.to_owned(),

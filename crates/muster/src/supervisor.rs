@@ -131,7 +131,7 @@ pub(crate) struct Supervisor {
     tasks: JoinSet<()>,
     /// Names of the tasks in `tasks`, for log messages.
     names: HashMap<Id, String>,
-    /// Time that the tasks get to finish their work. [`TASK_STOP_TIMEOUT`] applies if it is longer.
+    /// Time that the tasks get to finish their work, but at least [`TASK_STOP_TIMEOUT`].
     stop_timeout: Duration,
 }
 

@@ -15,6 +15,11 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use muster_agent::join::fingerprint;
 use muster_agent::local_node;
+use muster_api::well_known::{
+    NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX, SECRET_TYPE_BOOTSTRAP_TOKEN,
+    SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
+};
+use muster_server::SERVER_TOKEN_FILE;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -23,17 +28,6 @@ use crate::duration_flag;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
 use crate::revocation_list::{add_to_revocation_list, format_rfc3339, revocation_entry};
-
-/// Namespace of the Secrets of bootstrap tokens.
-const TOKEN_NAMESPACE: &str = "kube-system";
-/// File in the data directory of a server on etcd with the server token.
-const SERVER_TOKEN_FILE: &str = "server-token";
-/// Prefix of the names of bootstrap token Secrets, followed by the token ID.
-const BOOTSTRAP_SECRET_PREFIX: &str = "bootstrap-token-";
-/// Type of bootstrap token Secrets.
-const BOOTSTRAP_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// Type of Secrets that hold a service account token.
-const SERVICE_ACCOUNT_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
@@ -64,7 +58,7 @@ enum TokenCommand {
 struct CreateTokenArgs {
     #[command(flatten)]
     administrator: AdminFlags,
-    /// Lifetime of the token: 30s, 15m, 24h, 7d
+    /// Lifetime of the token, such as 15m, 24h or 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration_flag::parse_duration)]
     ttl: Duration,
     /// Name of the only node that may join with the token [default: any node]
@@ -207,8 +201,8 @@ async fn create_token_for_node(
     let (id, secret) = (random_token_part(6), random_token_part(16));
     let expires = Timestamp::now() + ttl;
     let mut object = json!({
-        "metadata": {"name": format!("{BOOTSTRAP_SECRET_PREFIX}{id}"), "namespace": TOKEN_NAMESPACE},
-        "type": BOOTSTRAP_SECRET_TYPE,
+        "metadata": {"name": format!("{SECRET_BOOTSTRAP_TOKEN_PREFIX}{id}"), "namespace": NAMESPACE_SYSTEM},
+        "type": SECRET_TYPE_BOOTSTRAP_TOKEN,
         "stringData": {
             "token-id": id,
             "token-secret": secret,
@@ -221,7 +215,7 @@ async fn create_token_for_node(
         object["stringData"]["node"] = json!(node);
     }
     let object: Secret = serde_json::from_value(object).context("build the Secret")?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
     secrets.create(&PostParams::default(), &object).await.context("store the token")?;
     Ok(format!("{id}.{secret}"))
 }
@@ -231,7 +225,7 @@ async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let secrets: Api<Secret> = Api::all(client);
     let mut rows = vec![["TOKEN", "KIND", "FOR", "EXPIRES", "DESCRIPTION"].map(str::to_owned)];
-    for kind in [BOOTSTRAP_SECRET_TYPE, SERVICE_ACCOUNT_SECRET_TYPE] {
+    for kind in [SECRET_TYPE_BOOTSTRAP_TOKEN, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN] {
         let of_kind = ListParams::default().fields(&format!("type={kind}"));
         for secret in secrets.list(&of_kind).await.context("read the Secrets")?.items {
             let data = secret.data.clone().unwrap_or_default();
@@ -241,7 +235,7 @@ async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
             };
             let (name, namespace) =
                 (secret.metadata.name.unwrap_or_default(), secret.metadata.namespace.unwrap_or_default());
-            rows.push(if kind == BOOTSTRAP_SECRET_TYPE {
+            rows.push(if kind == SECRET_TYPE_BOOTSTRAP_TOKEN {
                 let node = data.get("node").map_or_else(|| "any node".to_owned(), |_| value("node"));
                 [value("token-id"), "bootstrap".to_owned(), node, value("expiration"), value("description")]
             } else {
@@ -283,7 +277,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                     .get(&name)
                     .await
                     .with_context(|| format!("read the Secret {namespace}/{name}"))?;
-                if secret.type_.as_deref() != Some(SERVICE_ACCOUNT_SECRET_TYPE) {
+                if secret.type_.as_deref() != Some(SECRET_TYPE_SERVICE_ACCOUNT_TOKEN) {
                     bail!("the Secret {namespace}/{name} holds no service account token");
                 }
                 // A finalizer may delay the deletion, and the server accepts tokens of a deleted object for another
@@ -314,7 +308,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the precondition for a delete that the object still has this UID.
+/// Returns a precondition for the deletion of an object: the object must still have this UID.
 fn uid_precondition(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
@@ -371,8 +365,9 @@ impl TokenReference {
 /// Deletes a bootstrap token. `token` is the token or its ID.
 pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
-    let deleted = secrets.delete(&format!("{BOOTSTRAP_SECRET_PREFIX}{id}"), &DeleteParams::default()).await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
+    let deleted =
+        secrets.delete(&format!("{SECRET_BOOTSTRAP_TOKEN_PREFIX}{id}"), &DeleteParams::default()).await;
     deleted.map(drop).context("delete the bootstrap token")
 }
 

@@ -32,6 +32,7 @@ use muster_agent::local_node::{self, LocalCluster};
 use muster_agent::membership::ClusterMembership;
 use muster_agent::node::host;
 use muster_agent::sim;
+use muster_api::well_known::{NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, TAINT_NODE_NOT_READY};
 use muster_control::{Controller, ExplainQueries, Options};
 use muster_server::BuiltinUser;
 
@@ -43,12 +44,6 @@ use crate::real_nodes::{RealNodes, ServersForNodes};
 use crate::serving_flags::{ServingFlags, ShutdownMode, loopback_kube_client};
 use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
 use crate::supervisor::Supervisor;
-
-/// Taint of a node until the node lifecycle controller has observed that the node is Ready.
-const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
-
-/// Namespace of the node Leases.
-const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Number of simulated nodes if neither --nodes nor --sim-nodes is given, and this machine cannot run real nodes.
 const DEFAULT_SIM_NODES: u16 = 3;
@@ -240,7 +235,7 @@ async fn start_cluster(
         None,
     );
 
-    let checks = args.checks.check_options("kube-system".to_owned());
+    let checks = args.checks.check_options(NAMESPACE_SYSTEM.to_owned());
     let options = Options { checks, ..Options::default() };
     let stop = supervisor.stop_token();
     let explain_queries = cluster.explain_queries;
@@ -356,7 +351,7 @@ async fn start_server_processes(
     })
 }
 
-/// Waits until all nodes are Ready and do not have the taint [`NOT_READY_TAINT`]. Does not wait for simulated nodes
+/// Waits until all nodes are Ready and do not have the taint [`TAINT_NODE_NOT_READY`]. Does not wait for simulated nodes
 /// with the annotation `sim.muster.dev/fail`, and returns their number.
 async fn wait_until_nodes_ready(
     client: kube::Client,
@@ -409,7 +404,7 @@ fn not_registered_text(name: &str, data_dir: &Path) -> String {
 }
 
 /// Returns why a registered node does not count as Ready, from its Ready condition. If the condition is True, the taint
-/// [`NOT_READY_TAINT`] is the reason.
+/// [`TAINT_NODE_NOT_READY`] is the reason.
 fn not_ready_reason(node: &Node) -> String {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     match conditions.find(|it| it.type_ == "Ready") {
@@ -417,7 +412,7 @@ fn not_ready_reason(node: &Node) -> String {
             let message = it.message.as_deref().or(it.reason.as_deref()).unwrap_or("no reason given");
             message.chars().take(REASON_CHARS_MAX).collect()
         }
-        Some(_) => format!("the taint {NOT_READY_TAINT} is not removed yet"),
+        Some(_) => format!("the taint {TAINT_NODE_NOT_READY} is not removed yet"),
         None => "no Ready condition yet".to_owned(),
     }
 }
@@ -427,7 +422,7 @@ type LeaseRenewTimes = BTreeMap<String, Option<MicroTime>>;
 
 /// Reads the renew times of all node Leases.
 async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRenewTimes> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE_NODE_LEASE);
     let leases = leases.list(&ListParams::default()).await.context("list the leases of nodes")?;
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
@@ -443,7 +438,7 @@ async fn wait_for_lease_renewals(
     before: &LeaseRenewTimes,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE_NODE_LEASE);
     let mut progress = ReadyProgress::new(usize::from(count));
     for number in 1..=count {
         let name = format!("node-{number}");
@@ -464,12 +459,12 @@ async fn wait_for_lease_renewals(
     Ok(())
 }
 
-/// Whether the Ready condition of a node is True and the node does not have the taint [`NOT_READY_TAINT`].
+/// Whether the Ready condition of a node is True and the node does not have the taint [`TAINT_NODE_NOT_READY`].
 fn is_node_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     conditions.any(|it| it.type_ == "Ready" && it.status == "True")
-        && !taints.any(|it| it.key == NOT_READY_TAINT)
+        && !taints.any(|it| it.key == TAINT_NODE_NOT_READY)
 }
 
 /// Prints how many nodes are Ready, and after [`NOT_READY_REASONS_DELAY`] also why the other nodes are not. On a

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use muster_api::well_known::{USER_GROUP_NODES, USER_NODE_PREFIX};
 use serde_json::Value;
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
@@ -25,7 +26,7 @@ use crate::request::User;
 use crate::unstructured::{list_at, str_at};
 
 /// Maximum time for which a write to an agent may make no progress. After that, the connection is closed.
-const AGENT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const AGENT_WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for connecting to an agent, including the TLS handshake. A reachable node answers within milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,18 +37,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for reading a whole response body of an agent.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Prefix of the user name in an agent's certificate. The node name follows. Upstream: the kubelet's certificate.
-const NODE_USER_PREFIX: &str = "system:node:";
-/// Group (organization) in an agent's certificate.
-const NODES_GROUP: &str = "system:nodes";
-
 /// A failed request to a node agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentError {
     /// The connection to the agent could not be established.
     #[error("dial {address}: {why}")]
     Dial { address: String, why: String },
-    /// The TLS handshake failed, or the certificate is not that of the node's agent.
+    /// The TLS handshake failed, or the certificate does not belong to the agent of the node.
     #[error("{address} does not authenticate as node {node:?}: {why}")]
     WrongIdentity { node: String, address: String, why: String },
     /// The response headers or the response body did not arrive within their timeout.
@@ -162,7 +158,7 @@ impl AgentClient {
         socket.set_nodelay(true).map_err(failed)?;
         let stream = socket.connect((agent.address, agent.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(agent.address.into());
-        let stream = self.tls.connect(name, IdleTimeoutStream::new(stream, AGENT_IDLE_TIMEOUT)).await;
+        let stream = self.tls.connect(name, IdleTimeoutStream::new(stream, AGENT_WRITE_STALL_TIMEOUT)).await;
         let wrong_identity = |why: String| AgentError::WrongIdentity {
             node: agent.node.clone(),
             address: agent.host_and_port(),
@@ -181,7 +177,7 @@ impl AgentClient {
 
 /// Whether `user`, the subject of a certificate, is the agent of the node `node`.
 fn is_agent_of(user: &User, node: &str) -> bool {
-    user.name.strip_prefix(NODE_USER_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
+    user.name.strip_prefix(USER_NODE_PREFIX) == Some(node) && user.is_in_group(USER_GROUP_NODES)
 }
 
 /// Reads a whole response body of an agent. Fails if the body has more than `bytes_max` bytes or does not arrive within

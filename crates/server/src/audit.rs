@@ -1,9 +1,8 @@
 //! The audit log: one line of JSON for each request, like upstream's events at level `Metadata`. Lines are dropped if
 //! the disk is too slow. The log never contains request or response bodies.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -158,9 +157,9 @@ struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Opens the file for appending, and creates it if it does not exist.
+    /// Opens the file for appending, or creates it. Only its owner may read it. Fails if `path` is a symbolic link.
     fn open(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        let file = muster_files::append_to_private_file(&path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
     }
@@ -323,5 +322,23 @@ mod tests {
             audit.log.8 0006 0007 
             audit.log.9 0004 0005 "#]]
         .assert_eq(&said.join("\n"));
+    }
+
+    #[test]
+    fn a_planted_file_is_made_private_and_a_symbolic_link_is_not_followed() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (planted, link) = (dir.path().join("audit.log"), dir.path().join("link"));
+        fs::write(&planted, "").unwrap();
+        fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
+        let mut log = RotatingFile::open(planted.clone(), 10).unwrap();
+        log.write_line(b"0000\n").unwrap();
+        log.file.flush().unwrap();
+        assert_eq!(fs::metadata(&planted).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(&planted).unwrap(), b"0000\n");
+        symlink(&planted, &link).unwrap();
+        assert!(RotatingFile::open(link, 10).is_err());
+        assert_eq!(fs::read(&planted).unwrap(), b"0000\n");
     }
 }

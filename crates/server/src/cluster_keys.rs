@@ -1,6 +1,6 @@
-//! The keys that all servers of a cluster share: the certificate authorities, the key of service account tokens and the
-//! encryption keys for Secrets. The first server generates them. They are stored in etcd, encrypted with the server
-//! token, and every server has a copy in its data directory.
+//! The keys that all servers of a cluster share: the certificate authorities, the keys that sign service account
+//! tokens, and the encryption keys for Secrets. The first server generates them. They are stored in etcd, encrypted
+//! with the server token, and every server has a copy in its data directory.
 //!
 //! Upstream: kubeadm stores the same files in the Secret `kubeadm-certs`, encrypted with a certificate key.
 
@@ -33,12 +33,12 @@ use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
 const CLUSTER_KEY_FILES: [&str; 6] =
     ["ca.key", "ca.crt", "nodes-ca.key", "nodes-ca.crt", SIGNING_KEY_FILE, ENCRYPTION_KEY_FILE];
 /// File in the data directory with the encryption keys for Secrets.
-const ENCRYPTION_KEY_FILE: &str = "encryption.key";
+pub const ENCRYPTION_KEY_FILE: &str = "encryption.key";
 /// File that identifies the cluster. Two data directories belong to the same cluster only if this file has the same
 /// content in both.
 const IDENTITY_FILE: &str = "ca.crt";
 /// File in the data directory with this server's copy of the server token.
-const TOKEN_FILE: &str = "server-token";
+pub const SERVER_TOKEN_FILE: &str = "server-token";
 /// Temporary directory in the data directory, in which new keys are generated.
 const STAGING_DIR: &str = "new-keys";
 
@@ -72,17 +72,17 @@ pub enum ClusterKeysError {
     ShortToken { path: PathBuf },
     #[error(
         "etcd already has a cluster: start this server with its token, in the file that --token-file names. A server of the cluster \
-         has it in its data directory as {TOKEN_FILE}"
+         has it in its data directory as {SERVER_TOKEN_FILE}"
     )]
     NoToken,
     #[error(
         "the server token is wrong: use that of the cluster in etcd. A server of the cluster has it in its data directory as \
-         {TOKEN_FILE}"
+         {SERVER_TOKEN_FILE}"
     )]
     WrongToken,
     #[error(
         "the keys of the cluster are encrypted with its server token, and {} does not exist: name the file with the token with \
-         --token-file. A server of the cluster has it in its data directory as {TOKEN_FILE}",
+         --token-file. A server of the cluster has it in its data directory as {SERVER_TOKEN_FILE}",
         path.display()
     )]
     TokenMissing { path: PathBuf },
@@ -127,7 +127,8 @@ pub(crate) async fn install_cluster_keys(
     client.check().await.map_err(EtcdStoreError::from)?;
     let state = muster_etcd::read_cluster_state(&client, &keys).await.map_err(EtcdStoreError::from)?;
     state.check_usable().map_err(EtcdStoreError::from)?;
-    let token_copy = data_dir.join(TOKEN_FILE);
+    state.check_prefix().map_err(EtcdStoreError::from)?;
+    let token_copy = data_dir.join(SERVER_TOKEN_FILE);
     let token = find_token(options.token_file.as_deref(), data_dir)?;
     let stored = muster_etcd::read_cluster_keys(&client, &keys).await.map_err(EtcdStoreError::from)?;
     let (token, files) = match (token, stored) {
@@ -174,19 +175,19 @@ impl ClusterKeys {
         data_dir: &Path,
     ) -> Result<Self, ClusterKeysError> {
         let token = find_token(token_file, data_dir)?
-            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(TOKEN_FILE) })?;
+            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(SERVER_TOKEN_FILE) })?;
         let files = decrypt_key_files(&sealed, &token)?;
         Self::from_files(files, sealed, data_dir)
     }
 
     /// Whether a data directory has a server token.
     pub(crate) fn has_token(data_dir: &Path) -> bool {
-        data_dir.join(TOKEN_FILE).exists()
+        data_dir.join(SERVER_TOKEN_FILE).exists()
     }
 
     /// Reads the keys of a cluster that is stored in the data directory, and encrypts them with the server token.
-    /// Writes a new token to the data directory if there is none. `encryption` is the content of the key file for
-    /// Secrets. If it is `None`, generates a key for Secrets.
+    /// Generates a token if there is none, and writes the token to the data directory. `encryption` is the content of
+    /// the key file for Secrets. If it is `None`, generates a key for Secrets.
     pub(crate) fn from_directory(
         token_file: Option<&Path>,
         data_dir: &Path,
@@ -211,7 +212,7 @@ impl ClusterKeys {
         files.insert(ENCRYPTION_KEY_FILE.to_owned(), encryption);
         let token = find_token(token_file, data_dir)?.map_or_else(generate_token, Ok)?;
         // The copy is written first: after a crash the keys in etcd can still be decrypted.
-        let token_copy = data_dir.join(TOKEN_FILE);
+        let token_copy = data_dir.join(SERVER_TOKEN_FILE);
         write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
         let sealed = encrypt_key_files(&files, &token)?;
         Self::from_files(files, sealed, data_dir)
@@ -226,7 +227,7 @@ impl ClusterKeys {
     }
 
     /// Whether the data directory has the certificates of this cluster.
-    pub(crate) fn is_cluster_of(&self, data_dir: &Path) -> Result<bool, ClusterKeysError> {
+    pub(crate) fn matches_data_dir(&self, data_dir: &Path) -> Result<bool, ClusterKeysError> {
         Ok(read_identity(data_dir)?.is_some_and(|it| self.files.get(IDENTITY_FILE) == Some(&it)))
     }
 
@@ -251,7 +252,7 @@ impl DecryptedClusterKeys {
         data_dir: &Path,
     ) -> Result<Self, ClusterKeysError> {
         let token = find_token(token_file, data_dir)?
-            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(TOKEN_FILE) })?;
+            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(SERVER_TOKEN_FILE) })?;
         Ok(Self { files: decrypt_key_files(sealed, &token)?, token })
     }
 
@@ -283,7 +284,7 @@ pub(crate) struct ClusterKeysFollower {
     data_dir: PathBuf,
     /// The encrypted keys that were last read.
     sealed: Bytes,
-    /// The feature level to which this server has raised the cluster. 0 if it has not raised it yet.
+    /// The feature level to which this server has raised the cluster. 0 if this server has not raised it yet.
     feature_level: u32,
 }
 
@@ -323,8 +324,8 @@ impl ClusterKeysFollower {
         }
     }
 
-    /// Reads the signing keys from etcd. If they differ from those in the data directory, writes them there and returns
-    /// them. Returns `None` if they are unchanged, or if etcd has no keys.
+    /// Reads the signing keys from etcd. If they differ from the keys in the data directory, writes them to the data
+    /// directory and returns them. Returns `None` if they are the same, or if etcd has no keys.
     async fn read_changed_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
         let stored = muster_etcd::read_cluster_keys(&self.client, &self.keys).await;
         let stored = match stored.map_err(EtcdStoreError::from)? {
@@ -357,7 +358,7 @@ impl ClusterKeysFollower {
 
 /// Returns the server token in the file `named`. Without `named`, returns the one in the data directory, if it exists.
 fn find_token(named: Option<&Path>, data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
-    let copy = data_dir.join(TOKEN_FILE);
+    let copy = data_dir.join(SERVER_TOKEN_FILE);
     match named {
         Some(path) => read_token(path).map(Some),
         None if exists(&copy)? => read_token(&copy).map(Some),
@@ -576,7 +577,7 @@ mod tests {
         // The token that was generated decrypts them.
         let opened = ClusterKeys::open(keys.sealed.clone(), None, dir.path()).unwrap();
         assert_eq!(opened.files, files);
-        assert!(opened.is_cluster_of(dir.path()).unwrap());
+        assert!(opened.matches_data_dir(dir.path()).unwrap());
         // A cluster without encryption gets a key, and the data directory does not have it yet.
         std::fs::remove_file(dir.path().join(ENCRYPTION_KEY_FILE)).unwrap();
         let keys = ClusterKeys::from_directory(None, dir.path(), None).unwrap();
@@ -588,7 +589,7 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let no_token = ClusterKeys::open(keys.sealed.clone(), None, empty.path());
         assert!(matches!(no_token, Err(ClusterKeysError::TokenMissing { .. })));
-        assert!(!keys.is_cluster_of(empty.path()).unwrap());
+        assert!(!keys.matches_data_dir(empty.path()).unwrap());
         std::fs::remove_file(dir.path().join("nodes-ca.key")).unwrap();
         let refused = ClusterKeys::from_directory(None, dir.path(), None).err().unwrap().to_string();
         assert!(refused.contains("nodes-ca.key does not exist"), "{refused}");

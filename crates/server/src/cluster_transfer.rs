@@ -1,5 +1,5 @@
-//! Backup, restore and migration of a cluster whose store is etcd. A backup is a file in the format of the database in
-//! a data directory.
+//! Backup and restore of a cluster in etcd, and migration of a cluster from a data directory to etcd or back. A backup
+//! is a file in the format of the database in a data directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,18 +24,20 @@ const QUIET_PERIOD: Duration = Duration::from_secs(12);
 /// Store key of the Namespace whose UID identifies a cluster.
 const IDENTITY_KEY: &str = "namespaces//kube-system";
 
-/// Options of a backup, a restore or a migration of a cluster whose store is etcd.
+/// Options of a backup or restore of a cluster in etcd, or of a migration to or from etcd.
 pub struct EtcdTransferOptions<'a> {
     pub etcd: &'a EtcdOptions,
     /// Data directory that contains the server token, unless `EtcdOptions::token_file` names another file. For a
     /// restore of a backup without keys, and for a migration to etcd, it also contains the certificates and keys of the
-    /// cluster. A migration from etcd writes them to it.
+    /// cluster. A migration from etcd writes these certificates and keys to it.
     pub data_dir: &'a Path,
-    /// Keys with which the Secrets in the database of a data directory are encrypted. `None` if they are not encrypted.
+    /// Keys with which the Secrets in the database of a data directory, or in a backup of it, are encrypted. `None` if
+    /// they are not encrypted.
     pub encryption: Option<EncryptionKeys>,
     /// Function that is called with the number of objects read or written so far.
     pub on_progress: &'a mut (dyn FnMut(usize) + Send),
-    /// Function that is called before the wait for writes by running servers. The argument is the duration of the wait.
+    /// Function that is called before the transfer waits to see whether servers still write to etcd. The argument is
+    /// the duration of the wait.
     pub on_wait: &'a (dyn Fn(Duration) + Sync),
 }
 
@@ -144,6 +146,7 @@ pub async fn restore_etcd(
 ) -> Result<TransferSummary, TransferError> {
     let (client, keyspace) = connect(transfer.etcd).await?;
     let state = muster_etcd::read_cluster_state(&client, &keyspace).await?;
+    state.check_prefix()?;
     if !state.is_empty && !state.is_restoring() && !replaces {
         return Err(TransferError::HasCluster {
             prefix: transfer.etcd.prefix.clone(),
@@ -196,6 +199,7 @@ pub async fn migrate_to_etcd(transfer: EtcdTransferOptions<'_>) -> Result<Transf
     let database = log.snapshot()?;
     drop(log);
     let state = muster_etcd::read_cluster_state(&client, &keyspace).await?;
+    state.check_prefix()?;
     let is_same = |uid: &str| database.cluster_uid.as_deref() == Some(uid);
     let source = state.source.as_ref().filter(|it| is_same(&it.cluster_uid));
     let is_complete = !state.is_restoring() && !state.is_moved();
@@ -272,7 +276,7 @@ impl EtcdTransferOptions<'_> {
         keyspace: &Keyspace,
     ) -> Result<bool, TransferError> {
         let snapshot = EtcdSnapshot::take(client, keyspace.clone(), true).await?;
-        Ok(self.cluster_keys(&snapshot)?.is_cluster_of(self.data_dir)?)
+        Ok(self.cluster_keys(&snapshot)?.matches_data_dir(self.data_dir)?)
     }
 
     /// Waits for [`QUIET_PERIOD`], and fails if a server writes to etcd during this time. Does not wait if no server

@@ -86,7 +86,7 @@ pub(crate) struct Connection {
     pub(crate) unsent_response_kib: Arc<Semaphore>,
 }
 
-/// The user of a connection, by whom connections are counted.
+/// The first user that was authenticated on a connection. Connections are counted per user name.
 #[derive(Debug)]
 struct ConnectionUser {
     name: Arc<str>,
@@ -157,7 +157,7 @@ impl ConnectionTracker {
     pub(crate) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
-            // Prefer an idle connection of the same address.
+            // Only another connection of the same address makes room.
             state.evict_connection(|it| it.address == address)?;
         } else if self.connections_max <= state.by_id.len() {
             state.evict_connection(|_| true)?;
@@ -296,7 +296,7 @@ mod tests {
     ) -> Option<ConnectionPermit> {
         let permit = connections.admit_connection(address)?;
         let user = user.map(|it| match it {
-            "admin" => User::new(it, [crate::request::MASTERS_GROUP]),
+            "admin" => User::new(it, [muster_api::well_known::USER_GROUP_MASTERS]),
             it => User::new(it, ["system:authenticated"]),
         });
         permit.finish_handshake(user.as_ref());

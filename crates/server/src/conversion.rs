@@ -8,8 +8,6 @@ use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 /// Conversion of one kind between a served version and its storage version.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// Group, version and plural name of the kind in its storage version.
-    pub(crate) storage_version: (&'static str, &'static str, &'static str),
     /// Fields of the served version that field selectors support, besides `metadata.name` and `metadata.namespace`.
     pub(crate) served_fields: &'static [&'static str],
     /// The fields of the storage version that correspond to `served_fields`, in the same order.
@@ -25,7 +23,6 @@ pub(crate) struct Conversion {
 
 /// Conversion of DaemonSets between `extensions/v1beta1` and the storage version `apps/v1`.
 pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
-    storage_version: ("apps", "v1", "daemonsets"),
     served_fields: &[],
     stored_fields: &[],
     moved_fields: &[(
@@ -39,7 +36,6 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
 /// Conversion of Events between `events.k8s.io/v1` and the storage version, which is `v1` of the core group. Some
 /// fields have different names in the two versions.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
-    storage_version: ("", "v1", "events"),
     served_fields: &[
         "reason",
         "regarding.kind",
@@ -220,7 +216,7 @@ mod tests {
     use crate::kinds::Kind;
 
     fn check(plural: (&str, &str, &str), object: Value, golden: &Expect) {
-        let kind = Kind::find(plural.0, plural.1, plural.2).unwrap();
+        let kind = Kind::builtin(plural.0, plural.1, plural.2);
         let stored = kind.to_storage_version(object);
         let shown = kind.to_served_version(stored.clone());
         golden.assert_eq(&format!("{stored}\n{shown}"));

@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::kinds::group_version;
 use crate::request::{FieldValidation, RequestContext};
-use crate::types::{self, GroupVersionKind, Type};
+use crate::types::{self, GroupVersionKind, Type, TypedKind};
 use crate::unstructured::str_at;
 use crate::validation::FieldError;
 use value_reader::{ContentErrors, MemoryBudget};
@@ -33,11 +33,11 @@ const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// empty `media_type` means JSON.
 pub(crate) fn decode_object(
     context: &RequestContext,
-    expected: GroupVersionKind<'_>,
+    expected: TypedKind<'_>,
     media_type: &str,
     body: &[u8],
 ) -> Result<Value, ApiError> {
-    let of = expected_type(expected)?;
+    let (expected, of) = (expected.gvk, expected_type(expected)?);
     let (read, errors) = match media_type {
         "" | JSON_MEDIA_TYPE => {
             let mut from = serde_json::Deserializer::from_slice(body);
@@ -101,11 +101,11 @@ pub(crate) fn decode_object(
 /// are the strict decoding errors of the patch itself.
 pub(crate) fn decode_patch_result(
     context: &RequestContext,
-    expected: GroupVersionKind<'_>,
+    expected: TypedKind<'_>,
     object: Value,
     strict_errors: Vec<String>,
 ) -> Result<Value, ApiError> {
-    let of = expected_type(expected)?;
+    let (expected, of) = (expected.gvk, expected_type(expected)?);
     // Most patches fit their type, so the result is only serialized for an error.
     let (read, mut errors) = value_reader::read_typed(&object, of);
     errors.strict_errors.splice(0..0, strict_errors);
@@ -135,11 +135,12 @@ pub(crate) fn decode_patch_result(
 /// values can be invalid. `applied` is the object that the client applied. Error messages contain its namespace and
 /// name.
 pub(crate) fn decode_apply_result(
-    expected: GroupVersionKind<'_>,
+    expected: TypedKind<'_>,
     object: &Value,
     applied: &Value,
 ) -> Result<Value, ApiError> {
-    let (read, errors) = value_reader::read_typed(object, expected_type(expected)?);
+    let (expected, of) = (expected.gvk, expected_type(expected)?);
+    let (read, errors) = value_reader::read_typed(object, of);
     let mut object = read.map_err(|error| {
         let why = errors.type_error.unwrap_or_else(|| json_error_message(&error));
         if why == value_reader::TOO_MANY_VALUES_MESSAGE {
@@ -246,11 +247,11 @@ fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
-/// Returns the [`Type`] of the expected kind. Returns a 400 error if the server has no such kind.
-fn expected_type(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
-    types::find_type(expected.group, expected.version, expected.kind).ok_or_else(|| {
-        let version = group_version(expected.group, expected.version);
-        ApiError::bad_request(unregistered_kind_message(expected.kind, &version))
+/// Returns the [`Type`] of the expected kind. Returns a 400 error if the type is not known.
+fn expected_type(TypedKind { gvk, object_type }: TypedKind<'_>) -> Result<&'static Type, ApiError> {
+    object_type.ok_or_else(|| {
+        let version = group_version(gvk.group, gvk.version);
+        ApiError::bad_request(unregistered_kind_message(gvk.kind, &version))
     })
 }
 
@@ -314,13 +315,13 @@ impl TypeMeta {
         /// `apiVersion` and `kind` as unparsed JSON values, so that a value of the wrong type does not fail the
         /// parsing.
         #[derive(Default, serde::Deserialize)]
-        struct RawTypeMeta<'a> {
+        struct UnparsedTypeMeta<'a> {
             #[serde(borrow, rename = "apiVersion")]
             api_version: Option<&'a RawValue>,
             #[serde(borrow)]
             kind: Option<&'a RawValue>,
         }
-        let raw: RawTypeMeta<'_> = serde_json::from_slice(body).unwrap_or_default();
+        let raw: UnparsedTypeMeta<'_> = serde_json::from_slice(body).unwrap_or_default();
         let text = |it: Option<&RawValue>| {
             it.and_then(|it| serde_json::from_str::<String>(it.get()).ok()).unwrap_or_default()
         };
@@ -340,7 +341,7 @@ fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiErr
 
 /// Returns the 422 error for a patch whose result, `object`, cannot be decoded.
 fn patch_decode_error(object: &Value, why: &str) -> ApiError {
-    let value = Value::from(go_format::truncate_quoted(object.to_string()));
+    let value = Value::from(go_format::truncate_quoted(&object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }

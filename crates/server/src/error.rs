@@ -258,7 +258,7 @@ impl ApiError {
         )
     }
 
-    /// Returns the error for a request that exceeds a size limit other than that of its body (413).
+    /// Returns the error for a request that exceeds a size limit other than the limit of the body (413).
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)

@@ -1,22 +1,19 @@
 //! Formats values as Go's `fmt` does, for error messages that quote a value.
 
+use muster_api::text;
 use serde_json::Value;
 
 /// Maximum number of bytes of a value that an error message quotes. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
 /// Truncates a text of more than `QUOTED_BYTES_MAX` bytes and appends `...`, so that an error message can quote it.
-pub(crate) fn truncate_quoted(mut text: String) -> String {
-    if QUOTED_BYTES_MAX < text.len() {
-        text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
-        text.push_str("...");
-    }
-    text
+pub(crate) fn truncate_quoted(text: &str) -> String {
+    text::truncate(text, QUOTED_BYTES_MAX, "...").into_owned()
 }
 
 /// Formats a value as Go's `%v`, truncated to `QUOTED_BYTES_MAX`.
 pub(crate) fn format_value(value: &Value) -> String {
-    truncate_quoted(format_value_untruncated(value))
+    truncate_quoted(&format_value_untruncated(value))
 }
 
 /// Formats a value as Go's `%v`, in full length.
@@ -38,7 +35,7 @@ fn format_value_untruncated(value: &Value) -> String {
 
 /// Formats a value as Go's `%#v`, truncated to `QUOTED_BYTES_MAX`.
 pub(crate) fn format_go_syntax(value: &Value) -> String {
-    truncate_quoted(format_go_syntax_untruncated(value))
+    truncate_quoted(&format_go_syntax_untruncated(value))
 }
 
 /// Formats a value as Go's `%#v`, in full length.

@@ -20,6 +20,8 @@ pub(crate) struct HealthState {
     pub(crate) is_stopping: bool,
     /// Whether the store accepts writes and its state is current.
     pub(crate) is_writable: bool,
+    /// Whether the storage that several servers share is full, so that it accepts only reads and deletions.
+    pub(crate) is_shared_storage_full: bool,
     /// Total size of all stored objects and the maximum of this size, both in bytes.
     pub(crate) store_bytes: (usize, usize),
 }
@@ -28,7 +30,8 @@ pub(crate) struct HealthState {
 /// skip, from the query parameter `exclude`.
 ///
 /// Rule: the server is alive while it responds. It is ready while the store accepts writes and the server is not
-/// shutting down. `healthz` fails only while the store does not accept writes.
+/// shutting down. `healthz` fails only while the store does not accept writes. A full etcd alone fails no check: all
+/// servers share it, and a load balancer that stopped using all of them would keep away the deletes that free space.
 pub(crate) fn health_response(
     request: &HealthRequest,
     state: HealthState,
@@ -56,7 +59,11 @@ pub(crate) fn health_response(
             format!("[+]{name} excluded: ok")
         } else if is_ok && name == "store" {
             let (bytes, bytes_max) = state.store_bytes;
-            format!("[+]{name} ok: {bytes} of {bytes_max} bytes are used")
+            let full = match state.is_shared_storage_full {
+                true => "; the database of etcd is full (alarm NOSPACE), only reads and deletes work",
+                false => "",
+            };
+            format!("[+]{name} ok: {bytes} of {bytes_max} bytes are used{full}")
         } else if is_ok {
             format!("[+]{name} ok")
         } else {
@@ -90,7 +97,12 @@ pub(crate) fn health_metrics(state: HealthState) -> String {
 
 /// Returns the paths of all health endpoints and of their checks, for the list of paths at `GET /`.
 pub(crate) fn health_paths() -> Vec<String> {
-    let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
+    let well = HealthState {
+        is_stopping: false,
+        is_writable: true,
+        is_shared_storage_full: false,
+        store_bytes: (0, 0),
+    };
     let of = |which: &str| {
         health_checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect()
     };
@@ -134,8 +146,13 @@ mod tests {
 
     #[test]
     fn in_upstreams_words() {
-        let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (5, 10) };
-        let full = HealthState { is_stopping: true, is_writable: false, store_bytes: (5, 10) };
+        let well = HealthState {
+            is_stopping: false,
+            is_writable: true,
+            is_shared_storage_full: false,
+            store_bytes: (5, 10),
+        };
+        let full = HealthState { is_stopping: true, is_writable: false, ..well };
         check("healthz", None, well, false, &expect!["200 ok"]);
         check(
             "readyz",
@@ -146,6 +163,20 @@ mod tests {
             200 [+]ping ok
             [+]log excluded: ok
             [+]store ok: 5 of 10 bytes are used
+            [+]poststarthook/rbac/bootstrap-roles ok
+            [+]shutdown ok
+            readyz check passed
+        "#]],
+        );
+        check(
+            "readyz",
+            None,
+            HealthState { is_shared_storage_full: true, ..well },
+            true,
+            &expect![[r#"
+            200 [+]ping ok
+            [+]log excluded: ok
+            [+]store ok: 5 of 10 bytes are used; the database of etcd is full (alarm NOSPACE), only reads and deletes work
             [+]poststarthook/rbac/bootstrap-roles ok
             [+]shutdown ok
             readyz check passed

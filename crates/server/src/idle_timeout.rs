@@ -21,7 +21,7 @@ pub(crate) struct IdleTimeoutStream<S> {
 }
 
 impl<S> IdleTimeoutStream<S> {
-    /// Wraps `stream` so that a write fails if the client reads nothing for `timeout`.
+    /// Wraps `stream` so that a write fails if the peer reads nothing for `timeout`.
     pub(crate) fn new(stream: S, timeout: Duration) -> Self {
         Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
     }

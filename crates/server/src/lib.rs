@@ -26,7 +26,7 @@ mod auth;
 mod bootstrap;
 /// The keys that all servers of a cluster share.
 mod cluster_keys;
-/// Backup, restore and migration of a cluster on etcd.
+/// Backup and restore of a cluster on etcd, and migration to or from etcd.
 mod cluster_transfer;
 /// Tracks the client connections and enforces their limits.
 mod connections;
@@ -46,7 +46,7 @@ mod discovery;
 mod error;
 /// Priority and fairness: limits how many requests execute at the same time, and the resources that each user may hold.
 mod flow_control;
-/// Formats values as Go does, for error messages like those of upstream.
+/// Formats values as Go does, for error messages as in upstream.
 mod go_format;
 /// Decodes the headers of a request.
 mod headers;
@@ -108,7 +108,6 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -153,7 +152,8 @@ pub use crate::admission::{
 };
 pub use crate::auth::revoked_subject_key;
 pub use crate::cluster_keys::{
-    CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, create_server_token_if_missing,
+    CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, ENCRYPTION_KEY_FILE, SERVER_TOKEN_FILE,
+    create_server_token_if_missing,
 };
 pub use crate::cluster_transfer::{
     EtcdTransferOptions, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
@@ -271,15 +271,15 @@ pub enum ServeError {
 /// An API server that listens and has opened its store and certificates, but does not accept connections yet.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// The listening sockets. The first has the configured address. A second one has the address at which nodes on this
-    /// machine reach the server, unless the first socket already covers that address.
+    /// The listening sockets. The first has the configured address. If nodes on this machine reach the server at
+    /// another address, a second socket has that address.
     listeners: Vec<TcpListener>,
     /// The addresses and the CA certificate of this server, which some bootstrap objects contain.
     identity: bootstrap::ServerIdentity,
     /// Whether the bootstrap objects were created when the server started. `false` if the disk was too full for them.
     is_bootstrapped: bool,
-    /// The registration of this server if other servers may share the store, and the channel to which the addresses of
-    /// all live servers are sent.
+    /// The registration of this server, and the channels on which it publishes the live servers. `None` if no other
+    /// server can share the store.
     registration: Option<(ServerRegistration, LiveServers)>,
     /// Follows the keys of the cluster, if servers share them.
     cluster_keys: Option<ClusterKeysFollower>,
@@ -470,7 +470,7 @@ impl ApiServer {
         self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
-    /// Sets the URL that clients use, such as that of a load balancer. Kubeconfigs contain it, and the serving
+    /// Sets the URL that clients use, such as the URL of a load balancer. Kubeconfigs contain it, and the serving
     /// certificate is valid for its host.
     pub fn set_advertised_url(&mut self, url: AdvertisedUrl) {
         self.advertised = Some(url);
@@ -498,7 +498,8 @@ impl ApiServer {
         self.singleton_tasks()
     }
 
-    /// Returns the rule that spreads the Leases of controllers over the servers that share the store.
+    /// Returns the preference of this server for Leases of controllers. It spreads these Leases over the servers that
+    /// share the store.
     pub fn lease_preference(&self) -> LeasePreference {
         match &self.registration {
             Some((own, live)) => LeasePreference::new(own, live),
@@ -608,7 +609,7 @@ impl ApiServer {
     }
 }
 
-/// A URL of the server that is not its listen address, such as that of a load balancer.
+/// A URL of the server other than its listen address, such as the URL of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvertisedUrl {
     /// The URL without a trailing slash.
@@ -698,9 +699,10 @@ impl BackgroundTasks {
     }
 }
 
-/// Creates or updates the bootstrap objects and default roles. Returns `false` if the disk is too full for them.
+/// Creates or updates the bootstrap objects and default roles. Returns `false` if the disk or the storage is too full for
+/// them.
 ///
-/// Rule: a server starts even on a full disk and then serves reads and deletes.
+/// Rule: a server starts even on a full disk or a full etcd, and then serves reads and deletes.
 async fn create_bootstrap_objects(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
@@ -713,10 +715,10 @@ async fn create_bootstrap_objects(
     };
     match make.await {
         Ok(()) => Ok(true),
-        Err(refusal) if registry.storage.is_disk_full.load(Ordering::Relaxed) => {
+        Err(refusal) if registry.storage.is_full() => {
             tracing::warn!(
                 status = %refusal.status(),
-                "the disk is full: serving reads and deletes only; the bootstrap objects are updated once there is space"
+                "the disk or the database of etcd is full: serving reads and deletes only; the bootstrap objects are updated once there is space"
             );
             Ok(false)
         }

@@ -39,8 +39,8 @@ const AGENT_STREAMS_MAX: usize = 2_000;
 /// Maximum number of streams to agents of one user, except Muster's own components and members of `system:masters`.
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Maximum number of request bodies that the server receives at the same time. Nodes, Muster's own components and
-/// members of `system:masters` may send as many in addition.
+/// Maximum number of request bodies that the server receives at the same time. Nodes may send as many in addition.
+/// Muster's own components and members of `system:masters` are not limited.
 const REQUEST_BODIES_MAX: usize = 4_000;
 
 /// Maximum number of request bodies that the server receives at the same time from one user, except Muster's own
@@ -48,20 +48,21 @@ const REQUEST_BODIES_MAX: usize = 4_000;
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
 /// Maximum total bytes of the buffered request bodies that are larger than 64 KiB. Smaller bodies do not count. The
-/// same limit applies separately to the bytes of unsent responses that are larger than 64 KiB.
+/// same limit applies separately to the bytes of unsent responses that are larger than 64 KiB. Bodies and responses of
+/// Muster's own components and members of `system:masters` do not count, except streamed responses.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 
 /// Like [`BUFFERED_BYTES_MAX`], but for the request bodies of one user, and separately for the unsent responses of one
 /// user. It does not apply to Muster's own components and members of `system:masters`.
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 
-/// Bytes in addition to [`BUFFERED_BYTES_MAX`] that are reserved for nodes, Muster's own components and members of
-/// `system:masters`.
+/// Bytes in addition to [`BUFFERED_BYTES_MAX`] that are reserved for nodes, and for streamed responses to Muster's own
+/// components and members of `system:masters`.
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
 /// Maximum number of unsent small responses (up to 64 KiB). At 20 kB each for stream, task and buffers, 4,000 responses
-/// use 80 MB. Nodes, Muster's own components and members of `system:masters` may use [`SMALL_RESPONSES_OF_USER_MAX`] in
-/// addition.
+/// use 80 MB. Nodes may use [`SMALL_RESPONSES_OF_USER_MAX`] in addition. Responses to Muster's own components and
+/// members of `system:masters` do not count.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 
 /// Maximum number of unsent small responses (up to 64 KiB) of one user, except Muster's own components and members of

@@ -35,7 +35,7 @@ pub enum LoopbackError {
 #[derive(Debug, Clone)]
 pub struct LoopbackClient {
     api: Api,
-    /// The user as which all requests are authorized.
+    /// All requests are authorized as this user.
     user: Arc<User>,
     /// The fence of all writes, if the client belongs to a leader.
     fence: Option<LeaderFence>,

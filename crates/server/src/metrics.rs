@@ -70,7 +70,7 @@ pub(crate) struct ServerMetrics {
     revision: Gauge,
     /// `apiserver_storage_objects`: stored objects by kind.
     objects: Family<StoredObjectLabels, Gauge>,
-    /// `pod_security_evaluations_total`: evaluations of pods and pod templates.
+    /// `pod_security_evaluations_total`: evaluations of pods and pod templates by Pod Security.
     pod_security_evaluations: Family<PodSecurityEvaluationLabels, Counter>,
     /// `pod_security_exemptions_total`: requests that are exempt from Pod Security.
     pod_security_exemptions: Family<PodSecurityExemptionLabels, Counter>,
@@ -78,6 +78,8 @@ pub(crate) struct ServerMetrics {
     store_bytes: Gauge,
     /// `muster_store_bytes_max`: maximum total size of all stored objects.
     store_bytes_max: Gauge,
+    /// `muster_store_full`: 1 if the last write failed because the disk or etcd was full, else 0.
+    store_full: Gauge,
     /// `muster_store_namespace_bytes`: size of the stored objects of each of the largest namespaces.
     namespace_bytes: Family<NamespaceLabels, Gauge>,
     /// `muster_store_reloads_total`: reloads of all objects from etcd. Without etcd it has no series.
@@ -135,7 +137,7 @@ struct ReloadLabels {
 /// Labels of `muster_store_consistency_checks_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ConsistencyCheckLabels {
-    /// `success`, `failure` or `error`, as upstream.
+    /// `success`, `failure` (a difference was found) or `error` (the check could not be completed), as in upstream.
     status: &'static str,
 }
 
@@ -235,6 +237,7 @@ impl Default for ServerMetrics {
             pod_security_exemptions: Family::default(),
             store_bytes: Gauge::default(),
             store_bytes_max: Gauge::default(),
+            store_full: Gauge::default(),
             namespace_bytes: Family::default(),
             reloads: Family::default(),
             consistency_checks: Family::default(),
@@ -327,6 +330,11 @@ impl Default for ServerMetrics {
             "muster_store_bytes_max",
             "Maximum total size of all objects in bytes (--store-bytes-max)",
             metrics.store_bytes_max.clone(),
+        );
+        registry.register(
+            "muster_store_full",
+            "1 if the last write that needs space failed because the disk or the database of etcd is full, else 0",
+            metrics.store_full.clone(),
         );
         registry.register(
             "muster_store_namespace_bytes",
@@ -486,6 +494,11 @@ impl ServerMetrics {
         }
     }
 
+    /// Sets whether the disk or the storage is full.
+    pub(crate) fn set_store_full(&self, is_full: bool) {
+        self.store_full.set(i64::from(is_full));
+    }
+
     /// Sets the counters of reloads and consistency checks, which only a store on etcd has.
     pub(crate) fn set_follower_metrics(&self, statistics: FollowerStatistics) {
         let FollowerStatistics {
@@ -506,9 +519,13 @@ impl ServerMetrics {
         }
     }
 
-    pub(crate) fn set_object_count(&self, kind: &'static Kind, count: usize) {
-        let stored = StoredObjectLabels { group: kind.group, resource: kind.plural };
-        self.objects.get_or_create(&stored).set(gauge_value(count));
+    /// Sets the numbers of stored objects of the kinds that are served now.
+    pub(crate) fn set_object_counts(&self, counts: impl Iterator<Item = (&'static Kind, usize)>) {
+        self.objects.clear();
+        for (kind, count) in counts {
+            let stored = StoredObjectLabels { group: kind.group, resource: kind.plural };
+            self.objects.get_or_create(&stored).set(gauge_value(count));
+        }
     }
 
     pub(crate) fn record_commit(&self, latency: Duration) {

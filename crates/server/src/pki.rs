@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
+use muster_api::well_known::{USER_AGENT_CLIENT, USER_GROUP_MASTERS};
 use muster_files::write_private_file;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -32,7 +33,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::machine_address::machine_address;
 use crate::request::{
     AUTHENTICATED_GROUP, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
-    MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
+    NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
 };
 use crate::signing_keys::{self, SIGNING_KEY_FILE, SigningKeys};
 
@@ -58,12 +59,6 @@ const CA_LIFETIME_YEARS: i16 = 10;
 
 /// Validity of the CA certificates in days, without leap days.
 pub(crate) const CA_LIFETIME_DAYS: i64 = CA_LIFETIME_YEARS as i64 * 365;
-
-/// User name in the client certificate with which the server connects to agents. Agents accept no other client.
-///
-/// The certificate also contains the group `system:masters`, so that no other client can obtain such a certificate: the
-/// server signs no CertificateSigningRequest for this group.
-const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// Cluster IP of the Service `kubernetes`.
 const KUBERNETES_SERVICE_IP: &str = "10.96.0.1";
@@ -116,7 +111,7 @@ impl BuiltinUser {
     /// `None` if the user has no other group.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
+            Self::Admin => ("kubernetes-admin", Some(USER_GROUP_MASTERS)),
             Self::Controller => (DAEMONSET_CONTROLLER_USER, None),
             Self::Disruption => (DISRUPTION_USER, None),
             Self::Endpoints => (ENDPOINTS_USER, None),
@@ -320,8 +315,8 @@ current-context: muster
     pub(crate) fn agent_client_config(&self) -> Result<ClientConfig, PkiError> {
         let mut params =
             leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, COMPONENT_CERTIFICATE_YEARS)?;
-        params.distinguished_name.push(DnType::OrganizationName, MASTERS_GROUP);
-        params.distinguished_name.push(DnType::CommonName, AGENT_CLIENT_USER);
+        params.distinguished_name.push(DnType::OrganizationName, USER_GROUP_MASTERS);
+        params.distinguished_name.push(DnType::CommonName, USER_AGENT_CLIENT);
         let identity = self.ca.issue_with_new_key(&params)?;
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();

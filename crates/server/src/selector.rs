@@ -199,7 +199,7 @@ mod tests {
             "spec": {"nodeName": "n1"},
             "status": {"phase": "Running"},
         });
-        let kind = Kind::find("", "v1", "pods").unwrap();
+        let kind = Kind::builtin("", "v1", "pods");
         let selector = ObjectSelector::parse(kind, labels, fields).unwrap();
         let record = StoredObject {
             key: kind.store_key(Some("a"), "p").into(),
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn events_are_selected_by_source() {
-        let kind = Kind::find("", "v1", "events").unwrap();
+        let kind = Kind::builtin("", "v1", "events");
         let source = |event: Value| kind.build_selector_index(&event).field("source").map(ToOwned::to_owned);
         let old = json!({"source": {"component": "kubelet", "host": "n1"}, "reportingComponent": "other"});
         let new = json!({"source": {}, "reportingComponent": "muster"});
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn wrong(group: &str, plural: &str, labels: &str, fields: &str, golden: &Expect) {
-        let kind = Kind::find(group, "v1", plural).unwrap();
+        let kind = Kind::builtin(group, "v1", plural);
         let refusal = ObjectSelector::parse(kind, labels, fields).unwrap_err();
         assert_eq!(refusal.code, 400);
         golden.assert_eq(refusal.message());
@@ -342,8 +342,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_selector_is_too_strange(labels in "[a-c=!<>(), /in\\x00]{0,20}", fields in r"[a-c=!,.\\]{0,20}") {
-            let _ = ObjectSelector::parse(Kind::find("", "v1", "pods").unwrap(), &labels, &fields);
-            let _ = ObjectSelector::parse(Kind::find("", "v1", "pods").unwrap(), &fields, &labels);
+            let _ = ObjectSelector::parse(Kind::builtin("", "v1", "pods"), &labels, &fields);
+            let _ = ObjectSelector::parse(Kind::builtin("", "v1", "pods"), &fields, &labels);
         }
     }
 }

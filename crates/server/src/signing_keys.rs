@@ -41,12 +41,12 @@ pub(crate) struct SigningKey {
     pub(crate) id: String,
 }
 
-/// The use of a key that signs service account tokens.
+/// Whether a key of the key file signs new tokens, only verifies tokens, or is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SigningKeyState {
     /// The key signs new tokens.
     Signing,
-    /// Tokens that the key has signed are accepted. The key signs no new tokens any longer.
+    /// Tokens that the key has signed are accepted. The key no longer signs new tokens.
     Accepted,
     /// Tokens that the key signs are accepted. The key signs no tokens until it is activated.
     Staged,

@@ -48,7 +48,7 @@ impl fmt::Debug for SingletonTask {
 }
 
 /// Returns all singleton tasks of a server. `certificate_lifetime_max` is the maximum lifetime of the certificates that
-/// it signs for CertificateSigningRequests.
+/// the server signs for CertificateSigningRequests.
 pub(crate) fn all_tasks(
     registry: &Arc<Registry>,
     server: &ServerIdentity,

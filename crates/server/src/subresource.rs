@@ -11,7 +11,8 @@ pub(crate) enum Subresource {
     Binding,
     /// The subresource `finalize`, which updates `spec.finalizers` of a Namespace.
     Finalize,
-    /// The subresource `eviction`, which deletes a pod if its PodDisruptionBudgets allow it.
+    /// The subresource `eviction`, which deletes a pod if its PodDisruptionBudget allows it. An eviction fails if
+    /// several PodDisruptionBudgets select the pod.
     Eviction,
     /// The subresource `token`, which issues a token for a ServiceAccount.
     Token,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
+pub(crate) use muster_api::json::is_set;
 use serde_json::{Map, Value};
 
 /// Returns the value at a dotted path such as `spec.nodeName` as the text that field selectors compare. Returns "" if
@@ -34,18 +35,6 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
         *slot = Value::Object(Map::new());
     }
     slot.as_object_mut().expect("the value is an object")
-}
-
-/// Whether a value is set: present, not null and not empty. Zero and `false` count as set. In most fields of API
-/// objects, absent, null and empty are equivalent.
-pub(crate) fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::String(it) => !it.is_empty(),
-        Value::Array(it) => !it.is_empty(),
-        Value::Object(it) => !it.is_empty(),
-        Value::Bool(_) | Value::Number(_) => true,
-    }
 }
 
 /// Formats a time in whole seconds as the API does: `2026-01-02T03:04:05Z`.

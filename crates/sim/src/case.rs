@@ -5,7 +5,8 @@
 //! An unbound pod belongs to the node it is meant for.
 //! A label change before binding made another pod each time.
 //!
-//! world                    # a scenario; also `replicas 2` and `burst 3`; `node n1..n9` are nine nodes
+//! world                    # a scenario; also `replicas 2` and `burst 3`; `node n1..n9` are nine nodes;
+//!                          # `lagging-server 20` is a second API server, up to 20 commits behind, for all controllers
 //!   node a
 //!   set d
 //! run                      # user actions, see `UserAction::parse`
@@ -17,7 +18,7 @@
 //!     d  desired:1 ready:0
 //!   see rollout
 //!     d  phase:Rolling
-//!   faults                 # in runs with a fault, none is injected before this line; without it, everywhere
+//!   faults                 # no fault is injected before this line; without this line, faults are injected anywhere
 //!   scheduler
 //! writes create<=1 delete<=0
 //! end                      # expected pods when the cluster has converged
@@ -72,6 +73,7 @@ use muster_engine::scenario;
 use crate::faults::{FaultRates, InjectedFault, RequestFault, WatchFault};
 use crate::invariants::Violation;
 use crate::invariants::rollout_oracle::{admitted_names, verdict};
+use crate::lagging_server::ServerFaults;
 use crate::user_action::{UserAction, expand_node_range};
 use crate::world::World;
 
@@ -85,6 +87,8 @@ pub struct Case {
     replicas: usize,
     /// Maximum number of creates in one plan, and of deletes in one plan. `None` keeps the shipped default.
     burst: Option<usize>,
+    /// Maximum number of commits that a second API server is behind. `None` if there is one API server.
+    lagging_server: Option<usize>,
     /// The initial cluster.
     world: scenario::World,
     /// Section `run`: the user actions and the checks between them.
@@ -122,7 +126,8 @@ enum ScriptLine {
     SeeStatus(Vec<ExpectedCounts>),
     /// `see rollout`: the expected state of the DaemonRollouts.
     SeeRollout(Vec<ExpectedRollout>),
-    /// `faults`: in runs with a fault, none is injected before this line.
+    /// `faults`: no fault is injected before this line. In a script without this line, a fault may be injected
+    /// anywhere.
     Faults,
 }
 
@@ -269,6 +274,9 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
     world.checks.is_fault_free = fault == InjectedFault::default();
     if let Some(burst) = case.burst {
         world.settings.burst = burst;
+    }
+    if let Some(lag_max) = case.lagging_server {
+        world.add_lagging_server(ServerFaults::only_lag(u64::try_from(lag_max).unwrap_or(u64::MAX)));
     }
     let is_fault_free = fault == InjectedFault::default();
     let (mut writes, mut spared) = (0, (0, 0));
@@ -513,6 +521,7 @@ impl<'a> CaseParser<'a> {
             about: String::new(),
             replicas: 1,
             burst: None,
+            lagging_server: None,
             world: scenario::World::default(),
             script: Vec::new(),
             limits: Vec::new(),
@@ -577,7 +586,8 @@ impl<'a> CaseParser<'a> {
         Ok(self.case)
     }
 
-    /// Parses the section `world`: the initial cluster, the number of controller replicas and the burst limit.
+    /// Parses the section `world`: the initial cluster, the number of controller replicas, the burst limit and the lag
+    /// of a second API server.
     fn parse_world(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut text = format!("now {START_TIME_S}\n");
         let mut places = vec![0];
@@ -586,6 +596,7 @@ impl<'a> CaseParser<'a> {
             match words.as_slice() {
                 ["replicas", n] => self.case.replicas = self.parse_number(*at, n)?,
                 ["burst", n] => self.case.burst = Some(self.parse_number(*at, n)?),
+                ["lagging-server", n] => self.case.lagging_server = Some(self.parse_number(*at, n)?),
                 _ => {
                     for line in expand_node_range(line).map_err(|it| self.syntax_error(*at, it))? {
                         text += &line;

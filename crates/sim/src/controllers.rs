@@ -19,13 +19,15 @@ use muster_engine::daemonset::facts::Kind;
 use muster_engine::garbage_collector::GarbageCollector;
 use muster_engine::node_lifecycle::{self, NodeLifecycle};
 use muster_engine::scheduler::Scheduler;
-use muster_store::KeyChange;
+use muster_store::{CommitEvent, KeyChange};
 use serde_json::{Value, json};
 
 use crate::faults::{FaultRates, RequestFault, WatchFault};
+use crate::invariants::InvariantChecks;
 use crate::kubelet::HEARTBEAT_INTERVAL;
+use crate::lagging_server::{LaggingServer, ReadBarrier, ServerId, visible_revision};
 use crate::rng::Rng;
-use crate::server::{Actor, SimServer, store_key_prefix};
+use crate::server::{Actor, RequestHandler, SimServer, store_key_prefix};
 use crate::trace::Trace;
 
 /// A built-in controller that the simulation runs.
@@ -37,7 +39,7 @@ pub enum SimController {
 }
 
 impl SimController {
-    /// Returns the actor that the simulated API server records for writes of this controller.
+    /// Returns the actor of the requests and watches of this controller.
     fn as_actor(self) -> Actor {
         match self {
             Self::GarbageCollector => Actor::GarbageCollector,
@@ -88,10 +90,16 @@ pub enum ControllerStep {
     /// The next watch event reaches the controller. The value is the index of the watched kind in
     /// `SimProcess::watches`.
     DeliverEvent(usize),
+    /// A list that the controller has requested reaches the controller, if the API server has the state that the list
+    /// must contain. The value is the index of the kind in `SimProcess::watches`.
+    ReceiveList(usize),
     /// The controller reconciles the keys that are due.
     Reconcile,
     /// A request reaches the API server. The value is the key of the request in `SimProcess::calls`.
     SendRequest(usize),
+    /// The lagging API server has committed a write, and its state contains the write. The value is the key of the
+    /// request in `SimProcess::calls`.
+    AcknowledgeWrite(usize),
     /// The response to a request reaches the controller. The value is the key of the request in `SimProcess::calls`.
     ReceiveResponse(usize),
 }
@@ -133,11 +141,15 @@ fn node_lease_json((node, renewed): (&Text, &Time)) -> Value {
 pub struct StepContext<'a> {
     pub(crate) now: Time,
     pub(crate) server: &'a mut SimServer,
+    pub(crate) lagging: Option<&'a LaggingServer>,
+    pub(crate) checks: &'a mut InvariantChecks,
     pub(crate) rng: &'a mut Rng,
     pub(crate) fault_rates: &'a FaultRates,
     pub(crate) trace: &'a mut Trace,
     /// Steps to schedule, each with its delay.
     pub(crate) next_steps: Vec<(Duration, ControllerStep)>,
+    /// Steps to execute when the lagging server has reached a revision.
+    pub(crate) waiting_steps: Vec<(u64, ControllerStep)>,
 }
 
 impl StepContext<'_> {
@@ -145,6 +157,16 @@ impl StepContext<'_> {
     fn schedule_soon(&mut self, step: ControllerStep) {
         let delay = Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000));
         self.next_steps.push((delay, step));
+    }
+
+    /// Returns the revision up to which the state of a server is complete.
+    fn visible_revision(&self, server: ServerId) -> u64 {
+        visible_revision(server, self.server, self.lagging)
+    }
+
+    /// Returns the read barrier of a request that arrives now.
+    fn read_barrier(&self) -> ReadBarrier {
+        ReadBarrier { revision: self.server.revision(), acknowledged: self.checks.acknowledged_revision }
     }
 }
 
@@ -159,6 +181,12 @@ pub trait ControllerProcess: fmt::Debug {
     /// caller must schedule this step. Returns `None` if such a step is already scheduled, if the process is not
     /// running, or if the controller does not watch this source.
     fn mark_delivery_scheduled(&mut self, source: WatchSource) -> Option<ControllerStep>;
+    /// Returns the API server of the controller's watches. Most requests of the controller go to this server, too.
+    fn server(&self) -> ServerId;
+    /// Makes the controller use another API server. The watches continue there.
+    fn set_server(&mut self, server: ServerId);
+    /// Crashes the process. Returns `false` if it is not running.
+    fn crash(&mut self) -> bool;
 }
 
 /// A simulated process that runs one built-in controller. It implements [`ControllerProcess`] for a controller of type
@@ -176,17 +204,34 @@ pub struct SimProcess<L: Controller> {
     cursors: Vec<u64>,
     /// The time up to which Lease renewals were delivered. A list of any kind also advances it to the current time.
     leases_delivered_until: Time,
+    /// The API server of the watches, and usually of the requests.
+    server: ServerId,
+    /// Lists that the controller has requested and not received yet, with what they must contain, by index in
+    /// `watches`. The watches of these kinds have ended.
+    awaited_lists: BTreeMap<usize, ReadBarrier>,
     /// Watches for which a [`ControllerStep::DeliverEvent`] is scheduled, by index in `watches`.
     scheduled_deliveries: BTreeSet<usize>,
     /// Stores equal strings of decoded objects only once.
     shared: Interner,
-    /// Requests in flight, by sequence number. The outcome of a request is `None` until the API server has handled the
-    /// request.
-    calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
+    /// Requests in flight, by sequence number.
+    calls: BTreeMap<usize, CallInFlight<L::Call>>,
     /// Sequence number of the last request.
     sequence: usize,
     /// Time of the next scheduled reconcile. `None` if no reconcile is scheduled.
     reconcile_due: Option<Time>,
+}
+
+/// A request of a built-in controller, from its sending until its response is delivered.
+struct CallInFlight<C> {
+    call: C,
+    /// The API server to which the request was sent.
+    server: ServerId,
+    /// The read barrier of the request. `None` until the request has reached the API server.
+    barrier: Option<ReadBarrier>,
+    /// The outcome for the controller. `None` until the API server has handled the request.
+    outcome: Option<Outcome>,
+    /// The revision of the write, if the lagging server has committed it and not acknowledged it yet.
+    unacknowledged: Option<u64>,
 }
 
 impl<L: Controller> fmt::Debug for SimProcess<L> {
@@ -217,6 +262,8 @@ impl<L: Controller + 'static> SimProcess<L> {
             leases_delivered_until: Time::default(),
             watches,
             work_queue: WorkQueue::new(inner, CONCURRENT_REQUESTS_MAX),
+            server: ServerId::Current,
+            awaited_lists: BTreeMap::new(),
             scheduled_deliveries: BTreeSet::new(),
             shared: Interner::default(),
             calls: BTreeMap::new(),
@@ -231,6 +278,7 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.is_running = true;
         self.work_queue = WorkQueue::new((self.create)(), CONCURRENT_REQUESTS_MAX);
         self.calls.clear();
+        self.awaited_lists.clear();
         self.scheduled_deliveries.clear();
         self.reconcile_due = None;
         for kind in 0..self.watches.len() {
@@ -239,13 +287,36 @@ impl<L: Controller + 'static> SimProcess<L> {
         self.reconcile_soon(context);
     }
 
-    /// Lists the kind with the index `kind` in `watches`.
+    /// Lists the kind with the index `kind` in `watches`, without a `resourceVersion`. If the state of the server is
+    /// older than the store is now, the server responds later.
     fn list_kind(&mut self, kind: usize, context: &mut StepContext<'_>) {
-        self.cursors[kind] = context.server.revision();
+        self.awaited_lists.insert(kind, context.read_barrier());
+        self.receive_list(kind, context);
+    }
+
+    /// Delivers a list that the controller has requested, if its server has the state that the list must contain.
+    /// `kind` is the index of the kind in `watches`.
+    fn receive_list(&mut self, kind: usize, context: &mut StepContext<'_>) {
+        let Some(wanted) = self.awaited_lists.get(&kind).copied() else { return };
+        let source = WatchSource::from_resource(&self.watches[kind].resource);
+        let revision = match source {
+            Some(WatchSource::Commits(_)) => context.visible_revision(self.server),
+            Some(WatchSource::Leases) | None => context.server.revision(),
+        };
+        if revision < wanted.revision {
+            return context.waiting_steps.push((wanted.revision, ControllerStep::ReceiveList(kind)));
+        }
+        context.checks.check_fresh_state(wanted.acknowledged, revision);
+        self.awaited_lists.remove(&kind);
+        self.cursors[kind] = revision;
         self.leases_delivered_until = context.now;
-        let texts: Vec<String> = match WatchSource::from_resource(&self.watches[kind].resource) {
+        let texts: Vec<String> = match source {
             Some(WatchSource::Commits(kind)) => {
-                context.server.objects(kind).map(|(_, it)| it.to_string()).collect()
+                context.checks.on_list(self.controller.as_actor(), kind, revision);
+                match context.lagging.filter(|_| self.server == ServerId::Lagging) {
+                    Some(lagging) => lagging.cache().objects(kind).map(|(_, it)| it.to_string()).collect(),
+                    None => context.server.objects(kind).map(|(_, it)| it.to_string()).collect(),
+                }
             }
             Some(WatchSource::Leases) => {
                 context.server.leases.iter().map(|it| node_lease_json(it).to_string()).collect()
@@ -268,6 +339,9 @@ impl<L: Controller + 'static> SimProcess<L> {
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.scheduled_deliveries.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
+        if self.awaited_lists.contains_key(&kind) {
+            return;
+        }
         let fault = context.fault_rates.random_watch_fault(context.rng);
         match fault {
             Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list_kind(kind, context),
@@ -278,9 +352,11 @@ impl<L: Controller + 'static> SimProcess<L> {
             }
             _ if source == WatchSource::Leases => self.deliver_leases(kind, context),
             _ => {
-                let Some(event) = next_watch_event(context.server, source, self.cursors[kind]) else {
-                    return;
-                };
+                let Some(event) = self.next_watch_event(kind, source, context) else { return };
+                if let WatchSource::Commits(kind) = source {
+                    let client = self.controller.as_actor();
+                    context.checks.check_watch_position(client, kind, event.revision);
+                }
                 self.cursors[kind] = event.revision;
                 for _ in 0..if fault == Some(WatchFault::Duplicate) { 2 } else { 1 } {
                     let event = match &event.change {
@@ -295,11 +371,30 @@ impl<L: Controller + 'static> SimProcess<L> {
                 }
             }
         }
-        if next_watch_event(context.server, source, self.cursors[kind]).is_some() {
+        self.schedule_next_event(kind, source, context);
+        self.reconcile_soon(context);
+    }
+
+    /// Returns the next event of the watch with the index `kind` in `watches`. Returns `None` if the state of the
+    /// server has no further event, and for Leases, which have no revisions.
+    fn next_watch_event(
+        &self,
+        kind: usize,
+        source: WatchSource,
+        context: &StepContext<'_>,
+    ) -> Option<Arc<CommitEvent>> {
+        let WatchSource::Commits(watched) = source else { return None };
+        let events = context.server.store.commits_since(store_key_prefix(watched), self.cursors[kind]);
+        let event = events.expect("it is all kept").next().cloned();
+        event.filter(|it| it.revision <= context.visible_revision(self.server))
+    }
+
+    /// Schedules the delivery of the next event of the watch with the index `kind` in `watches`, if there is one.
+    fn schedule_next_event(&mut self, kind: usize, source: WatchSource, context: &mut StepContext<'_>) {
+        if self.next_watch_event(kind, source, context).is_some() {
             self.scheduled_deliveries.insert(kind);
             context.schedule_soon(ControllerStep::DeliverEvent(kind));
         }
-        self.reconcile_soon(context);
     }
 
     /// Delivers the Leases that were renewed since the last delivery. `kind` is the index of the Leases in `watches`.
@@ -336,7 +431,9 @@ impl<L: Controller + 'static> SimProcess<L> {
         let step = self.work_queue.reconcile_due(context.now);
         for call in step.calls {
             self.sequence += 1;
-            self.calls.insert(self.sequence, (call, None));
+            let server = context.lagging.map_or(self.server, |it| it.route_request(self.server, context.rng));
+            let request = CallInFlight { call, server, barrier: None, outcome: None, unacknowledged: None };
+            self.calls.insert(self.sequence, request);
             context.schedule_soon(ControllerStep::SendRequest(self.sequence));
         }
         if let Some(at) = step.wake_at {
@@ -348,16 +445,41 @@ impl<L: Controller + 'static> SimProcess<L> {
     /// Sends the request with the key `at` in `calls` to the API server. If a request fault is drawn at random, the
     /// fault decides whether the request is applied and what the outcome is.
     fn send_request(&mut self, at: usize, context: &mut StepContext<'_>) {
-        let Some((call, _)) = self.calls.get(&at) else { return };
+        let Some(in_flight) = self.calls.get_mut(&at) else { return };
+        let (call, server) = (&in_flight.call, in_flight.server);
         let request = L::request(call);
         let refused = |refusal| Outcome::Refused(refusal);
+        if let Some(lagging) = context.lagging {
+            if lagging.down == Some(server) {
+                in_flight.outcome = Some(refused(CallError::NoAnswer));
+                return context.schedule_soon(ControllerStep::ReceiveResponse(at));
+            }
+            let barrier = *in_flight.barrier.get_or_insert_with(|| context.read_barrier());
+            if server == ServerId::Lagging {
+                let written = written_object(&request);
+                if let Some(revision) =
+                    lagging.revision_to_wait_for(context.server, barrier, written.as_ref())
+                {
+                    return context.waiting_steps.push((revision, ControllerStep::SendRequest(at)));
+                }
+                context.checks.check_fresh_state(barrier.acknowledged, lagging.revision());
+            }
+        }
+        let lagging = context.lagging.filter(|_| server == ServerId::Lagging);
+        let before = context.server.revision();
         let make = |context: &mut StepContext<'_>| {
             context.trace.add_line(context.now, || format!("{:?}: {call}", self.controller));
-            handle_request(context.server, &request, self.controller.as_actor())
+            let cache = lagging.map(LaggingServer::cache);
+            let mut handler = RequestHandler { store: context.server, cache };
+            handle_request(&mut handler, &request, self.controller.as_actor())
         };
+        let mut is_answered = false;
         let mut crashes = false;
         let outcome = match context.fault_rates.random_request_fault(context.rng) {
-            None => make(context),
+            None => {
+                is_answered = true;
+                make(context)
+            }
             Some(RequestFault::Conflict) => refused(CallError::Conflict),
             Some(RequestFault::TooManyRequests) => refused(CallError::TooManyRequests { retry_after: None }),
             Some(RequestFault::Server) => refused(CallError::Server("not now".to_owned())),
@@ -381,21 +503,38 @@ impl<L: Controller + 'static> SimProcess<L> {
             }
         };
         if crashes {
-            self.process_number += 1;
-            self.is_running = false;
-            self.calls.clear();
+            self.crash();
             let down = Duration::from_millis(context.rng.between(100, 5_000));
             return context.next_steps.push((down, ControllerStep::Start));
         }
-        if let Some(call) = self.calls.get_mut(&at) {
-            call.1 = Some(outcome);
-            context.schedule_soon(ControllerStep::ReceiveResponse(at));
+        let Some(in_flight) = self.calls.get_mut(&at) else { return };
+        in_flight.outcome = Some(outcome);
+        let written = context.server.revision();
+        if is_answered && lagging.is_some() && before < written {
+            in_flight.unacknowledged = Some(written);
+            return context.waiting_steps.push((written, ControllerStep::AcknowledgeWrite(at)));
         }
+        context.schedule_soon(ControllerStep::ReceiveResponse(at));
+    }
+
+    /// Responds to the write with the key `at` in `calls`. The lagging server has committed the write, and its state
+    /// now contains the write. If the server was killed before, there is no response.
+    fn acknowledge_write(&mut self, at: usize, context: &mut StepContext<'_>) {
+        let Some(in_flight) = self.calls.get_mut(&at) else { return };
+        let Some(written) = in_flight.unacknowledged.take() else { return };
+        if context.lagging.is_some_and(|it| it.down == Some(ServerId::Lagging)) {
+            in_flight.outcome = Some(Outcome::Refused(CallError::NoAnswer));
+        } else {
+            context.checks.on_write_acknowledged(written, context.visible_revision(ServerId::Lagging));
+        }
+        context.schedule_soon(ControllerStep::ReceiveResponse(at));
     }
 
     /// Passes the outcome of the request with the key `at` in `calls` to the controller.
     fn receive_response(&mut self, at: usize, context: &mut StepContext<'_>) {
-        let Some((call, Some(outcome))) = self.calls.remove(&at) else { return };
+        let Some(CallInFlight { call, outcome: Some(outcome), .. }) = self.calls.remove(&at) else {
+            return;
+        };
         self.work_queue.apply_outcome(&call, outcome, context.now);
         self.reconcile_soon(context);
     }
@@ -410,8 +549,16 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
         match step {
             ControllerStep::Start => self.start_process(context),
             ControllerStep::DeliverEvent(kind) => self.deliver_event(kind, context),
+            ControllerStep::ReceiveList(kind) => {
+                self.receive_list(kind, context);
+                if let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) {
+                    self.schedule_next_event(kind, source, context);
+                }
+                self.reconcile_soon(context);
+            }
             ControllerStep::Reconcile => self.reconcile(context),
             ControllerStep::SendRequest(at) => self.send_request(at, context),
+            ControllerStep::AcknowledgeWrite(at) => self.acknowledge_write(at, context),
             ControllerStep::ReceiveResponse(at) => self.receive_response(at, context),
         }
     }
@@ -424,25 +571,39 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
             self.watches.iter().position(|it| WatchSource::from_resource(&it.resource) == Some(source))?;
         self.scheduled_deliveries.insert(at).then_some(ControllerStep::DeliverEvent(at))
     }
+
+    fn server(&self) -> ServerId {
+        self.server
+    }
+
+    fn set_server(&mut self, server: ServerId) {
+        self.server = server;
+    }
+
+    fn crash(&mut self) -> bool {
+        let was_running = std::mem::take(&mut self.is_running);
+        if was_running {
+            self.process_number += 1;
+            self.calls.clear();
+        }
+        was_running
+    }
 }
 
-/// Returns the first event of a source after the revision `after`. Returns `None` if there is none, and for Leases,
-/// which have no revisions.
-fn next_watch_event(
-    server: &SimServer,
-    source: WatchSource,
-    after: u64,
-) -> Option<Arc<muster_store::CommitEvent>> {
-    let WatchSource::Commits(kind) = source else { return None };
-    server.store.commits_since(store_key_prefix(kind), after).expect("it is all kept").next().cloned()
+/// Returns the object that a request writes. Returns `None` if the request only reads, or if the simulation does not
+/// have the kind of the object.
+fn written_object(request: &Request) -> Option<(Kind, ObjectKey)> {
+    let (kind, key, _) = parse_request_path(&request.path).filter(|_| request.verb != Verb::Get)?;
+    Some((kind, key))
 }
 
-/// Handles a request of a built-in controller on the simulated API server.
-fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Outcome {
+/// Handles a request of a built-in controller on a simulated API server.
+fn handle_request(server: &mut RequestHandler<'_>, request: &Request, actor: Actor) -> Outcome {
     if let Some(node) =
         request.path.strip_prefix("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/")
     {
-        let found = server.leases.get_key_value(node).map(|it| node_lease_json(it).to_string().into_bytes());
+        let found =
+            server.store.leases.get_key_value(node).map(|it| node_lease_json(it).to_string().into_bytes());
         return found.map_or(Outcome::Refused(CallError::NotFound), Outcome::Done);
     }
     let Some((kind, key, subresource)) = parse_request_path(&request.path) else {
@@ -461,7 +622,10 @@ fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Ou
         }
         (verb, _) => unreachable!("{verb:?} {} is not implemented in the simulation", request.path),
     };
-    match (done, server.object(kind, &key)) {
+    // After a write, the response has the object as the server has committed it.
+    let object =
+        if request.verb == Verb::Get { server.object(kind, &key) } else { server.store.object(kind, &key) };
+    match (done, object) {
         (Err(refusal), _) => Outcome::Refused(refusal),
         (Ok(()), Some(object)) => Outcome::Done(object.to_string().into_bytes()),
         (Ok(()), None) if request.verb == Verb::Get => Outcome::Refused(CallError::NotFound),
@@ -488,7 +652,12 @@ fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
 
 /// Binds a pod to a node, as a POST to the subresource `binding` does. Fails with a conflict if the pod is bound or
 /// terminating, or has another UID.
-fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), CallError> {
+fn bind_pod(
+    server: &mut RequestHandler<'_>,
+    key: &ObjectKey,
+    body: &Value,
+    actor: Actor,
+) -> Result<(), CallError> {
     let object = server.object(Kind::Pods, key).ok_or(CallError::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];
     let is_bound = object["spec"]["nodeName"].as_str().is_some_and(|it| !it.is_empty());

@@ -75,7 +75,8 @@ pub struct InjectedFault {
     pub watch: Option<(usize, WatchFault)>,
 }
 
-/// The probability of each fault, per thousand opportunities, and the limits of clock skew and network latency.
+/// The probability of each fault and of user actions, per thousand opportunities, and the limits of clock skew and
+/// network latency.
 #[derive(Clone, Debug, Default)]
 pub struct FaultRates {
     /// Rate of each fault of a request, in the order of [`RequestFault::ALL`].

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::container_runtime::SimRuntime;
 use crate::faults::FaultRates;
 use crate::invariants::InvariantChecks;
+use crate::lagging_server::{LaggingServer, ServerId, visible_revision};
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer};
 
@@ -47,9 +48,9 @@ pub enum ImageBehaviour {
 /// The simulated kubelet of one node, with the node's container runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
-    /// Whether the node is running. A crashed node is not.
+    /// Whether the node is running, that is, has not crashed.
     pub alive: bool,
-    /// When the node crashed, if it has not been rebooted since.
+    /// Time of the crash of a node that has not been rebooted since. `None` if the node is running.
     pub dead_since: Option<Time>,
     /// Clock skew of the node in microseconds.
     pub skew: i64,
@@ -59,6 +60,11 @@ pub struct Kubelet {
     pub stop_delay: Duration,
     /// Whether the node is shutting down. Such a node fails its pods and rejects new pods.
     pub shutting_down: bool,
+    /// The API server of the kubelet's watch of pods. Its writes go to the current server.
+    pub server: ServerId,
+    /// The revision that the watch has reached, or that the first list must have. On a server with an older state, the
+    /// watch delivers nothing.
+    watched_revision: u64,
     runtime: SimRuntime,
     /// Namespace and name of each pod, by UID. A real kubelet reads them from the labels of the sandboxes.
     keys: BTreeMap<Text, ObjectKey>,
@@ -113,6 +119,8 @@ pub(crate) struct SyncIteration<'a> {
     /// The current time by the node's clock.
     pub(crate) clock: Time,
     pub(crate) server: &'a mut SimServer,
+    /// The lagging server, if the kubelet's watch of pods is there.
+    pub(crate) lagging: Option<&'a LaggingServer>,
     /// Behaviour of the containers of each image.
     pub(crate) behaviours: &'a BTreeMap<String, ImageBehaviour>,
     pub(crate) fault_rates: &'a FaultRates,
@@ -142,16 +150,25 @@ impl Kubelet {
         self.operations.is_empty() && self.pods.values().all(is_idle)
     }
 
-    /// Reboots the machine. All containers are stopped, and a new kubelet process starts.
-    pub fn reboot(&mut self, now: Time) {
+    /// Returns the revision that the watch of pods has reached, or must reach after a restart of the kubelet.
+    pub fn watched_revision(&self) -> u64 {
+        self.watched_revision
+    }
+
+    /// Reboots the machine. All containers are stopped, and a new kubelet process starts. `revision` is the revision of
+    /// the store.
+    pub fn reboot(&mut self, now: Time, revision: u64) {
         (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
         self.operations.clear();
-        self.restart_kubelet();
+        self.restart_kubelet(revision);
         self.runtime.reboot(self.node_time(now));
     }
 
-    /// Restarts the kubelet, which loses its in-memory state.
-    pub fn restart_kubelet(&mut self) {
+    /// Restarts the kubelet, which loses its in-memory state. `revision` is the revision of the store. The new process
+    /// lists its pods without a `resourceVersion`, and syncs no pod before it has received a list of this revision or
+    /// later.
+    pub fn restart_kubelet(&mut self, revision: u64) {
+        self.watched_revision = revision;
         self.pods.clear();
         self.process_number += 1;
     }
@@ -218,13 +235,22 @@ impl Kubelet {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// Updates the kubelet's pods from the API server, and finds pods that exist only in the runtime.
+    /// Updates the kubelet's pods from the API server, and finds pods that exist only in the runtime. Does nothing if
+    /// the state of the server is older than what the kubelet has seen.
     fn update_pods(&mut self, iteration: &mut SyncIteration<'_>) {
+        let revision = visible_revision(self.server, iteration.server, iteration.lagging);
+        if revision < self.watched_revision {
+            return;
+        }
+        self.watched_revision = revision;
         let host = || Host { addresses: Vec::new(), runtime: "sim".into() };
         let mut bound = BTreeSet::new();
         let here = |object: &Arc<Value>| object["spec"]["nodeName"].as_str() == Some(iteration.node);
-        let objects = iteration.server.objects(Kind::Pods).filter(|(_, it)| here(it));
-        for (key, object) in objects {
+        let objects: Vec<_> = match iteration.lagging {
+            Some(lagging) => lagging.cache().objects(Kind::Pods).collect(),
+            None => iteration.server.objects(Kind::Pods).collect(),
+        };
+        for (key, object) in objects.into_iter().filter(|(_, it)| here(it)) {
             let uid = Text::from(object["metadata"]["uid"].as_str().unwrap_or_default());
             let parsed = || Arc::new(PodObject::from_value(object).expect("a pod"));
             match self.pods.get_mut(&uid) {
@@ -416,8 +442,8 @@ impl Kubelet {
     }
 
     /// Returns the time at which the kubelet receives the response to a write, and schedules an iteration at this time.
-    /// It includes the network latency and the start delay of containers, so that the kubelet reports several changes
-    /// in one write.
+    /// The time includes the network latency and the start delay of containers, so that the kubelet reports several
+    /// changes in one write.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));

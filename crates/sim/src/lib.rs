@@ -19,6 +19,8 @@ pub mod invariants;
 pub mod kubelet;
 /// Invariants of a kubelet's actions.
 pub mod kubelet_checks;
+/// A second API server, whose state lags behind.
+pub mod lagging_server;
 /// Simulation of a single pod on a single node.
 pub mod pod_simulation;
 /// The seeded random number generator.
@@ -31,5 +33,7 @@ pub mod server;
 pub mod trace;
 /// User actions on the cluster.
 pub mod user_action;
+/// The objects that an API server has in memory.
+pub mod watch_cache;
 /// The simulated cluster.
 pub mod world;

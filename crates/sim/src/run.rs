@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::faults::FaultRates;
 use crate::invariants::Violation;
 use crate::kubelet::ImageBehaviour;
+use crate::lagging_server::ServerFaults;
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -61,8 +62,9 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
     }
 }
 
-/// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. From
-/// seed [`FIRST_POLICY_SEED`] on, the cluster also has a RolloutPolicy, which is drawn after the rest of the cluster.
+/// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. Some
+/// clusters also have a RolloutPolicy ([`has_policies`]), and some a second API server ([`has_second_server`]). These
+/// are drawn after the rest of the cluster.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -100,13 +102,26 @@ fn random_world(seed: u64) -> World {
     if has_policies(seed) {
         world.add_random_policy();
     }
+    if has_second_server(seed) {
+        let faults = ServerFaults::random(&mut rng);
+        world.add_lagging_server(faults);
+    }
     world
 }
 
-/// The first seed whose random cluster has a RolloutPolicy. All later seeds have one, too.
+/// The first seed whose random cluster has a RolloutPolicy.
 pub const FIRST_POLICY_SEED: u64 = 1_000_000;
 
-/// Whether the random cluster of this seed has a RolloutPolicy.
+/// The first seed whose random cluster has a second API server. All later seeds have one, too.
+pub const FIRST_SECOND_SERVER_SEED: u64 = 2_000_000;
+
+/// Whether the random cluster of this seed has a RolloutPolicy. Of the clusters with a second API server, every other
+/// one has a policy.
 pub fn has_policies(seed: u64) -> bool {
-    FIRST_POLICY_SEED <= seed
+    FIRST_POLICY_SEED <= seed && (!has_second_server(seed) || seed % 2 == 1)
+}
+
+/// Whether the random cluster of this seed has a second API server.
+pub fn has_second_server(seed: u64) -> bool {
+    FIRST_SECOND_SERVER_SEED <= seed
 }

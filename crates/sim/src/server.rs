@@ -1,7 +1,8 @@
 //! A simulated API server. It keeps objects as JSON in the real store, with the semantics that the rules rely on:
 //! optimistic concurrency, generations, graceful deletion, finalizers, and strategic merge of owner references.
 //!
-//! The state of this server is the authoritative state of the cluster, on which the invariants are checked.
+//! The state of this server is the authoritative state of the cluster, against which the invariants are checked. A run
+//! can have a second server, which lags behind and commits its writes to the same store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use muster_engine::daemonset::progressive::record::RolloutRecord;
 use muster_engine::scenario;
 use muster_store::{ObjectDraft, Precondition, Store};
 use serde_json::{Value, json};
+
+use crate::watch_cache::WatchCache;
 
 /// The component that made a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,6 +48,9 @@ pub struct SimCommit {
     pub at: Time,
     /// The parsed object after the change. `None` if the object was deleted, or if the DaemonSet controller ignores it.
     pub fact: Option<WatchedObject>,
+    /// For a change by the lagging server: the resourceVersion that the object had in the state of this server, or 0 if
+    /// the object did not exist there. `None` for a change by the current server.
+    pub based_on: Option<u64>,
 }
 
 /// One version of an object: the revision of the change, and the parsed object after the change. The object is `None`
@@ -58,7 +64,7 @@ pub struct SimServer {
     /// Stores equal strings of decoded objects only once.
     shared: Interner,
     /// The current objects as JSON.
-    objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
+    cache: WatchCache,
     /// The current DaemonSets, parsed, by key.
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     /// The current nodes, parsed, by name.
@@ -71,8 +77,8 @@ pub struct SimServer {
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     /// The current DaemonRollouts, parsed, by key.
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
-    /// All pod templates that sets have ever had, and those of [`SimServer::record_template`], by `data` of their
-    /// ControllerRevision.
+    /// All pod templates that sets have ever had, and those that [`SimServer::record_template`] has recorded, by `data`
+    /// of their ControllerRevision.
     pub templates: Arc<BTreeMap<Text, Template>>,
     /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
@@ -91,7 +97,8 @@ pub struct SimServer {
     now: Time,
 }
 
-/// Length of the store's history. No run makes more commits, so no watch fails because of compaction.
+/// Maximum number of commits in the store's history. No run makes more commits, so no watch fails because of
+/// compaction.
 const HISTORY_COMMITS_MAX: usize = 100_000;
 
 impl Default for SimServer {
@@ -99,7 +106,7 @@ impl Default for SimServer {
         Self {
             store: Store::new(HISTORY_COMMITS_MAX),
             shared: Interner::default(),
-            objects: BTreeMap::new(),
+            cache: WatchCache::default(),
             sets: BTreeMap::new(),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -158,7 +165,7 @@ impl SimServer {
 
     /// Returns the current JSON of an object, or `None` if the object does not exist.
     pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
-        self.objects.get(&(kind, key.clone()))
+        self.cache.object(kind, key)
     }
 
     /// Returns the JSON of an object as the bytes that are sent to clients, or no bytes if the object does not exist.
@@ -168,7 +175,7 @@ impl SimServer {
 
     /// Returns all current objects of a kind, as JSON.
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
-        self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
+        self.cache.objects(kind)
     }
 
     /// Returns the parsed object (the fact) at a revision. Returns `None` if the object did not exist, or if the
@@ -219,59 +226,17 @@ impl SimServer {
         add_template(&mut self.templates, &set);
     }
 
-    /// Creates an object. The server generates a missing name, UID, creation time and generation, and sets the defaults
-    /// of the simulation.
-    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
-        if kind == Kind::Pods {
-            if self.namespace_terminating {
-                return Err(CallError::NamespaceTerminating);
-            }
-            if self.quota.is_some_and(|max| max <= self.pods.len()) {
-                return Err(CallError::Forbidden("exceeded quota".into()));
-            }
-        }
-        let meta = &mut object["metadata"];
-        if meta["name"].as_str().is_none_or(str::is_empty) {
-            self.names += 1;
-            let generated = format!(
-                "{}{}",
-                meta["generateName"].as_str().unwrap_or("x-"),
-                generated_name_suffix(self.names)
-            );
-            meta["name"] = generated.into();
-        }
-        let key = ObjectKey::new(
-            meta["namespace"].as_str().unwrap_or_default(),
-            meta["name"].as_str().unwrap_or_default(),
-        );
-        if self.objects.contains_key(&(kind, key.clone())) {
-            return Err(CallError::AlreadyExists);
-        }
-        if meta["uid"].as_str().is_none_or(str::is_empty) {
-            self.uids += 1;
-            meta["uid"] = format!("u-{}-{}", key.name, self.uids).into();
-        }
-        if meta["creationTimestamp"].is_null() {
-            meta["creationTimestamp"] = self.now.to_rfc3339().into();
-        }
-        if has_generation(kind) && meta["generation"].is_null() {
-            meta["generation"] = 1.into();
-        }
-        if kind == Kind::Pods {
-            set_pod_defaults(&mut object);
-        }
-        if kind == Kind::Nodes {
-            set_conditions_for_taints(&mut object);
-            // Every node has enough resources for all pods: the simulation does not cover resource shortage.
-            object["status"]["allocatable"] = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
-        }
-        self.commit(kind, &key, Some(object), actor);
-        Ok(key)
+    /// Returns the handler of a request to the current server.
+    fn request_handler(&mut self) -> RequestHandler<'_> {
+        RequestHandler { store: self, cache: None }
     }
 
-    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes
-    /// the object if `change` removes the last finalizer of an object that is being deleted, unless it is a pod that
-    /// may still be running. Returns the resourceVersion of the object, or the revision of its deletion.
+    /// Creates an object on the current server, as [`RequestHandler::create`] does.
+    pub fn create(&mut self, kind: Kind, object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
+        self.request_handler().create(kind, object, actor)
+    }
+
+    /// Updates an object on the current server, as [`RequestHandler::update`] does.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -279,33 +244,10 @@ impl SimServer {
         actor: Actor,
         change: impl FnOnce(&mut Value),
     ) -> Result<u64, CallError> {
-        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(CallError::NotFound)?;
-        let mut object = (*before).clone();
-        change(&mut object);
-        if kind == Kind::Nodes && actor == Actor::User {
-            set_conditions_for_taints(&mut object);
-        }
-        if object == *before {
-            return Ok(self.resource_version(kind, key));
-        }
-        if has_generation(kind) && object["spec"] != before["spec"] {
-            object["metadata"]["generation"] =
-                (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
-        }
-        let no_finalizers = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        let last_finalizer_removed = no_finalizers
-            && !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
-            && !object["metadata"]["deletionTimestamp"].is_null();
-        if last_finalizer_removed && (kind != Kind::Pods || may_delete_pod_immediately(&object)) {
-            self.commit(kind, key, None, actor);
-        } else {
-            self.commit(kind, key, Some(object), actor);
-        }
-        Ok(self.revision())
+        self.request_handler().update(kind, key, actor, change)
     }
 
-    /// Patches an object. UID and resourceVersion in the patch are preconditions. Returns the resourceVersion of the
-    /// object.
+    /// Patches an object on the current server, as [`RequestHandler::patch`] does.
     pub fn patch(
         &mut self,
         kind: Kind,
@@ -313,39 +255,10 @@ impl SimServer {
         patch: &Value,
         actor: Actor,
     ) -> Result<u64, CallError> {
-        let before = self.objects.get(&(kind, key.clone())).ok_or(CallError::NotFound)?;
-        let meta = &patch["metadata"];
-        for guard in ["uid", "resourceVersion"] {
-            if !meta[guard].is_null() && meta[guard] != before["metadata"][guard] {
-                return Err(CallError::Conflict);
-            }
-        }
-        self.update(kind, key, actor, |object| apply_patch(object, patch))
+        self.request_handler().patch(kind, key, patch, actor)
     }
 
-    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match. Returns
-    /// the resourceVersion of the object.
-    pub fn put_status(
-        &mut self,
-        kind: Kind,
-        key: &ObjectKey,
-        body: &Value,
-        actor: Actor,
-    ) -> Result<u64, CallError> {
-        let before = self.objects.get(&(kind, key.clone())).ok_or(CallError::NotFound)?;
-        for guard in ["uid", "resourceVersion"] {
-            if body["metadata"][guard] != before["metadata"][guard] {
-                return Err(CallError::Conflict);
-            }
-        }
-        self.update(kind, key, actor, |object| object["status"] = body["status"].clone())
-    }
-
-    /// Deletes an object. `uid` and `resource_version` are preconditions. With `force`, a pod is deleted even if it may
-    /// still be running.
-    ///
-    /// Rule: an object with finalizers, and a pod that may still be running, only get a deletion timestamp. The kubelet
-    /// deletes such a pod after its containers have stopped.
+    /// Deletes an object on the current server, as [`RequestHandler::delete`] does.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -355,29 +268,7 @@ impl SimServer {
         force: bool,
         actor: Actor,
     ) -> Result<(), CallError> {
-        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(CallError::NotFound)?;
-        let moved = uid.is_some_and(|it| before["metadata"]["uid"] != *it)
-            || resource_version.is_some_and(|it| it != self.resource_version(kind, key));
-        if moved {
-            return Err(CallError::Conflict);
-        }
-        let held = !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        let at_once = force || kind != Kind::Pods || may_delete_pod_immediately(&before);
-        if at_once && !held {
-            self.commit(kind, key, None, actor);
-            return Ok(());
-        }
-        if !before["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(());
-        }
-        let mut object = (*before).clone();
-        object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
-        if kind == Kind::Sets {
-            object["metadata"]["generation"] =
-                (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
-        }
-        self.commit(kind, key, Some(object), actor);
-        Ok(())
+        self.request_handler().delete(kind, key, uid, resource_version, force, actor)
     }
 
     /// Returns the resourceVersion of an object, or 0 if the object does not exist.
@@ -420,17 +311,25 @@ impl SimServer {
             let draft = ObjectDraft::split(&it).expect("it has a resourceVersion");
             (serde_json::from_slice(&it).expect("JSON"), draft)
         });
-        self.store_change(kind, key, object, actor);
+        self.store_change(kind, key, object, actor, None);
     }
 
-    /// Commits a new version of an object, or the deletion of the object if `object` is `None`.
-    fn commit(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>, actor: Actor) {
+    /// Commits a new version of an object, or the deletion of the object if `object` is `None`. `based_on` is described
+    /// at [`SimCommit::based_on`].
+    fn commit(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        object: Option<Value>,
+        actor: Actor,
+        based_on: Option<u64>,
+    ) {
         let object = object.map(|mut object| {
             object["metadata"]["resourceVersion"] = "".into();
             let json = serde_json::to_vec(&object).expect("JSON");
             (object, ObjectDraft::split(&json).expect("it has a resourceVersion"))
         });
-        self.store_change(kind, key, object, actor);
+        self.store_change(kind, key, object, actor, based_on);
     }
 
     /// Writes a change of an object to the store, and records the parsed object and the commit. `object` is `None` for
@@ -441,18 +340,19 @@ impl SimServer {
         key: &ObjectKey,
         object: Option<(Value, ObjectDraft)>,
         actor: Actor,
+        based_on: Option<u64>,
     ) {
         let path = store_key(kind, key);
         let revision = match object {
             Some((mut object, draft)) => {
                 let event = self.store.put(&path, Precondition::Any, &draft).expect("no precondition");
                 object["metadata"]["resourceVersion"] = event.revision.to_string().into();
-                self.objects.insert((kind, key.clone()), Arc::new(object));
+                self.cache.put(kind, key.clone(), object);
                 self.record_fact(kind, key, Some(event.latest_value()));
                 event.revision
             }
             None => {
-                self.objects.remove(&(kind, key.clone())).expect("it was there");
+                self.cache.remove(kind, key.clone()).expect("it was there");
                 let event = self.store.delete(&path, Precondition::Any).expect("it was there");
                 self.record_fact(kind, key, None);
                 event.revision
@@ -460,7 +360,7 @@ impl SimServer {
         };
         let fact =
             self.versions.get(&(kind, key.clone())).and_then(|it| it.last()).and_then(|it| it.1.clone());
-        self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact });
+        self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact, based_on });
     }
 
     /// Parses the newest version of an object. Records the result (the fact) as the current object and in the object's
@@ -505,6 +405,200 @@ impl SimServer {
     }
 }
 
+/// A server that handles a request. It bases a write on the objects of its own state, and commits the write to the
+/// shared store.
+#[derive(Debug)]
+pub struct RequestHandler<'a> {
+    pub store: &'a mut SimServer,
+    /// The objects in the state of the server. `None` for the current server, whose state is that of the store.
+    pub cache: Option<&'a WatchCache>,
+}
+
+impl RequestHandler<'_> {
+    /// Returns the JSON of an object in the state of the server, or `None` if the object does not exist there.
+    pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
+        match self.cache {
+            Some(cache) => cache.object(kind, key),
+            None => self.store.object(kind, key),
+        }
+    }
+
+    /// Returns the resourceVersion of an object in the state of the server, or 0 if the object does not exist there.
+    fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
+        match self.cache {
+            Some(cache) => cache.resource_version(kind, key),
+            None => self.store.resource_version(kind, key),
+        }
+    }
+
+    /// Commits a new version of an object, or the deletion of the object if `object` is `None`.
+    fn commit(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>, actor: Actor) {
+        let based_on = self.cache.map(|it| it.resource_version(kind, key));
+        self.store.commit(kind, key, object, actor, based_on);
+    }
+
+    /// Creates an object. The server generates a missing name, UID, creation time and generation, and sets the defaults
+    /// of the simulation.
+    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
+        if kind == Kind::Pods {
+            if self.store.namespace_terminating {
+                return Err(CallError::NamespaceTerminating);
+            }
+            if self.store.quota.is_some_and(|max| max <= self.store.pods.len()) {
+                return Err(CallError::Forbidden("exceeded quota".into()));
+            }
+        }
+        let meta = &mut object["metadata"];
+        if meta["name"].as_str().is_none_or(str::is_empty) {
+            self.store.names += 1;
+            let generated = format!(
+                "{}{}",
+                meta["generateName"].as_str().unwrap_or("x-"),
+                generated_name_suffix(self.store.names)
+            );
+            meta["name"] = generated.into();
+        }
+        let key = ObjectKey::new(
+            meta["namespace"].as_str().unwrap_or_default(),
+            meta["name"].as_str().unwrap_or_default(),
+        );
+        if self.object(kind, &key).is_some() {
+            return Err(CallError::AlreadyExists);
+        }
+        if meta["uid"].as_str().is_none_or(str::is_empty) {
+            self.store.uids += 1;
+            meta["uid"] = format!("u-{}-{}", key.name, self.store.uids).into();
+        }
+        if meta["creationTimestamp"].is_null() {
+            meta["creationTimestamp"] = self.store.now.to_rfc3339().into();
+        }
+        if has_generation(kind) && meta["generation"].is_null() {
+            meta["generation"] = 1.into();
+        }
+        if kind == Kind::Pods {
+            set_pod_defaults(&mut object);
+        }
+        if kind == Kind::Nodes {
+            set_conditions_for_taints(&mut object);
+            // Every node has enough resources for all pods: the simulation does not cover resource shortage.
+            object["status"]["allocatable"] = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
+        }
+        self.commit(kind, &key, Some(object), actor);
+        Ok(key)
+    }
+
+    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes
+    /// the object if `change` removes the last finalizer of an object that is being deleted, unless it is a pod that
+    /// may still be running. Returns the resourceVersion of the object, or the revision of its deletion.
+    pub fn update(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        actor: Actor,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<u64, CallError> {
+        let before = self.object(kind, key).cloned().ok_or(CallError::NotFound)?;
+        let mut object = (*before).clone();
+        change(&mut object);
+        if kind == Kind::Nodes && actor == Actor::User {
+            set_conditions_for_taints(&mut object);
+        }
+        if object == *before {
+            return Ok(self.resource_version(kind, key));
+        }
+        if has_generation(kind) && object["spec"] != before["spec"] {
+            object["metadata"]["generation"] =
+                (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+        }
+        let no_finalizers = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let last_finalizer_removed = no_finalizers
+            && !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+            && !object["metadata"]["deletionTimestamp"].is_null();
+        if last_finalizer_removed && (kind != Kind::Pods || may_delete_pod_immediately(&object)) {
+            self.commit(kind, key, None, actor);
+        } else {
+            self.commit(kind, key, Some(object), actor);
+        }
+        Ok(self.store.revision())
+    }
+
+    /// Patches an object. UID and resourceVersion in the patch are preconditions. Returns the resourceVersion of the
+    /// object.
+    pub fn patch(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        patch: &Value,
+        actor: Actor,
+    ) -> Result<u64, CallError> {
+        let before = self.object(kind, key).ok_or(CallError::NotFound)?;
+        let meta = &patch["metadata"];
+        for guard in ["uid", "resourceVersion"] {
+            if !meta[guard].is_null() && meta[guard] != before["metadata"][guard] {
+                return Err(CallError::Conflict);
+            }
+        }
+        self.update(kind, key, actor, |object| apply_patch(object, patch))
+    }
+
+    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match. Returns
+    /// the resourceVersion of the object.
+    pub fn put_status(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        body: &Value,
+        actor: Actor,
+    ) -> Result<u64, CallError> {
+        let before = self.object(kind, key).ok_or(CallError::NotFound)?;
+        for guard in ["uid", "resourceVersion"] {
+            if body["metadata"][guard] != before["metadata"][guard] {
+                return Err(CallError::Conflict);
+            }
+        }
+        self.update(kind, key, actor, |object| object["status"] = body["status"].clone())
+    }
+
+    /// Deletes an object. `uid` and `resource_version` are preconditions. With `force`, a pod is deleted even if it may
+    /// still be running.
+    ///
+    /// Rule: an object with finalizers, and a pod that may still be running, only get a deletion timestamp. The kubelet
+    /// deletes such a pod after its containers have stopped.
+    pub fn delete(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        resource_version: Option<u64>,
+        force: bool,
+        actor: Actor,
+    ) -> Result<(), CallError> {
+        let before = self.object(kind, key).cloned().ok_or(CallError::NotFound)?;
+        let moved = uid.is_some_and(|it| before["metadata"]["uid"] != *it)
+            || resource_version.is_some_and(|it| it != self.resource_version(kind, key));
+        if moved {
+            return Err(CallError::Conflict);
+        }
+        let held = !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let at_once = force || kind != Kind::Pods || may_delete_pod_immediately(&before);
+        if at_once && !held {
+            self.commit(kind, key, None, actor);
+            return Ok(());
+        }
+        if !before["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let mut object = (*before).clone();
+        object["metadata"]["deletionTimestamp"] = self.store.now.to_rfc3339().into();
+        if kind == Kind::Sets {
+            object["metadata"]["generation"] =
+                (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+        }
+        self.commit(kind, key, Some(object), actor);
+        Ok(())
+    }
+}
+
 /// Whether objects of the kind have `metadata.generation`, which increases with each change of the spec.
 fn has_generation(kind: Kind) -> bool {
     matches!(kind, Kind::Sets | Kind::Policies | Kind::ClusterPolicies | Kind::Rollouts)
@@ -530,7 +624,8 @@ fn set_pod_defaults(pod: &mut Value) {
 /// node does not have the taint. Likewise `spec.unschedulable` follows the taint `unschedulable`. Otherwise the node
 /// lifecycle controller would remove the taints.
 fn set_conditions_for_taints(node: &mut Value) {
-    /// Names of the taints that follow from node conditions, each with the type of its condition.
+    /// Names of taints without the prefix `node.kubernetes.io/`, each with the type of the node condition that it
+    /// follows from.
     const CONDITION_TAINTS: [(&str, &str); 4] = [
         ("network-unavailable", NODE_NETWORK_UNAVAILABLE),
         ("memory-pressure", NODE_MEMORY_PRESSURE),
@@ -619,7 +714,7 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     status["conditions"] = conditions.into();
 }
 
-/// Returns the generated suffix for the name with this number. It uses the alphabet of Kubernetes' name generator.
+/// Returns the suffix of the generated name with this number. It uses the alphabet of Kubernetes' name generator.
 fn generated_name_suffix(mut number: u64) -> String {
     /// Letters and digits of generated names.
     const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -1,4 +1,4 @@
-//! The trace of a run: a hash that identifies the steps of the run, and log lines to print.
+//! The trace of a run: hashes that identify the run, and log lines to print.
 
 use std::fmt::{Debug, Write as _};
 
@@ -8,7 +8,7 @@ use muster_engine::scenario;
 
 use crate::server::{Actor, SimCommit};
 
-/// The hash of all steps and commits of a run, and optionally its log lines.
+/// The hashes that identify a run, and optionally its log lines.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// FNV-1a hash of the steps and commits so far.
@@ -37,7 +37,7 @@ impl Trace {
     }
 
     /// Returns the hash of the objects that DaemonSet controllers have written so far. The steps of the simulation are
-    /// not part of it, so that it can be compared between versions of the simulator.
+    /// not part of it, so that this hash can be compared between versions of the simulator.
     pub fn controller_writes_hash(&self) -> u64 {
         self.controller_writes_hash
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::faults::RequestFault;
 use crate::invariants::rollout_oracle::admitted_names;
 use crate::kubelet::ImageBehaviour;
+use crate::lagging_server::ServerId;
 
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ pub enum UserAction {
     DeletePod { pod: ScriptPodRef, force: bool },
     /// Removes the owner references of a pod.
     OrphanPod { pod: ScriptPodRef },
-    /// Changes the labels of a pod so that the selector no longer matches it.
+    /// Changes the labels of a pod so that the selector of its set no longer matches it.
     RelabelPod { pod: ScriptPodRef },
     /// Replaces the finalizers of a pod with one finalizer.
     AddPodFinalizer { pod: ScriptPodRef },
@@ -48,7 +49,7 @@ pub enum UserAction {
     RemovePodFinalizers { pod: ScriptPodRef },
     /// Changes the revision hash label of a pod.
     ChangePodRevisionHash { pod: ScriptPodRef, hash: String },
-    /// Creates a pod that has the labels of a set, but no owner.
+    /// Creates a pod on a node, with the labels and the spec of a set's template, but without an owner.
     CreateLookalikePod { set: String, node: String },
     /// Creates a copy of the newest revision of a set.
     DuplicateRevision { set: String },
@@ -56,7 +57,7 @@ pub enum UserAction {
     DeleteRevision { set: String },
     /// Removes the owner references of the newest revision of a set.
     OrphanRevision { set: String },
-    /// Changes the labels of the newest revision of a set so that the selector no longer matches it.
+    /// Changes the labels of the newest revision of a set so that the selector of the set no longer matches it.
     RelabelRevision { set: String },
     /// Creates a revision with another template, under the name that the revision of the image `SET:number` would get.
     CreateCollidingRevision { set: String, number: u64 },
@@ -66,7 +67,7 @@ pub enum UserAction {
     TaintNode { node: String, key: String, effect: String },
     /// Removes all taints with this key from a node.
     UntaintNode { node: String, key: String },
-    /// Deletes a Node object and its kubelet.
+    /// Deletes a Node object, and removes the kubelet of the node.
     RemoveNode { node: String },
     /// Crashes a node, which stays down.
     CrashNode { node: String },
@@ -88,9 +89,9 @@ pub enum UserAction {
     ChangePodQuota { max: Option<usize> },
     /// Marks the namespace as terminating, or as active again if `terminating` is false.
     MarkNamespaceTerminating { terminating: bool },
-    /// Starts (`runs` is true) or stops the scheduler.
+    /// Switches the scheduler on if `runs` is true, and off otherwise.
     ToggleScheduler { runs: bool },
-    /// Starts (`runs` is true) or stops the garbage collector.
+    /// Switches the garbage collector on if `runs` is true, and off otherwise.
     ToggleGarbageCollector { runs: bool },
     /// Crashes all replicas of the DaemonSet controller.
     CrashReplicas,
@@ -99,6 +100,10 @@ pub enum UserAction {
     /// Freezes the process of the replica that is the leader, for this time. If there is no leader, freezes the first
     /// replica.
     FreezeLeader { seconds: u64 },
+    /// Moves all replicas of the DaemonSet controller to the other one of two API servers.
+    SwitchServer,
+    /// Kills one of two API servers. It starts again later.
+    KillServer(ServerId),
     /// Stalls the watches of one kind on all replicas, for this time.
     StallWatches { kind: Kind, seconds: u64 },
     /// Steps the clocks of all replicas, backward if `seconds` is negative.
@@ -129,9 +134,10 @@ pub enum UserAction {
     WipeRolloutStatus { set: String },
     /// Runs the simulation for this time.
     Wait { seconds: u64 },
-    /// Runs the simulation until the cluster has converged. It is a violation if it does not converge.
+    /// Runs the simulation until the cluster has converged. It is a violation if the cluster does not converge.
     WaitUntilConverged,
-    /// Runs the simulation until the cluster has converged. It is a violation if it does not converge within this time.
+    /// Runs the simulation until the cluster has converged. It is a violation if the cluster does not converge within
+    /// this time.
     WaitUntilConvergedWithin { seconds: u64 },
     /// Injects a fault at the next write of the DaemonSet controller that `trigger` selects.
     InjectFault { trigger: FaultTrigger, fault: RequestFault },
@@ -144,7 +150,7 @@ pub enum FaultTrigger {
     Write,
     /// A write of a DaemonRollout status that admits more nodes than the stored status.
     Admission,
-    /// A verdict about a revision, or its removal.
+    /// A write that stores or removes the verdict about a revision.
     Verdict,
 }
 
@@ -268,6 +274,9 @@ impl UserAction {
             ["crash"] => Self::CrashReplicas,
             ["crash-leader"] => Self::CrashLeader,
             ["freeze", n] => Self::FreezeLeader { seconds: number(n)? },
+            ["switch-server"] => Self::SwitchServer,
+            ["kill-server", "current"] => Self::KillServer(ServerId::Current),
+            ["kill-server", "lagging"] => Self::KillServer(ServerId::Lagging),
             ["stick", kind, n] => Self::StallWatches { kind: parse_kind(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClocks { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
             ["resync"] => Self::ResyncSets,
@@ -345,7 +354,7 @@ fn node_range(range: &str) -> Option<Vec<String>> {
         .then(|| (from..=to).map(|it| format!("{prefix}{it:0digits$}")).collect())
 }
 
-/// Parses the writes at which a fault is injected, as a script spells them.
+/// Parses a [`FaultTrigger`], as a script spells it.
 fn parse_trigger(text: &str) -> Result<FaultTrigger, String> {
     Ok(match text {
         "write" => FaultTrigger::Write,

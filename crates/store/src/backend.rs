@@ -18,11 +18,18 @@ pub trait Backend: Send + Sync {
     /// server acknowledged before this call.
     fn read_barrier(&self, done: OnReadBarrier);
 
-    /// Drops the commits up to `revision` from the history.
-    fn compact(&self, revision: Revision);
+    /// Like [`Self::read_barrier`]. Before it calls `done`, raises the revision of the published state to `revision` if
+    /// the storage has reached this revision. Another server may have shown a revision between those of two commits.
+    fn read_barrier_at(&self, _revision: Revision, done: OnReadBarrier) {
+        self.read_barrier(done);
+    }
 
-    /// Returns how often the backend had to correct the published state since the start. `None` if no other server
-    /// writes to its storage.
+    /// Drops the commits up to `revision` from the history. If the fence does not hold, a storage that several servers
+    /// share is not changed.
+    fn compact(&self, revision: Revision, fence: Option<Fence>);
+
+    /// Returns the counts of reloads and consistency checks since the start. `None` if no other server writes to the
+    /// storage of this backend.
     fn follower_statistics(&self) -> Option<FollowerStatistics> {
         None
     }
@@ -106,9 +113,9 @@ pub struct Commit {
 
 /// The term of a Lease in which a leader makes a write. A term begins when the Lease gets another holder.
 ///
-/// A backend with several servers rejects the commit if a new term has begun after `at`, so that a leader that was
-/// stopped for a while cannot write after its successor has become the leader. A backend with one server ignores the
-/// fence.
+/// A backend whose storage several servers share rejects the write if a new term has begun after `at`, so that a leader
+/// that was stopped for a while cannot write after its successor has become the leader. A backend of a single server
+/// ignores the fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// Store key of the Lease.
@@ -130,8 +137,8 @@ pub struct LinkedUpdate {
 
 /// A value that an object allocates from a pool, such as a cluster IP, which no other object may have.
 ///
-/// A backend with several servers rejects the commit if another server has allocated from the pool since `known`. A
-/// server must itself prevent two of its own objects from allocating the same value.
+/// A backend whose storage several servers share rejects the commit if another server has allocated from the pool since
+/// `known`. A server must itself prevent two of its own objects from allocating the same value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// Name of the pool.
@@ -153,7 +160,7 @@ pub enum CommitWrite {
 /// [`CommitError::OutcomeUnknown`] it may have been written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// The precondition of the commit does not hold.
+    /// A precondition of the commit does not hold.
     #[error(transparent)]
     Conflict(#[from] CommitConflict),
     /// The write would exceed a size limit.
@@ -169,6 +176,9 @@ pub enum CommitError {
     QueueFull,
     #[error("the disk is full: writes fail until disk space is free again; reads and deletes still work")]
     DiskFull,
+    /// The storage that several servers share is full. `why` says what an administrator has to do.
+    #[error("{why}")]
+    StorageFull { why: String },
     /// Another process has locked the database.
     #[error("{why}: try again later")]
     Busy { why: String },
@@ -238,6 +248,13 @@ impl PublishedStore {
             (self.on_commit)(&events);
         }
         events.len()
+    }
+
+    /// Raises the revision to at least `revision`, up to which there are no further commits.
+    pub fn skip_to_revision(&self, revision: Revision) {
+        if self.read().revision() < revision {
+            self.store.write().unwrap_or_else(PoisonError::into_inner).skip_to_revision(revision);
+        }
     }
 
     /// Drops the commits up to `revision` from the history. Calls `trimmed` with the dropped commits, in order.

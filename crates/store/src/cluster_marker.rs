@@ -3,7 +3,8 @@
 //!
 //! The revision in the marker is updated after each batch of commits and never synced, so it adds no latency. An update
 //! survives a crash of the process. After a power loss the marker may be behind the durable commits, but never ahead of
-//! them. A database whose last revision is below that of the marker has therefore lost commits.
+//! them. If the last revision of a database is below the revision in its marker, the database has therefore lost
+//! commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -34,8 +35,8 @@ pub(crate) struct ClusterMarker {
 }
 
 impl ClusterMarker {
-    /// Reads a marker. Returns `None` if the file does not exist, and [`io::ErrorKind::InvalidData`] if the file is not
-    /// a marker.
+    /// Reads a marker. Returns `None` if the file does not exist. Fails with [`io::ErrorKind::InvalidData`] if the file
+    /// is not a marker.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
             Ok(content) => Self::parse(&content).ok_or(io::ErrorKind::InvalidData.into()).map(Some),

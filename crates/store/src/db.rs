@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};
 
 use crate::backend::{
-    Backend, Commit, CommitError, DbOptions, FollowerStatistics, PublishedStore, ReadBarrierError,
+    Backend, Commit, CommitError, DbOptions, Fence, FollowerStatistics, PublishedStore, ReadBarrierError,
 };
 use crate::local_backend::LocalBackend;
 use crate::{CommitEvent, Log, LogError, Revision, Store};
@@ -47,18 +47,27 @@ impl Db {
         self.0.backend.commit(commit, Box::new(done));
     }
 
-    /// Calls `done` with `Ok` when reads include all commits that were acknowledged before this call, or with an error if
-    /// the backend cannot ensure this. See [`Backend::read_barrier`].
+    /// Calls `done` with `Ok` when reads include all commits that were acknowledged before this call, or with an error
+    /// if the backend cannot ensure this. See [`Backend::read_barrier`].
     pub fn read_barrier(&self, done: impl FnOnce(Result<(), ReadBarrierError>) + Send + 'static) {
         self.0.backend.read_barrier(Box::new(done));
     }
 
-    /// Drops the commits up to `revision` from the history, see [`Backend::compact`].
-    pub fn compact(&self, revision: Revision) {
-        self.0.backend.compact(revision);
+    /// Like [`Self::read_barrier`], but for a reader that needs this revision. See [`Backend::read_barrier_at`].
+    pub fn read_barrier_at(
+        &self,
+        revision: Revision,
+        done: impl FnOnce(Result<(), ReadBarrierError>) + Send + 'static,
+    ) {
+        self.0.backend.read_barrier_at(revision, Box::new(done));
     }
 
-    /// Returns how well the backend follows its storage, see [`Backend::follower_statistics`].
+    /// Drops the commits up to `revision` from the history, see [`Backend::compact`].
+    pub fn compact(&self, revision: Revision, fence: Option<Fence>) {
+        self.0.backend.compact(revision, fence);
+    }
+
+    /// Returns counts of reloads and consistency checks, see [`Backend::follower_statistics`].
     pub fn follower_statistics(&self) -> Option<FollowerStatistics> {
         self.0.backend.follower_statistics()
     }

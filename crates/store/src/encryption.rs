@@ -1,4 +1,5 @@
-//! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they are read.
+//! Encryption at rest: Secrets are encrypted with AES-256-GCM before they are written, and decrypted when they are
+//! read.
 //!
 //! Each value has its own key, which is derived from the active key of the key file and a random salt of 96 bits. Its
 //! nonce is another 96 random bits. It is therefore practically impossible that two values share both key and nonce.
@@ -67,7 +68,7 @@ pub enum KeyFileError {
     /// A line of the file is not an ID and a key, or repeats an ID.
     #[error("line {line} of {} is not a key: each line is an ID and 32 bytes in base64", path.display())]
     Line { path: PathBuf, line: usize },
-    /// The file has the maximum number of keys.
+    /// No key can be added, because the file has the maximum number of keys.
     #[error(
         "{} has {KEYS_MAX} keys and cannot get another: run `muster encrypt`, then remove the keys after the first",
         path.display()
@@ -76,7 +77,7 @@ pub enum KeyFileError {
     /// The file contains no keys, or too many.
     #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
     Count { path: PathBuf },
-    /// The mode of the file gives users other than the owner access.
+    /// The mode of the file gives access to users other than its owner.
     #[error("other users may read {}: set its mode to 0600, and rotate the keys if someone may have read it", path.display())]
     Loose { path: PathBuf },
     #[error("the system has no random numbers")]
@@ -84,7 +85,7 @@ pub enum KeyFileError {
 }
 
 impl EncryptionKeys {
-    /// Reads a key file. Fails if the mode of the file gives users other than its owner any access.
+    /// Reads a key file. Fails if the mode of the file gives any access to users other than its owner.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         use std::os::unix::fs::MetadataExt as _;
         let failed = |source| KeyFileError::Read { path: path.to_owned(), source };

@@ -1,9 +1,9 @@
 //! The storage layer: objects, revisions and history in memory, over a durable log. Synchronous, without HTTP.
 //!
-//! Every [`CommitEvent`] writes or deletes one key, and has a higher [`Revision`] than all earlier events. Revisions may
-//! have gaps. A [`Commit`] has one event, and one more for each update of another key that is made together with it. The
-//! state is the result of all commits. The history contains the most recent commits, so that a watch can resume from any
-//! of their revisions.
+//! Every [`CommitEvent`] writes or deletes one key, and has a higher [`Revision`] than all earlier events. Revisions
+//! may have gaps. A [`Commit`] has one event for its own key, and one for each linked update of another key. The state
+//! is the result of all commits. The history contains the most recent commits, so that a watch can resume from any of
+//! their revisions.
 //!
 //! [`Store`] holds state and history in memory, which is all that the simulator needs. [`Db`] publishes a store to
 //! concurrent readers and passes writes to a [`Backend`], which orders commits and makes them durable. No commit can be

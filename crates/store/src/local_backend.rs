@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::backend::{
-    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommitted, OnFailure, OnReadBarrier,
+    Backend, Commit, CommitError, CommitWrite, DbOptions, Fence, OnCommitted, OnFailure, OnReadBarrier,
     PublishedStore,
 };
 use crate::usage::{namespace_of, object_bytes};
@@ -44,7 +44,7 @@ struct BackendState {
     queued: Condvar,
     /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
-    /// Commits that were removed from the history in memory, but not yet from that of the log, oldest first.
+    /// Commits that were removed from the history in memory, but not yet from the history of the log, oldest first.
     trimmed: Mutex<VecDeque<TrimmedCommit>>,
 }
 
@@ -67,9 +67,9 @@ enum WriterEndReason {
     Failed(LogError),
 }
 
-/// A commit that has left the history in memory and can be removed from the history of the log. The log then removes
-/// the row of the previous commit to the key. If this commit is a deletion, the log also removes the row of this
-/// commit.
+/// A commit to remove from the history of the log, usually after it has left the history in memory. To remove it, the
+/// log deletes the row of the previous commit to the key. If this commit is a deletion, the log also deletes the row of
+/// this commit.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     /// Revision of this commit.
@@ -132,7 +132,7 @@ impl Backend for LocalBackend {
         done(Ok(()));
     }
 
-    fn compact(&self, revision: Revision) {
+    fn compact(&self, revision: Revision, _: Option<Fence>) {
         self.0.published.compact(revision, |events| self.0.record_trimmed_commits(events));
     }
 
@@ -358,7 +358,8 @@ impl LogWriter {
         // Rows are removed slightly faster than the history grows, so that the log does not lag behind, and in small
         // portions, so that no commit waits long for the compaction.
         let many = 2 * events.len() + 16;
-        // On a full disk, the log may already have removed commits that are still in the history.
+        // On a full disk, commits may have been removed from the log while they were still in the history in memory.
+        // They need not be removed again.
         self.advance_log_compaction(self.log_compacted_revision);
         let compaction =
             Compaction::from_commits(self.shared.lock_trimmed_commits().iter().take(many).copied());
@@ -509,8 +510,8 @@ struct CheckedCommit {
     linked: Vec<Arc<CommitEvent>>,
 }
 
-/// Checks the commits of a batch one after the other. Represents the state after the commits that are already checked,
-/// which are not yet in the store.
+/// Checks the commits of a batch one after the other. Represents the state after the commits that are already checked.
+/// These commits are not in the store yet.
 struct PendingBatch<'a> {
     /// The store without the commits of this batch.
     store: &'a Store,
@@ -528,8 +529,8 @@ struct PendingBatch<'a> {
 }
 
 impl PendingBatch<'_> {
-    /// Checks a commit against its preconditions and the limits, assigns its revisions and returns its events. Moves the
-    /// selector indexes out of the commit, see [`Commit::restore_index`].
+    /// Checks a commit against its preconditions and the limits, assigns its revisions and returns its events. Moves
+    /// the selector indexes out of the commit, see [`Commit::restore_index`].
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<CheckedCommit, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check(self.get(key).as_ref())?;

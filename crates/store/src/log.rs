@@ -52,14 +52,16 @@ pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 pub struct LogRow {
     pub revision: Revision,
     pub key: Arc<str>,
-    /// Whether the commit deleted the key. `value` is then the field `last` of
-    /// [`KeyChange::Delete`](crate::KeyChange::Delete).
+    /// Whether the commit deleted the object. Then `value` is the last JSON of the object, with the revision of the
+    /// deletion as resourceVersion.
     pub is_delete: bool,
     /// Revision of the commit that created the object.
     pub created: Revision,
     /// Expiry time of the object in seconds since the Unix epoch.
     pub expires_s: Option<u64>,
     pub index: SelectorIndex,
+    /// The object as JSON, including its resourceVersion. A log without the encryption keys returns Secrets as they are
+    /// stored.
     pub value: Bytes,
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_files::{create_private_file, sync_parent_dir};
+use muster_files::{create_new_private_dir, create_private_file, sync_parent_dir};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension as _, Statement, Transaction, ffi, params,
 };
@@ -51,6 +51,10 @@ const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 /// Size in bytes at which the write-ahead log is checkpointed. A checkpoint of this size takes so little time that
 /// writes can wait for it. After a crash, SQLite usually reads at most twice this size, which takes about 50 ms.
 const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
+
+/// Suffix of a database that is not complete yet: a file beside the database of a data directory, and a private directory
+/// beside a backup.
+const PARTIAL_SUFFIX: &str = ".partial";
 
 /// Page size of the database in bytes, which is SQLite's default.
 const PAGE_BYTES: usize = 4096;
@@ -112,8 +116,9 @@ pub struct Sqlite {
     /// Detects that the database file or the cluster marker was removed or replaced. `None` for a database outside a
     /// data directory.
     guard: Option<DataFileGuard>,
-    /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
-    /// closing any descriptor of the file releases SQLite's locks.
+    /// The disk reserve, which also holds the database file open. It is dropped after the connection, because closing
+    /// any descriptor of the file releases SQLite's locks. `None` for a database outside a data directory, or if the
+    /// reserve could not be opened.
     reserve: Option<DiskReserve>,
     /// How values of Secrets are encrypted and decrypted.
     secret_encryption: SecretEncryption,
@@ -130,8 +135,8 @@ enum SecretEncryption {
 }
 
 impl Sqlite {
-    /// Opens an existing database, which may still be an empty file. Fails, and does not change the file, if another
-    /// program or a newer version of Muster wrote it.
+    /// Opens an existing database, which may still be an empty file without a write-ahead log. Fails, and does not
+    /// change the file, if another program or a newer version of Muster wrote it.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
@@ -140,7 +145,7 @@ impl Sqlite {
         Self::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
     }
 
-    /// Opens an existing database for reading or writing, and checks its format.
+    /// Opens an existing database with these SQLite flags, and checks its application ID and format version.
     fn open_with_flags(path: PathBuf, flags: OpenFlags) -> Result<Self, LogError> {
         let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
@@ -411,7 +416,7 @@ impl Log for Sqlite {
 
     /// Whether there is disk space for writes other than deletes. First tries to refill a reserve that is too small.
     /// Returns `true` if there is no reserve, if the reserve has its target size, or if the free pages of the database
-    /// file are together at least as large.
+    /// file together have at least the target size.
     fn has_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.ensure_full_size() {
@@ -440,7 +445,7 @@ impl Log for Sqlite {
     }
 }
 
-/// The columns of one row of the table `version`.
+/// The columns of one row of the table `version`, without the checksum.
 struct StoredRow<'a> {
     /// Revision of the commit.
     revision: i64,
@@ -555,14 +560,13 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
         return Err(LogError::Lost { path: from, what });
     }
     let log = Sqlite::open_existing(from)?;
-    let partial = with_suffix(&to, ".partial");
-    create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+    let partial = create_partial_database(&to).map_err(|it| log_error_from_io(&to, &it))?;
     let name = partial
         .to_str()
         .ok_or_else(|| log_error_from_io(&partial, &io::ErrorKind::InvalidFilename.into()))?;
     log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| log_error_from_sqlite(&partial, &it))?;
     let revision = local_backend::verify_log(&mut Sqlite::open_existing(partial.clone())?)?;
-    rename_durably(&partial, &to).map_err(|it| log_error_from_io(&to, &it))?;
+    finish_partial_database(&partial, &to).map_err(|it| log_error_from_io(&to, &it))?;
     Ok(revision)
 }
 
@@ -582,7 +586,7 @@ pub fn restore(
     let from = std::path::absolute(from).map_err(|it| log_error_from_io(from, &it))?;
     let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     // The backup itself is only read; changes are made to the copy.
-    let partial = with_suffix(&to, ".partial");
+    let partial = with_suffix(&to, PARTIAL_SUFFIX);
     let copy = || {
         create_empty_database(&partial)?;
         io::copy(&mut File::open(&from)?, &mut fs::OpenOptions::new().write(true).open(&partial)?)
@@ -697,7 +701,41 @@ fn create_empty_database(path: &Path) -> io::Result<()> {
         .into_iter()
         .chain([""])
         .try_for_each(|end| remove_if_exists(&with_suffix(path, end)))?;
-    ensure_private_file(path)
+    create_private_file(path)?;
+    sync_parent_dir(path)
+}
+
+/// Creates an empty database in the new private directory `TO.partial`, and returns its path. Removes what an earlier
+/// attempt left there.
+///
+/// Rule: a backup may be written to a directory in which other users can create files. Until it is complete, it is in a
+/// directory to which only its owner has access, so that no other user can provide the file or its journals.
+fn create_partial_database(to: &Path) -> io::Result<PathBuf> {
+    let dir = with_suffix(to, PARTIAL_SUFFIX);
+    remove_partial_database(to)?;
+    create_new_private_dir(&dir)?;
+    let partial = dir.join(to.file_name().ok_or(io::ErrorKind::InvalidFilename)?);
+    create_empty_database(&partial)?;
+    Ok(partial)
+}
+
+/// Gives the complete database `partial` of [`create_partial_database`] its final name, and returns when this is
+/// durable. Removes the directory `TO.partial`.
+fn finish_partial_database(partial: &Path, to: &Path) -> io::Result<()> {
+    rename_durably(partial, to)?;
+    remove_partial_database(to)
+}
+
+/// Removes the directory or the file `TO.partial` and its journal files, if they exist.
+fn remove_partial_database(to: &Path) -> io::Result<()> {
+    let partial = with_suffix(to, PARTIAL_SUFFIX);
+    if fs::symlink_metadata(&partial).is_ok_and(|it| it.is_dir()) {
+        return fs::remove_dir_all(&partial);
+    }
+    JOURNAL_FILE_SUFFIXES
+        .into_iter()
+        .chain([""])
+        .try_for_each(|end| remove_if_exists(&with_suffix(&partial, end)))
 }
 
 /// Whether a file has no bytes or does not exist.

@@ -26,7 +26,8 @@ pub struct Store {
     window: HistoryWindow,
     /// Estimated memory that `history` uses in bytes, see [`event_memory_bytes`].
     history_bytes: usize,
-    /// Revision of the last commit that was dropped from `history`. The history contains all later commits.
+    /// The revision of the last commit that was dropped from `history`, or `initial_compacted_revision` if none was
+    /// dropped. `history` contains all later commits.
     compacted_revision: Revision,
     /// The value of `compacted_revision` when the objects were loaded. The commits up to this revision were never in
     /// `history`.
@@ -56,8 +57,8 @@ struct KindHistory {
 }
 
 impl Store {
-    /// The revision of an empty store. A client starts its watch at the revision of its list. A watch from
-    /// resourceVersion "0" may start at any revision, so no list may have the revision 0.
+    /// The revision of a new store. It is not 0: a client watches from the revision of its list, and a watch from
+    /// resourceVersion "0" may start at any revision.
     pub const FIRST_REVISION: Revision = 1;
 
     /// Creates an empty store that keeps the last `history_max` commits as history.
@@ -68,8 +69,8 @@ impl Store {
         )
     }
 
-    /// Creates an empty store at `compacted_revision`, after which its history begins. [`Store::restore_object`] adds the
-    /// objects of that revision.
+    /// Creates a store without objects and commits, whose history begins after `compacted_revision`. The caller then
+    /// adds the objects that existed at that revision with [`Store::restore_object`].
     pub fn empty_after(compacted_revision: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),
@@ -248,8 +249,8 @@ impl Store {
         self.history.push_back(event);
     }
 
-    /// Returns an event for each object that is different in `next`, ordered by key. All events have the revision of
-    /// `next`, because it is not known which commits have led from this state to the next one.
+    /// Returns an event for each object that `next` adds, changes or deletes, ordered by key. All events have the
+    /// revision of `next`, because the commits between the two states are not known.
     pub(crate) fn differences(&self, next: &Self) -> Vec<Arc<CommitEvent>> {
         let revision = next.revision;
         let deleted = self.state.values().filter(|it| !next.state.contains_key(&it.key));

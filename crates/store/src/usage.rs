@@ -96,8 +96,8 @@ impl StoreLimits {
     /// negative if the store shrinks. `bytes` is the size of the store before the write. `namespace` is the namespace
     /// of the object and its size before the write, or `None` for a cluster-scoped object.
     ///
-    /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or of
-    /// [`WriteClass::Deletion`], is never rejected.
+    /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store is
+    /// never rejected, and neither is a write of [`WriteClass::Deletion`].
     pub fn check_growth(
         self,
         class: WriteClass,

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Maximum number of bytes of a line that are buffered until its end is read. Reading a line that exceeds it fails.
+/// Maximum number of bytes that are buffered while the end of a line has not been read yet. A longer line is an error.
 /// Runtimes do not write such lines, because they split lines at 16 KiB.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
@@ -34,7 +34,7 @@ pub(super) struct LogOptions {
     /// Lines with an earlier or an invalid timestamp are omitted. With `None`, timestamps are not checked.
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
-    /// Maximum number of bytes to send. Upstream: `limitBytes`.
+    /// Maximum number of bytes to send. `None` means no limit. Upstream: `limitBytes`.
     pub(super) bytes_max: Option<u64>,
     /// The stream to send: `stdout`, `stderr`, or both if `None`.
     pub(super) stream: Option<&'static str>,
@@ -65,8 +65,8 @@ impl LogFile {
 }
 
 /// Sends the lines of a log that the options select to the channel `to`. With `follow`, also sends new lines until
-/// `is_running` reports that the container has ended, or until the byte limit is reached. Ends early if the receiver is
-/// closed.
+/// `is_running` reports that the container has ended, or until the byte limit is reached. If reading fails, sends the
+/// error. Ends early if the receiver is closed.
 pub(super) async fn send_log<F>(
     file: LogFile,
     options: LogOptions,

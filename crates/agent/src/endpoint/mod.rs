@@ -32,7 +32,6 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use muster_api::metrics_exposition::ExpositionFormat;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
@@ -414,8 +413,8 @@ impl<R: Runtime> Endpoint<R> {
         Ok(target)
     }
 
-    /// Starts to read a container's log, and returns the channel that receives its chunks. If `previous` is true, the
-    /// log is that of the container's previous instance.
+    /// Starts to read a container's log, and returns the channel that receives its chunks. If `previous` is true, reads
+    /// the log of the container's previous instance.
     async fn stream_logs(
         &self,
         namespace: &str,
@@ -466,8 +465,10 @@ fn path_after_segments(uri: &Uri, segments: usize) -> String {
 
 /// Returns the pod object as JSON, with the status of [`reported_status`].
 fn pod_with_status(snapshot: &PodSnapshot) -> Value {
-    let pod: &Pod = &snapshot.object;
-    let mut object = serde_json::to_value(pod).unwrap_or_default();
+    let mut object = snapshot.object.json.clone();
+    // The API server omits these two fields in the items of a list.
+    object["apiVersion"] = "v1".into();
+    object["kind"] = "Pod".into();
     object["status"] = reported_status(snapshot);
     object
 }
@@ -487,9 +488,9 @@ fn reported_phase(snapshot: &PodSnapshot) -> String {
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
-/// Returns the container instance whose log is requested, by the container IDs in the pod's status, or else by the age
-/// of the instances. If `previous` is true, returns the instance before the current one. The error is status 400 if
-/// there is no such instance.
+/// Chooses the container instance whose log is sent: by the container IDs in the pod's status, or else by the age of
+/// the instances. If `previous` is true, chooses the instance before the current one. The error is status 400 if there
+/// is no such instance.
 fn select_container_instance<'a>(
     pod: &EndpointPod,
     found: &'a [v1::Container],

@@ -12,6 +12,7 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATI
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::PodSpec;
+use muster_api::well_known;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -20,10 +21,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{format_dial_error, insecure_tls_config};
 
-/// Header that marks a response of the proxied target (the backend). A response without the header was created by the
-/// agent. The agent removes the header from the requests and responses that it forwards, so that neither client nor
-/// target can set it.
-const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
+/// Header that the agent adds to each response of the proxied target (the backend). A response without the header was
+/// created by the agent. The agent first removes the header from the client's request and from the target's response,
+/// so that neither client nor target can set it.
+const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static(well_known::BACKEND_RESPONSE_HEADER);
 
 /// Header with the host that the client addressed.
 const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
@@ -31,7 +32,8 @@ const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
 /// Timeout for connecting to the target, including the TLS handshake. The target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hop-by-hop headers that the proxy does not forward.
+/// Hop-by-hop headers, which the proxy does not forward. For an upgraded connection, it sets `Connection` and `Upgrade`
+/// itself.
 const HOP_BY_HOP_HEADERS: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
@@ -58,10 +60,10 @@ impl ProxyTarget {
 
 /// Checks that requests may be proxied to the address `to` of a pod with this spec.
 ///
-/// Rule: of a hostNetwork pod, only the declared container ports can be reached, because every other port of its
-/// address belongs to the node. Of any other pod, all ports can be reached. Loopback, unspecified, link-local,
-/// multicast and broadcast addresses are refused. Upstream: only `IsGlobalUnicast` of the address is checked, so other
-/// ports of the node can be reached.
+/// Rule: a hostNetwork pod can be reached only at its declared container ports, because every other port of its address
+/// belongs to the node. Any other pod can be reached at all ports. Loopback, unspecified, link-local, multicast and
+/// broadcast addresses are refused. Upstream: only `IsGlobalUnicast` of the address is checked, so other ports of the
+/// node can be reached.
 pub(super) fn check_proxy_allowed(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),

@@ -49,7 +49,7 @@ pub(super) enum SpdyFrame {
 /// Opens streams and writes frames.
 pub(super) struct SpdyWriter<W> {
     to: W,
-    /// Number of opened streams, from which the next stream ID follows.
+    /// Number of opened streams, from which the next stream ID is computed.
     streams_opened: u32,
 }
 
@@ -159,9 +159,9 @@ fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// Encodes the headers of a stream as stored blocks of the connection's zlib stream. An empty block follows as a
-/// flush, without which the receiver waits for more data. `is_first` is true for the first stream of the connection and
-/// adds the zlib header.
+/// Encodes the headers of a stream as stored blocks of the connection's zlib stream. An empty block at the end flushes
+/// the zlib stream, because the receiver would otherwise wait for more data. If `is_first` is true, for the first
+/// stream of the connection, the zlib header is added.
 fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {

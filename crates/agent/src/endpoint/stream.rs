@@ -1,8 +1,9 @@
 //! Streaming of exec, attach, port-forward and logs over upgraded HTTP connections.
 //!
 //! The container runtime has its own streaming server. If the runtime supports the client's protocol, the client's
-//! connection is spliced to the runtime's. This module translates two newer protocols: WebSockets that can close a
-//! single stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
+//! connection is spliced to a connection to this server. Two newer protocols, which runtimes do not support, are
+//! translated: WebSockets that can close a single stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket
+//! (`SPDY/3.1+portforward.k8s.io`).
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRAD
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use muster_api::well_known::UPGRADE_NEGOTIATION_HEADERS;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
@@ -46,7 +48,7 @@ const PORT_FORWARD_SUBPROTOCOL: &str = "portforward.k8s.io";
 /// WebSocket subprotocol of port-forward that tunnels SPDY.
 const PORT_FORWARD_TUNNEL_SUBPROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// WebSocket subprotocols for logs. Without a subprotocol, the bytes are sent unchanged.
+/// WebSocket subprotocols for logs. With the first one, and without a subprotocol, the bytes are sent unchanged.
 const LOG_SUBPROTOCOLS: [&str; 2] = ["binary.k8s.io", BASE64_SUBPROTOCOL];
 /// WebSocket subprotocol for logs that encodes the bytes in base64.
 const BASE64_SUBPROTOCOL: &str = "base64.binary.k8s.io";
@@ -69,23 +71,13 @@ const RUNTIME_UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that are read from an error response of the runtime.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Timeout for sending the remaining messages of a stream to the client before its connection is closed.
+/// Timeout for sending the last messages to the client and closing its connection, when a stream ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a WebSocket message. kubectl sends at most 32 KiB, and other clients may send more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Size of the buffer for bytes from the runtime in a port-forward tunnel.
 const TUNNEL_BUFFER_BYTES: usize = 32 << 10;
-
-/// Headers that negotiate an upgrade. They are forwarded between client and runtime.
-const UPGRADE_HEADERS: [&str; 6] = [
-    "sec-websocket-key",
-    "sec-websocket-version",
-    "sec-websocket-protocol",
-    "sec-websocket-accept",
-    "sec-websocket-extensions",
-    "x-stream-protocol-version",
-];
 
 /// Permit and stop signal of an upgraded connection (exec, attach, port-forward, logs, proxy). The connection counts in
 /// the connection limit until the context is dropped, and ends when `stop` is cancelled.
@@ -128,7 +120,8 @@ enum UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// Parses the `Upgrade` header and the offered WebSocket subprotocols.
+    /// Parses the `Upgrade` header and the offered WebSocket subprotocols. Fails if the client requests neither SPDY
+    /// nor a WebSocket.
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpError> {
         let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
         let upgrade = header("upgrade");
@@ -341,10 +334,11 @@ fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     headers
 }
 
-/// Returns those of the given headers that negotiate an upgrade, see [`UPGRADE_HEADERS`].
+/// Returns the headers in `headers` that [`UPGRADE_NEGOTIATION_HEADERS`] lists. The caller sets `Connection` and
+/// `Upgrade` itself.
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut selected = HeaderMap::new();
-    for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
+    for name in UPGRADE_NEGOTIATION_HEADERS.map(HeaderName::from_static) {
         for value in headers.get_all(&name) {
             selected.append(name.clone(), value.clone());
         }
@@ -358,7 +352,8 @@ fn websocket_accept_value(headers: &HeaderMap) -> Result<String, HttpError> {
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
 
-/// Returns the response with status 101 that accepts a WebSocket. `accept` is the value of `Sec-WebSocket-Accept`.
+/// Returns the response with status 101 that accepts a WebSocket. `accept` is the value of `Sec-WebSocket-Accept`, and
+/// `protocol` the accepted subprotocol, if any.
 fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET_PROTOCOL));

@@ -16,6 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::*;
 use crate::config::example;
 use crate::node::Node;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::CriClient;
 
 struct Authority {
@@ -185,6 +186,30 @@ async fn idle_connections_of_others_do_not_keep_the_api_server_out() {
     assert_eq!(get(&authority, address, Some(&server), "/healthz").await.as_deref(), Some("200 ok"));
     drop(idle);
     stop.cancel();
+}
+
+#[test]
+fn a_pod_of_the_list_has_its_kind_and_the_reported_status() {
+    let served = |reported: Value| {
+        let pod = json!({
+            "metadata": {"name": "web", "uid": "u-1", "managedFields": [{"manager": "kubectl"}]},
+            "spec": {"containers": [{"name": "main"}]},
+            "status": {"phase": "Pending"},
+        });
+        pod_with_status(&PodSnapshot {
+            object: Arc::new(ParsedPod::from_api(pod).unwrap()),
+            runtime_state: Default::default(),
+            status: reported,
+            has_ended: false,
+            mirror_uid: None,
+        })
+        .to_string()
+    };
+    let shown = [served(Value::Null), served(json!({"phase": "Running"}))].join("\n");
+    expect![[r#"
+        {"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"u-1"},"spec":{"containers":[{"name":"main"}]},"status":{"phase":"Pending"}}
+        {"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"u-1"},"spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}"#]]
+    .assert_eq(&shown);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use muster_api::well_known::{USER_AGENT_CLIENT, USER_GROUP_MASTERS};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,11 +12,6 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClient
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
-
-/// Common name in the API server's client certificate.
-const API_SERVER_NAME: &str = "kube-apiserver-kubelet-client";
-/// Group in the API server's client certificate. No CertificateSigningRequest can obtain a certificate with this group.
-const MASTERS_GROUP: &str = "system:masters";
 
 /// Error for a cluster CA or serving certificate that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +39,7 @@ impl ServingIdentity {
         Ok(Self { ca, current: RwLock::new(None) })
     }
 
-    /// Replaces the serving certificate for new connections.
+    /// Sets the serving certificate that new connections use.
     pub fn set_certificate(
         &self,
         certificate_pem: &[u8],
@@ -89,6 +85,7 @@ pub(super) fn is_api_server(certificate: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let subject = certificate.subject();
     let names: Vec<&str> = subject.iter_common_name().filter_map(|it| it.as_str().ok()).collect();
-    let is_master = subject.iter_organization().any(|it| it.as_str().is_ok_and(|it| it == MASTERS_GROUP));
-    names == [API_SERVER_NAME] && is_master
+    let is_master =
+        subject.iter_organization().any(|it| it.as_str().is_ok_and(|it| it == USER_GROUP_MASTERS));
+    names == [USER_AGENT_CLIENT] && is_master
 }

@@ -21,7 +21,8 @@ const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEX_MEDIA_TYPES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
-/// Annotations that contain the name of an image. Only the first annotation contains the complete reference.
+/// Annotations with the name of an image, in order of preference. The second one may contain only a part of the name,
+/// such as the tag.
 const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// Maximum size of a file that is read as JSON. A larger file is assumed to be a layer.
@@ -31,15 +32,15 @@ const JSON_TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of files and links in an archive.
 const FILES_MAX: usize = 100_000;
 
-/// Maximum nesting depth of OCI image indexes.
+/// Maximum number of image indexes that are nested in each other below `index.json`.
 const INDEX_DEPTH_MAX: usize = 3;
 
-/// The images of an archive, and the blobs that they need.
+/// The images of an archive that can run on this machine, and the blobs that they need.
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) path: PathBuf,
     pub(super) images: Vec<ArchiveImage>,
-    /// The blobs of the images, by the name of their file in the archive.
+    /// The blobs of these images that are in the archive, that is, all except generated manifests, by file name.
     pub(super) blobs_by_file: HashMap<String, Blob>,
     /// Manifests that were generated for images of `docker save`, which have no OCI manifest.
     pub(super) generated_manifests: Vec<Blob>,

@@ -1,5 +1,5 @@
-//! Gets the cluster CA before the first connection, either from a file, or from the server with a check of its
-//! fingerprint.
+//! Gets the certificate of the cluster CA before the first connection: from a file, or from an API server. A
+//! certificate from an API server must have the expected fingerprint.
 
 use std::sync::Arc;
 

@@ -34,7 +34,8 @@ const SINGLE_SERVER_TIMEOUTS: Timeouts = Timeouts {
     unavailable: Duration::MAX,
 };
 /// Timeouts if several servers are known. They are shorter, because another server can be used instead. A failed server
-/// is detected within 10 s, which leaves time for several heartbeats in the 40 s after which a node is NotReady.
+/// is detected within 10 s, which leaves time for several heartbeats in the 50 s after which a node without heartbeats
+/// is not ready.
 const FAILOVER_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(3),
     ping_interval: Duration::from_secs(5),
@@ -51,7 +52,7 @@ pub(super) fn connect_timeout(server_count: usize) -> Duration {
 /// HTTP/2 flow-control window of one stream. It is small because there are many watches, and each transfers little.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// Error type of the connection, as the API client requires it.
+/// Error type of a request. [`kube::Client`] requires that the service that sends its requests has a boxed error type.
 type TransportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Timeouts of a connection to an API server.
@@ -77,7 +78,8 @@ pub(super) enum Credentials {
     Certificate(String),
 }
 
-/// A connection to one of the API servers. It reconnects if it fails, and its credentials can be replaced.
+/// A connection to one of the API servers. If it fails, it is opened again, if necessary to another server. Its
+/// credentials can be replaced.
 pub(super) struct ServerConnection {
     servers: Arc<ApiServers>,
     /// Name of the node, on which the order of the servers depends.
@@ -96,11 +98,11 @@ pub(super) struct ServerConnection {
 #[derive(Default)]
 struct ConnectionState {
     open: Option<OpenConnection>,
-    /// Server of the latest attempt to connect.
+    /// Server of the latest attempt to connect. `None` before the first attempt.
     last_tried: Option<ServerUrl>,
-    /// Server of the latest successful connection.
+    /// Server of the latest successful attempt. `None` before the first one.
     last_connected: Option<ServerUrl>,
-    /// Why no server could be reached at the latest attempt. `None` if the latest attempt succeeded.
+    /// Why no server could be reached when all of them were last tried. `None` if a connection was opened since then.
     last_failure: Option<ServerFailures>,
 }
 
@@ -112,27 +114,28 @@ struct OpenConnection {
     generation: u64,
     timeouts: Timeouts,
     sender: SendRequest<Body>,
-    /// Whether the connection must not be used any more: it has refused a request, because it is closed or the server
-    /// has sent GOAWAY, or the server has answered all requests with 503 for [`Timeouts::unavailable`].
-    has_refused: Arc<AtomicBool>,
-    /// When the server first answered 503 after its last response with another status. `None` if its last response had
-    /// another status.
+    /// Whether the connection is retired: no new request uses it. A connection is retired when it refuses a request,
+    /// because it is closed or the server has sent GOAWAY, and when the server has answered all requests with 503 for
+    /// [`Timeouts::unavailable`].
+    is_retired: Arc<AtomicBool>,
+    /// Since when the server has answered only with 503. `None` if its last response had another status, and before its
+    /// first response.
     unavailable_since: Arc<SyncMutex<Option<Instant>>>,
 }
 
 impl OpenConnection {
     fn is_usable(&self) -> bool {
-        !self.sender.is_closed() && !self.has_refused.load(Ordering::Acquire)
+        !self.sender.is_closed() && !self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Records the status of a response. After [`Timeouts::unavailable`] with nothing but 503, the connection is no
-    /// longer used.
+    /// Records the status of a response. After [`Timeouts::unavailable`] with only 503 responses, retires the
+    /// connection.
     fn record_status(&self, status: StatusCode) {
         let mut since = self.unavailable_since.lock().unwrap_or_else(PoisonError::into_inner);
         if status != StatusCode::SERVICE_UNAVAILABLE {
             *since = None;
         } else if self.timeouts.unavailable <= since.get_or_insert_with(Instant::now).elapsed() {
-            self.has_refused.store(true, Ordering::Release);
+            self.is_retired.store(true, Ordering::Release);
         }
     }
 }
@@ -221,7 +224,7 @@ impl ServerConnection {
                 Err(failed) => failed,
             };
             let Some(unsent) = failed.take_message() else { return Err(failed.into_error().into()) };
-            connection.has_refused.store(true, Ordering::Release);
+            connection.is_retired.store(true, Ordering::Release);
             refusal_count += 1;
             if self.servers.all().len() < refusal_count {
                 return Err(failed.into_error().into());
@@ -230,9 +233,9 @@ impl ServerConnection {
         }
     }
 
-    /// Returns the open connection if it is usable, has the credentials of this or a later generation, and has the
-    /// timeouts for the current number of servers. Otherwise opens a new connection. Concurrent callers wait for each
-    /// other, so that they share one connection, or the error if no server can be reached.
+    /// Returns the open connection if it is usable, has the credentials of this or a later generation, and was opened
+    /// with the timeouts for the current number of servers. Otherwise opens a new connection. Concurrent callers wait
+    /// for each other, and share the new connection, or the error if no server can be reached.
     ///
     /// Rule: an agent stays with a server while its connection works. If the connection fails, if the server sends
     /// GOAWAY, or if it answers all requests with 503 for some time, the agent connects to the next server of its
@@ -278,7 +281,7 @@ impl ServerConnection {
                         generation,
                         timeouts,
                         sender,
-                        has_refused: Arc::default(),
+                        is_retired: Arc::default(),
                         unavailable_since: Arc::default(),
                     };
                     (state.open, state.last_connected) = (Some(open.clone()), Some(server.clone()));
@@ -344,7 +347,7 @@ impl ServerConnection {
     }
 }
 
-/// Logs a connection to another server than the previous one.
+/// Logs that `server` is another server than the previous one. Logs nothing for the first connection.
 fn log_server_change(previous: Option<&ServerUrl>, server: &ServerUrl) {
     if let Some(previous) = previous.filter(|it| *it != server) {
         tracing::info!(%server, %previous, "connected to another API server");

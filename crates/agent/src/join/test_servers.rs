@@ -66,14 +66,16 @@ impl TestCa {
     }
 }
 
-/// A server that answers every request with the authority of the request. It stops when it is dropped.
+/// A server that answers every request with the `:authority` (host and port) of the request. It stops when it is
+/// dropped.
 pub(super) struct TestServer {
     address: SocketAddr,
     /// Number of connections that were accepted.
     connection_count: Arc<AtomicUsize>,
-    /// Closes the port, and drains the connections: GOAWAY, then the responses to open requests.
+    /// Cancelled to close the port and drain the connections: the server sends GOAWAY, then the responses to open
+    /// requests.
     drain: CancellationToken,
-    /// Closes the port and all connections.
+    /// Cancelled to close the port and all connections at once.
     kill: CancellationToken,
     slow_requests: Arc<SlowRequests>,
 }
@@ -206,8 +208,8 @@ async fn serve_connection(
     let _ = connection.await;
 }
 
-/// A TCP proxy in front of a server, which can stop forwarding without closing its connections. With a server `None`, it
-/// accepts connections and never answers.
+/// A TCP proxy in front of a server, which can stop forwarding without closing its connections. If the server is
+/// `None`, the proxy accepts connections and never answers.
 pub(super) struct TestProxy {
     address: SocketAddr,
     connection_count: Arc<AtomicUsize>,
@@ -256,7 +258,7 @@ impl TestProxy {
     }
 }
 
-/// Returns the list of these servers, and the name of a node that tries the first of them first.
+/// Returns the list of these servers, and the name of a node that tries them in this order.
 pub(super) fn servers_and_node(urls: &[ServerUrl]) -> (Arc<ApiServers>, String) {
     let dir = tempfile::tempdir().unwrap();
     let servers = Arc::new(ApiServers::load(urls.to_vec(), dir.path()));

@@ -20,7 +20,7 @@ use crate::volumes::mount_table;
 const SANDBOX_STOPS_MAX: usize = 8;
 
 /// Maximum termination grace period of containers that the cleanup stops because no agent is left to stop them. Also
-/// the grace period of containers whose own is unknown.
+/// the grace period of a container if its pod's grace period is unknown.
 pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for the runtime to stop all pods of a node. After it, their processes are killed.
@@ -42,8 +42,8 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 pub struct LeftoverResources(pub Vec<String>);
 
 /// Removes the resources of the cluster in this data directory, and returns those that were found. A resource that
-/// cannot be removed causes no error. Containers get their own grace period, but at most `grace`. The function is
-/// idempotent.
+/// cannot be removed causes no error. Each container gets the termination grace period of its pod, but at most `grace`.
+/// The function is idempotent.
 ///
 /// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed. The
 /// data directory stays.
@@ -145,8 +145,8 @@ pub fn runtime_sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalN
     Ok(running.map(|it| (it.name.clone(), it.containerd_socket())).collect())
 }
 
-/// Returns the number of pods with a ready sandbox on all nodes. A node whose containerd does not respond counts as
-/// having none.
+/// Returns the number of pods with a ready sandbox, summed over all nodes. Pods of a node whose containerd does not
+/// respond do not count.
 pub async fn count_running_pods(data_dir: &Path) -> usize {
     let count = async |(_, socket): (String, PathBuf)| {
         let runtime = CriClient::connect_lazy(&socket);
@@ -218,8 +218,8 @@ async fn stop_node(node: &LocalNode, grace: Duration) {
     terminate_processes(&node.shim_pids(), Signal::KILL).await;
 }
 
-/// Stops all running containers simultaneously, each with its own grace period, but at most `grace`. Then stops and
-/// removes the sandboxes.
+/// Stops all running containers simultaneously, each with the termination grace period of its pod, but at most `grace`.
+/// Then stops and removes the sandboxes.
 async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     let containers = runtime.list_containers(None).await.unwrap_or_default();
     let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;

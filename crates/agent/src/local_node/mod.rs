@@ -163,7 +163,7 @@ impl LocalNode {
         self.dir.join("agent")
     }
 
-    /// Returns the directory that the node's pods see as `/var/log`.
+    /// Returns the directory that the node's pods see as the hostPath `/var/log`.
     pub fn var_log(&self) -> PathBuf {
         self.dir.join("var-log")
     }

@@ -17,7 +17,7 @@ use crate::volumes::mount_table;
 /// Services and for the pods of simulated nodes, higher ranges by other tools.
 pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 
-/// Third octet of node addresses. The other /24 networks of the range are pod CIDRs.
+/// Third octet of node addresses. The pod CIDRs are other /24 networks of the range.
 const NODE_SUBNET: u8 = 255;
 
 /// Returns the address of the machine on the bridge of the cluster with this address range.
@@ -39,9 +39,9 @@ pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
 /// Finds or creates the bridge of the cluster with this ID. Also enables IP forwarding, and masquerades the connections
 /// that leave the cluster. Returns the cluster's address range, the second octet of its addresses.
 ///
-/// Rule: a cluster keeps its address range, which is stored in `range_file`, unless this machine has a route of another
-/// program into it. Otherwise the cluster takes the first range into which this machine has no route. The search starts
-/// at a range that depends on the cluster's ID.
+/// Rule: a cluster keeps the address range that is stored in `range_file`, unless this machine has a route of another
+/// program into that range. In this case, and if no range is stored, the cluster takes the first range into which no
+/// other program has a route. The search starts at a range that depends on the cluster's ID.
 pub(super) async fn ensure_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN_DIR).join("lock");

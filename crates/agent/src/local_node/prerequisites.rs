@@ -30,7 +30,7 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 pub struct MissingPrerequisites {
     /// Whether this process runs as root, which local nodes require.
     is_root: bool,
-    /// The missing programs, and CNI plugins as one entry.
+    /// The missing programs. Missing CNI plugins are one entry.
     programs: Vec<&'static str>,
     /// The Debian packages of the missing programs.
     packages: Vec<&'static str>,

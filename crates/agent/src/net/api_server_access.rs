@@ -8,7 +8,7 @@ use crate::api_servers::ServerUrl;
 /// Chains of the agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// The IPv4 addresses and ports of each API server, as resolved last.
+/// The IPv4 addresses and ports of each API server, as they were last resolved.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedServers(Vec<(ServerUrl, Vec<(Ipv4Addr, u16)>)>);
 

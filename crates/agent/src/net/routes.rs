@@ -63,9 +63,9 @@ impl PodRoutes {
         self.is_bridge_filtered
     }
 
-    /// Adds the cluster DNS address `dns` to the loopback interface, enables IPv4 forwarding, and makes bridged packets
-    /// pass nftables if the kernel supports it. Then reads the machine's addresses and the agent's routes. Does nothing
-    /// if the host is already prepared.
+    /// Adds the cluster DNS address `dns`, if there is one, to the loopback interface, enables IPv4 forwarding, and
+    /// makes bridged packets pass nftables if the kernel supports it. Then reads the machine's addresses and the
+    /// agent's routes. Does nothing if the host is already prepared.
     pub(super) async fn prepare_host(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
         if self.is_prepared {
             return Ok(());

@@ -11,6 +11,7 @@ use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use muster_api::object_key::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::controller::Malformed;
 use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
 use tokio::sync::Notify;
@@ -108,7 +109,11 @@ impl WatchedKind {
         object: &DynamicObject,
     ) -> Result<bool, Malformed> {
         Ok(match self {
-            Self::Services => proxy_state.put_service(key, Service::decode(&object.data)?),
+            Self::Services => {
+                let created = object.metadata.creation_timestamp.as_ref();
+                let created = created.map(|it| Time::from_micros(it.0.as_microsecond())).unwrap_or_default();
+                proxy_state.put_service(key, Service::decode(created, &object.data)?)
+            }
             Self::Slices => proxy_state.put_slice(key, Slice::decode(object.labels(), &object.data)?),
             Self::Nodes => proxy_state.put_node(key.name, Node::decode(object.labels(), &object.data)?),
         })
@@ -133,8 +138,9 @@ impl WatchedKind {
     }
 }
 
-/// Lists and watches one kind. Returns when the API server is not confirmed to belong to the node's cluster.
-/// `was_listed` is set after the first list.
+/// Lists and watches one kind. After each list, confirms that the API server belongs to the node's cluster. If this
+/// fails, returns without applying the list. Also returns when an event arrives while the API server is not confirmed.
+/// Sets `was_listed` after the first list was applied.
 async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,

@@ -16,7 +16,6 @@ use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preemption, rejection};
 
 use super::Node;
-use super::cgroup;
 use super::pod_manager::PodEntry;
 use crate::runtime::Runtime;
 
@@ -26,8 +25,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until the pod is admitted or rejected, and preempts other pods if the admission requires it. Returns the
-/// rejection, or `None` if the pod is admitted. Also returns `None` for a pod that is deleted or terminated, for an
-/// orphan, and for a pod that cannot be parsed for admission. Never returns for a new pod while the node is suspended.
+/// rejection, or `None` if the pod is admitted. Also returns `None` for a pod that is deleted or terminated, and for an
+/// orphan. Never returns for a new pod while the node is suspended.
 pub(super) async fn admit_pod<R: Runtime>(
     node: &Arc<Node<R>>,
     entry: &Arc<PodEntry>,
@@ -47,7 +46,7 @@ pub(super) async fn admit_pod<R: Runtime>(
         return std::future::pending().await;
     }
     let pressures = *node.state.watch_pressures().borrow();
-    let is_best_effort = cgroup::qos_class(spec) == QosClass::BestEffort;
+    let is_best_effort = object.qos == QosClass::BestEffort;
     let tolerates = tolerates_memory_pressure(spec);
     if let Err(why) = eviction::admit(pressures, candidate.is_critical(), is_best_effort, tolerates) {
         return Some(rejection("Evicted".into(), &why));

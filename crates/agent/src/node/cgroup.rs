@@ -3,16 +3,15 @@
 //! cgroup v1 has one hierarchy for each controller, and v2 has one hierarchy for all controllers. The runtime does not
 //! remove pod cgroups, so the agent does.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource;
-use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
+use k8s_openapi::api::core::v1::Container;
+use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities};
+use muster_api::resources::{add_quantities, pod_limit, quantities_from_json, spec_pod_total};
 
+use crate::parsed_pod::{ParsedPod, PodContainer, container_limits, container_requests};
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
 /// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
@@ -26,41 +25,6 @@ const CPU_QUOTA_US_MIN: i64 = 1_000;
 const CPU_SHARES_MIN: i64 = 2;
 /// Maximum of `cpu.shares` in the kernel.
 const CPU_SHARES_MAX: i64 = 262_144;
-
-/// Returns the QoS class of a pod.
-pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
-    let of = |it: Option<&ResourceRequirements>| {
-        let compute = |of: ResourceQuantities| {
-            let amount = |name: &str| of.get(name).copied().unwrap_or(Quantity::ZERO);
-            CpuAndMemory { cpu: amount("cpu"), memory: amount("memory") }
-        };
-        ComputeResources { requests: compute(container_requests(it)), limits: compute(container_limits(it)) }
-    };
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    QosClass::compute(
-        spec.resources.as_ref().map(|it| of(Some(it))),
-        containers.map(|it| of(it.resources.as_ref())),
-    )
-}
-
-/// Parses quantities by resource name. Malformed quantities are omitted.
-fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> ResourceQuantities {
-    let parsed =
-        |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
-    of.into_iter().flatten().filter_map(parsed).collect()
-}
-
-/// Returns the resource limits of a container, or of the pod level.
-fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
-    parse_quantities(of.and_then(|it| it.limits.as_ref()))
-}
-
-/// Returns the resource requests of a container, or of the pod level. A missing request defaults to the limit.
-fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
-    let mut requests = container_limits(of);
-    requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
-    requests
-}
 
 /// Returns the path of a pod's cgroup, relative to the root of each cgroup hierarchy.
 pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String {
@@ -82,19 +46,18 @@ fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
 /// Returns the CRI resources of a container: CPU shares and quota, memory limit, `oom_score_adj`, huge pages.
 /// `node_memory` is the allocatable memory of the node in bytes.
 pub(crate) fn container_resources(
-    spec: &PodSpec,
-    container: &Container,
-    is_sidecar: bool,
+    pod: &ParsedPod,
+    container: &PodContainer,
     node_memory: i64,
 ) -> LinuxContainerResources {
     let (requested, limited) =
-        (container_requests(container.resources.as_ref()), container_limits(container.resources.as_ref()));
+        (container_requests(&container.container), container_limits(&container.container));
     LinuxContainerResources {
         cpu_period: CPU_PERIOD_US,
         cpu_quota: limited.get("cpu").map_or(0, |it| cpu_quota(*it)),
         cpu_shares: cpu_shares(requested.get("cpu").copied()),
         memory_limit_in_bytes: limited.get("memory").map_or(0, |it| whole_units(*it)),
-        oom_score_adj: oom_score_adjust(spec, container, is_sidecar, node_memory),
+        oom_score_adj: oom_score_adjust(pod, container, node_memory),
         hugepage_limits: limited.iter().filter_map(hugepage_limit).collect(),
         ..Default::default()
     }
@@ -136,33 +99,33 @@ fn cpu_quota(limit: Quantity) -> i64 {
 ///
 /// Rule: when the node runs out of memory, the kernel kills containers with a high `oom_score_adj` first. The value is
 /// lowest in Guaranteed and node-critical pods and highest in BestEffort pods. In Burstable pods, a smaller memory
-/// request causes a higher value. A sidecar's value is at most that of the main container with the smallest request.
-/// Upstream: `GetContainerOOMScoreAdjust`.
-fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
+/// request causes a higher value. A sidecar's value is at most the value of the main container with the smallest
+/// request. Upstream: `GetContainerOOMScoreAdjust`.
+fn oom_score_adjust(pod: &ParsedPod, container: &PodContainer, node_memory: i64) -> i64 {
     /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
     const GUARANTEED_SCORE: i64 = -997;
     /// Minimum priority of a node-critical pod.
     const NODE_CRITICAL_PRIORITY: i32 = 2_000_001_000;
-    let qos = qos_class(spec);
-    if spec.priority.is_some_and(|it| NODE_CRITICAL_PRIORITY <= it) || qos == QosClass::Guaranteed {
+    let priority = pod.spec.as_ref().and_then(|it| it.priority);
+    if priority.is_some_and(|it| NODE_CRITICAL_PRIORITY <= it) || pod.qos == QosClass::Guaranteed {
         return GUARANTEED_SCORE;
     }
-    if qos == QosClass::BestEffort {
+    if pod.qos == QosClass::BestEffort {
         return 1000;
     }
-    let request_bytes = |it: &Container| {
-        container_requests(it.resources.as_ref()).get("memory").map_or(0, |it| whole_units(*it))
-    };
+    let request_bytes =
+        |it: &Container| container_requests(it).get("memory").map_or(0, |it| whole_units(*it));
     let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(node_memory.max(1));
-    let mut adjust = score(request_bytes(container));
-    if is_sidecar {
+    let mut adjust = score(request_bytes(&container.container));
+    if container.is_sidecar {
         // A sidecar must not be killed before the containers that it serves.
-        adjust = adjust.min(score(spec.containers.iter().map(request_bytes).min().unwrap_or(0)));
+        let main = pod.spec.iter().flat_map(|it| &it.containers);
+        adjust = adjust.min(score(main.map(request_bytes).min().unwrap_or(0)));
     }
     i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED_SCORE), 999)).unwrap_or(999)
 }
 
-/// Limits of a pod's cgroup. They apply to all its containers together.
+/// CPU shares and limits of a pod's cgroup. They apply to all containers of the pod together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodCgroupLimits {
     /// CPU shares in the scale of cgroup v1.
@@ -174,49 +137,29 @@ pub(crate) struct PodCgroupLimits {
 }
 
 impl PodCgroupLimits {
-    /// Computes the limits of the pod's cgroup from the pod spec.
+    /// Computes the CPU shares and limits of the pod's cgroup.
     ///
-    /// Rule: a pod's cgroup has a CPU or memory limit if all containers of the pod, including init containers, have a
-    /// limit of that resource, or if the pod has one at pod level. Upstream: `ResourceConfigForPod`.
-    pub(crate) fn from_spec(spec: &PodSpec) -> Self {
-        if qos_class(spec) == QosClass::BestEffort {
-            return Self { shares: CPU_SHARES_MIN, quota_us: None, memory_bytes: None };
-        }
-        let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
-        let init = || spec.init_containers.iter().flatten();
-        let sum = |of: fn(Option<&ResourceRequirements>) -> ResourceQuantities| {
-            let mut sum = resources::pod_total(
-                spec.containers.iter().map(|it| of(it.resources.as_ref())),
-                init().map(|it| (is_sidecar(it), of(it.resources.as_ref()))),
-            );
-            if let Some(overhead) = &spec.overhead {
-                resources::add_quantities(&mut sum, &parse_quantities(Some(overhead)));
-            }
-            // Pod-level resources override the sum of the containers.
-            sum.extend(of(spec.resources.as_ref()));
-            sum
-        };
-        let is_limited = |name: &str| {
-            let has = |it: Option<&ResourceRequirements>| {
-                container_limits(it).get(name).is_some_and(|it| !it.is_zero())
-            };
-            has(spec.resources.as_ref())
-                || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
-        };
-        let limited = sum(container_limits);
+    /// Rule: the CPU shares follow from the total CPU request of the pod with its overhead. A BestEffort pod has the
+    /// minimum shares. The CPU quota and the memory limit are the limits of the pod, if it has them. Upstream:
+    /// `ResourceConfigForPod`.
+    pub(crate) fn from_pod(pod: &ParsedPod) -> Self {
+        let spec = &pod.json["spec"];
+        let mut requested = spec_pod_total(spec, "requests");
+        add_quantities(&mut requested, &quantities_from_json(&spec["overhead"]));
+        let request = requested.get("cpu").filter(|_| pod.qos != QosClass::BestEffort);
         Self {
-            shares: cpu_shares(sum(container_requests).get("cpu").copied()),
-            quota_us: limited.get("cpu").filter(|_| is_limited("cpu")).map(|it| cpu_quota(*it)),
-            memory_bytes: limited.get("memory").filter(|_| is_limited("memory")).map(|it| whole_units(*it)),
+            shares: cpu_shares(request.copied()),
+            quota_us: pod_limit(&pod.json, "cpu").map(cpu_quota),
+            memory_bytes: pod_limit(&pod.json, "memory").map(whole_units),
         }
     }
 }
 
 /// Creates the pod's cgroup or updates its limits. Returns the path of the cgroup relative to the root of each cgroup
 /// hierarchy.
-pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
-    let path = pod_cgroup_path(parent, qos_class(spec), uid);
-    let limits = PodCgroupLimits::from_spec(spec);
+pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, pod: &ParsedPod) -> io::Result<String> {
+    let path = pod_cgroup_path(parent, pod.qos, uid);
+    let limits = PodCgroupLimits::from_pod(pod);
     if is_cgroup_v2() {
         write_v2_limits(&path, &limits)?
     } else {
@@ -232,7 +175,7 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
 /// BestEffort cgroup always has the minimum. Upstream: `qosContainerManager`.
 pub(crate) fn set_qos_cpu_shares<'a>(
     parent: &str,
-    pods: impl Iterator<Item = &'a PodSpec>,
+    pods: impl Iterator<Item = &'a ParsedPod>,
 ) -> io::Result<()> {
     for (class, shares) in qos_cpu_shares(pods) {
         let path = format!("{}/{class}", parent.trim_end_matches('/'));
@@ -253,11 +196,9 @@ pub(crate) fn set_qos_cpu_shares<'a>(
 }
 
 /// Returns the CPU shares of the Burstable and of the BestEffort cgroup, each with the name of the cgroup.
-fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
-    let burstable: i64 = pods
-        .filter(|it| qos_class(it) == QosClass::Burstable)
-        .map(|it| PodCgroupLimits::from_spec(it).shares)
-        .sum();
+fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a ParsedPod>) -> [(&'static str, i64); 2] {
+    let burstable: i64 =
+        pods.filter(|it| it.qos == QosClass::Burstable).map(|it| PodCgroupLimits::from_pod(it).shares).sum();
     [("burstable", burstable.clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)), ("besteffort", CPU_SHARES_MIN)]
 }
 
@@ -365,17 +306,21 @@ fn remove_cgroup_tree(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use muster_api::resources::set_default_resources;
     use serde_json::json;
 
     use super::*;
 
+    /// A pod with this spec and the default requests.
+    fn pod(mut spec: serde_json::Value) -> ParsedPod {
+        set_default_resources(&mut spec);
+        ParsedPod::new(json!({"metadata": {"name": "web", "uid": "u1"}, "spec": spec})).unwrap()
+    }
+
     #[test]
     fn cpu_shares_of_the_qos_classes() {
-        let pod = |requests: serde_json::Value| -> PodSpec {
-            serde_json::from_value(
-                json!({"containers": [{"name": "a", "resources": {"requests": requests}}]}),
-            )
-            .unwrap()
+        let pod = |requests: serde_json::Value| {
+            pod(json!({"containers": [{"name": "a", "resources": {"requests": requests}}]}))
         };
         let pods = [
             pod(json!({})),
@@ -421,20 +366,28 @@ mod tests {
                 "of its own",
                 json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "containers": [{"name": "a"}]}),
             ),
+            (
+                "of its own, with overhead",
+                json!({"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, "containers": [{"name": "a"}],
+                    "overhead": {"cpu": "500m", "memory": "1Gi"}}),
+            ),
+            ("nothing, with overhead", json!({"containers": [{"name": "a"}], "overhead": {"cpu": "500m"}})),
         ];
         let lines = pods.map(|(name, spec)| {
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let PodCgroupLimits { shares, quota_us, memory_bytes } = PodCgroupLimits::from_spec(&spec);
-            let qos = qos_class(&spec);
+            let pod = pod(spec);
+            let PodCgroupLimits { shares, quota_us, memory_bytes } = PodCgroupLimits::from_pod(&pod);
+            let qos = pod.qos;
             let mut text =
                 format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
-            let all = spec.containers.iter().map(|it| (it, false));
-            let init = spec.init_containers.iter().flatten();
-            for (it, is_sidecar) in all.chain(init.map(|it| (it, it.restart_policy.is_some()))) {
-                let of = container_resources(&spec, it, is_sidecar, 1 << 30);
+            for it in &pod.containers {
+                let of = container_resources(&pod, it, 1 << 30);
                 text += &format!(
                     "\n  {}: shares {} quota {} memory {} oom {}",
-                    it.name, of.cpu_shares, of.cpu_quota, of.memory_limit_in_bytes, of.oom_score_adj
+                    it.container.name,
+                    of.cpu_shares,
+                    of.cpu_quota,
+                    of.memory_limit_in_bytes,
+                    of.oom_score_adj
                 );
             }
             text
@@ -448,22 +401,17 @@ mod tests {
               a: shares 512 quota 50000 memory 67108864 oom 938
               b: shares 2 quota 0 memory 0 oom 750
             with init and sidecar: Burstable shares 2048 quota Some(200000) memory Some(75497472)
-              a: shares 10 quota 100000 memory 67108864 oom 999
               i: shares 2048 quota 200000 memory 16777216 oom 985
               s: shares 2 quota 1000 memory 8388608 oom 993
+              a: shares 10 quota 100000 memory 67108864 oom 999
             critical: Burstable shares 2 quota None memory None
               a: shares 2 quota 0 memory 0 oom -997
             of its own: Guaranteed shares 1024 quota Some(100000) memory Some(1073741824)
-              a: shares 2 quota 0 memory 0 oom -997"#]]
+              a: shares 2 quota 0 memory 0 oom -997
+            of its own, with overhead: Burstable shares 1536 quota Some(250000) memory None
+              a: shares 2 quota 0 memory 0 oom 999
+            nothing, with overhead: BestEffort shares 2 quota None memory None
+              a: shares 2 quota 0 memory 0 oom 1000"#]]
         .assert_eq(&lines.join("\n"));
-    }
-
-    #[test]
-    fn empty_resources_of_the_pod_are_used_in_place_of_those_of_containers() {
-        let limits = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-        let class = |spec| qos_class(&serde_json::from_value(spec).unwrap());
-        let containers = json!([{"name": "a", "resources": limits}]);
-        assert_eq!(class(json!({"containers": containers})), QosClass::Guaranteed);
-        assert_eq!(class(json!({"resources": {}, "containers": containers})), QosClass::BestEffort);
     }
 }

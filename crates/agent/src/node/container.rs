@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, PodSpec, SeccompProfile};
 use muster_engine::kubelet::downward_api;
 
 use super::{Config, cgroup, sandbox};
@@ -44,7 +44,7 @@ const LOG_FALLBACK_LINES_MAX: usize = 80;
 /// Builds the CRI configuration of a container from these inputs.
 pub(crate) struct ContainerConfigBuilder<'a> {
     pub config: &'a Config,
-    pub pod: &'a Pod,
+    pub pod: &'a ParsedPod,
     pub pod_container: &'a PodContainer,
     /// Number of earlier instances of the container.
     pub attempt: u32,
@@ -73,8 +73,7 @@ impl ContainerConfigBuilder<'_> {
             downward_api::expand_variables(text, |name| self.variables.get(name).cloned(), &mut |_| {})
         };
         let security = self.security_context(spec)?;
-        let resources =
-            cgroup::container_resources(spec, container, self.pod_container.is_sidecar, self.node_memory);
+        let resources = cgroup::container_resources(self.pod, self.pod_container, self.node_memory);
         let mut mounts = self.mounts;
         let uid = sandbox::pod_ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
@@ -351,10 +350,7 @@ fn message_from_log(text: &str) -> String {
         let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
         if LOG_FALLBACK_BYTES_MAX < message.len() + text.len() {
             let remaining = LOG_FALLBACK_BYTES_MAX - message.len();
-            let from = (text.len() - remaining..text.len())
-                .find(|&at| text.is_char_boundary(at))
-                .unwrap_or(text.len());
-            message.insert_str(0, &text[from..]);
+            message.insert_str(0, &text[text.ceil_char_boundary(text.len() - remaining)..]);
             break;
         }
         message.insert_str(0, &text);

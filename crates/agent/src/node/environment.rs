@@ -7,11 +7,11 @@ use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
-use crate::references::{ReferenceClient, ReferenceError};
+use crate::references::{PodReferenceClient, ReferenceError};
 
 /// The inputs, besides the container's spec, from which its environment variables are resolved.
 pub(crate) struct EnvironmentSource<'a> {
-    pub references: &'a ReferenceClient,
+    pub references: &'a PodReferenceClient,
     pub pod: &'a Pod,
     /// The pod object as JSON, with its current IP addresses.
     pub pod_json: &'a Value,
@@ -27,7 +27,7 @@ impl EnvironmentSource<'_> {
     ///
     /// Rule: a container gets the variables of `envFrom`, `env` and the Services. A variable of `env` replaces a
     /// variable of `envFrom` with the same name. A variable of a Service is set only if no other variable has its name.
-    /// The values in `env` may refer to earlier variables and to those of the Services. Upstream:
+    /// The values in `env` may refer to earlier variables and to the variables of the Services. Upstream:
     /// `makeEnvironmentVariables`.
     pub(crate) async fn resolve_variables(
         &self,
@@ -92,7 +92,7 @@ impl EnvironmentReader<'_> {
         self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
     }
 
-    /// Returns the ConfigMap with this name, or `None` if it is missing and optional.
+    /// Returns the ConfigMap with this name, or `None` if it does not exist and `is_optional` is true.
     async fn config_map(&mut self, name: &str, is_optional: bool) -> Result<Option<&ConfigMap>, String> {
         if !self.config_maps.contains_key(name) {
             let found = self.source.references.config_map(self.namespace(), name).await;
@@ -102,7 +102,7 @@ impl EnvironmentReader<'_> {
         Ok(self.config_maps.get(name))
     }
 
-    /// Returns the Secret with this name, or `None` if it is missing and optional.
+    /// Returns the Secret with this name, or `None` if it does not exist and `is_optional` is true.
     async fn secret(&mut self, name: &str, is_optional: bool) -> Result<Option<&Secret>, String> {
         if !self.secrets.contains_key(name) {
             let found = self.source.references.secret(self.namespace(), name).await;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use muster_api::object_key::ObjectKey;
@@ -31,7 +30,7 @@ use super::{Node, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Timeout for a response of the API server, and for the sync of the service cache.
+/// Timeout for a response of the API server, and for the wait until the service cache is synced.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval at which the agent checks whether the service cache is synced.
@@ -109,13 +108,15 @@ impl<R: Runtime> Executor<R> {
 
     /// Creates the pod's directory, cgroup and volumes, before its sandbox is run.
     async fn prepare_pod(&self) -> ActionOutcome {
-        let Some(spec) = &self.pod.spec else { return failed_outcome("InvalidPod", "the pod has no spec") };
+        if self.pod.spec.is_none() {
+            return failed_outcome("InvalidPod", "the pod has no spec");
+        }
         let (_, _, uid) = sandbox::pod_ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
         if let Err(error) = fs::create_dir_all(&dir) {
             return failed_outcome("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
         }
-        if let Err(error) = cgroup::ensure_pod_cgroup(&self.node.config.cgroup_parent, uid, spec) {
+        if let Err(error) = cgroup::ensure_pod_cgroup(&self.node.config.cgroup_parent, uid, &self.pod) {
             return failed_outcome(
                 "FailedCreatePodContainer",
                 format!("unable to ensure pod container exists: {error}"),
@@ -266,7 +267,7 @@ impl<R: Runtime> Executor<R> {
                 failed_outcome("CreateContainerError", format!("image {image_name:?} is no longer present"))
             })?;
 
-        let object: &Pod = &self.pod;
+        let object: &ParsedPod = &self.pod;
         let value = self.pod_json_with_addresses();
         let services = self.service_environment().await.map_err(config_error)?;
         let source = environment::EnvironmentSource {
@@ -431,13 +432,7 @@ impl<R: Runtime> Executor<R> {
     /// Records a Kubernetes Event of type Warning about the pod.
     fn record_warning(&self, reason: &'static str, message: String) {
         let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
-        let about = ObjectReference {
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-            key: ObjectKey::new(namespace, name),
-            uid: uid.into(),
-            resource_version: 0,
-        };
+        let about = ObjectReference::new("v1", "Pod", ObjectKey::new(namespace, name), uid.into(), 0);
         self.node.recorder.record(EventRecord { about, event: KubeEvent::warning(reason, message) });
     }
 
@@ -499,8 +494,8 @@ impl StartTiming {
     }
 
     /// Returns the start latency of the pod since `begun`, and the part of the latency that was not spent in the
-    /// runtime. Only the first call after this agent started a container of the pod, and with a running container in
-    /// `state`, returns the latency. All other calls return `None`.
+    /// runtime. Returns them only once: at the first call with a running container in `state`, after this agent has
+    /// started a container of the pod. Otherwise returns `None`.
     pub(super) fn take_start_latency(
         &self,
         state: &RuntimeState,

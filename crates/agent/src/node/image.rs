@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use muster_api::image_reference::ImageReference;
 use serde::Deserialize;
 
-use crate::references::ReferenceClient;
+use crate::references::PodReferenceClient;
 use crate::runtime::v1::AuthConfig;
 
 /// Normalizes the image name of a container. The error is the kubelet's message.
@@ -18,7 +18,7 @@ pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
 /// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A Secret that cannot
 /// be read is skipped, because the registry may allow anonymous pulls.
 pub(crate) async fn pull_credentials(
-    references: &ReferenceClient,
+    references: &PodReferenceClient,
     pod: &Pod,
     image: &str,
 ) -> Vec<AuthConfig> {
@@ -91,8 +91,8 @@ fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
 /// Returns the credentials that apply to an image, best match first.
 ///
 /// Rule: a pull secret that names only a registry applies to all images of the registry. A pull secret that also names
-/// a path applies only to the repositories at or below the path. The order is reverse alphabetical, so that of two
-/// names of one registry the longer path comes first. Upstream: `BasicDockerKeyring.Lookup`.
+/// a path applies only to the repositories at or below the path. The order is reverse alphabetical, so that a longer
+/// path in a registry comes before a shorter one. Upstream: `BasicDockerKeyring.Lookup`.
 fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
     let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins

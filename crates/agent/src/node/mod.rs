@@ -60,7 +60,7 @@ use crate::config::Config;
 use crate::membership::ClusterMembership;
 use crate::metrics::AgentMetrics;
 use crate::net::ServiceCache;
-use crate::references::ReferenceClient;
+use crate::references::PodReferenceClient;
 use crate::runtime::Runtime;
 use crate::volumes::VolumeManager;
 
@@ -82,7 +82,7 @@ pub struct Node<R> {
     pub client: Client,
     pub config: Arc<Config>,
     pub runtime: Arc<R>,
-    pub references: ReferenceClient,
+    pub references: PodReferenceClient,
     pub volumes: VolumeManager,
     pub recorder: EventRecorder,
     pub metrics: Arc<AgentMetrics>,
@@ -113,7 +113,7 @@ impl<R: Runtime> Node<R> {
         recorder: EventRecorder,
         metrics: Arc<AgentMetrics>,
     ) -> Arc<Self> {
-        let references = ReferenceClient::new(client.clone());
+        let references = PodReferenceClient::new(client.clone());
         let volumes = VolumeManager::new(config.clone(), references.clone());
         Arc::new(Self {
             pods: PodManager::default(),

@@ -17,11 +17,13 @@ use crate::runtime::{Runtime, RuntimeError, label};
 
 /// Interval at which the containers of the runtime are listed. A list finds orphans, and changes that caused no event.
 const RELIST_INTERVAL: Duration = Duration::from_secs(20);
-/// Delay before a broken stream of runtime events is opened again.
+/// Delay before a broken stream of runtime events is opened again. Also the time after which all pods are synced again
+/// if the stream is not open yet.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Watches the runtime's exit events and records each exit. Wakes the worker of a pod when one of the pod's containers
-/// or its sandbox exits. Wakes all workers when the stream of events is opened. Never returns.
+/// or its sandbox exits. Wakes all workers when the stream of events is opened, and when opening it takes longer than
+/// [`RECONNECT_DELAY`]. Never returns.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     let mut is_healthy = true;
     loop {

@@ -79,14 +79,14 @@ pub struct PodEntry {
     /// Notified when `update` changes.
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
-    /// The pod in the form that pod admission checks. `None` for an orphan, and for a pod that cannot be parsed for
-    /// admission.
+    /// The pod in the form that pod admission checks. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
     /// Whether pod admission has admitted the pod.
     is_admitted: AtomicBool,
-    /// The pod whose worker starts when the worker of this entry has ended. `None` if no worker follows. For an orphan,
-    /// it is a pod with the same UID that was added during the cleanup. Its worker waits, because two workers of one
-    /// UID would undo each other's actions. After a panic of the worker, it is the pod of this entry.
+    /// The pod whose worker starts when the worker of this entry has ended. `None` if no worker follows. If this entry
+    /// is an orphan, the successor is a pod with the same UID that was added during the cleanup. This pod waits,
+    /// because two workers of one UID would undo each other's actions. If the worker of this entry has panicked, the
+    /// successor is the pod of this entry.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
@@ -118,7 +118,7 @@ pub struct PodSnapshot {
 
 impl PodEntry {
     fn new(source: PodSource, object: Arc<ParsedPod>) -> Self {
-        let candidate = object.candidate.clone().filter(|_| source != PodSource::Orphan);
+        let candidate = (source != PodSource::Orphan).then(|| object.candidate.clone());
         let shown = PodSnapshot {
             object,
             runtime_state: pod::RuntimeState::default(),
@@ -298,8 +298,8 @@ impl PodManager {
         self.changed.notify_waiters();
     }
 
-    /// Whether one of the last [`EXITS_REMEMBERED_MAX`] exits that the runtime reported is that of the container or
-    /// sandbox with this ID.
+    /// Whether the exit of the container or sandbox with this ID is one of the last [`EXITS_REMEMBERED_MAX`] exits that
+    /// the runtime reported.
     pub(super) fn has_exited(&self, id: &str) -> bool {
         lock(&self.exited_ids).iter().any(|it| it == id)
     }
@@ -416,7 +416,9 @@ async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     }
 }
 
-/// Lists and watches the node's pods. Returns when the API server is not confirmed to belong to the node's cluster.
+/// Lists and watches the node's pods. After each list, confirms that the API server belongs to the node's cluster. If
+/// this fails, returns without applying the list. Also returns when an event arrives while the API server is not
+/// confirmed.
 async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, SELinuxOptions};
+use muster_api::qos::QosClass;
 
 use super::naming::{self, PodHostname};
 use super::{Config, cgroup};
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::{label, v1};
 
 /// Builds the CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the
@@ -13,7 +15,7 @@ use crate::runtime::{label, v1};
 /// false, or has an FQDN that is too long.
 pub(crate) fn sandbox_config(
     config: &Config,
-    pod: &Pod,
+    pod: &ParsedPod,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
@@ -45,12 +47,12 @@ pub(crate) fn sandbox_config(
         port_mappings: spec
             .containers
             .iter()
-            .chain(sidecar_containers(spec))
+            .chain(pod.containers.iter().filter(|it| it.is_sidecar).map(|it| &it.container))
             .flat_map(port_mappings)
             .collect(),
         labels: labels.into_iter().collect(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
-        linux: Some(linux_config(config, spec, uid)),
+        linux: Some(linux_config(config, spec, pod.qos, uid)),
     })
 }
 
@@ -68,11 +70,6 @@ pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
     [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
-}
-
-/// Returns the sidecar containers of a pod: the init containers with restartPolicy Always.
-fn sidecar_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
 }
 
 /// Converts the host ports of a container to CRI port mappings.
@@ -93,11 +90,11 @@ fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
 }
 
 /// Builds the Linux part of the sandbox configuration: cgroup, security context and sysctls.
-fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
+fn linux_config(config: &Config, spec: &PodSpec, qos: QosClass, uid: &str) -> v1::LinuxPodSandboxConfig {
     let security = spec.security_context.clone().unwrap_or_default();
     let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
     v1::LinuxPodSandboxConfig {
-        cgroup_parent: cgroup::pod_cgroup_path(&config.cgroup_parent, cgroup::qos_class(spec), uid),
+        cgroup_parent: cgroup::pod_cgroup_path(&config.cgroup_parent, qos, uid),
         sysctls: sysctls.collect(),
         security_context: Some(v1::LinuxSandboxSecurityContext {
             namespace_options: Some(namespace_options(spec)),

@@ -263,8 +263,8 @@ async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
     }
 }
 
-/// Creates missing mirror pods, deletes mirror pods that are outdated or have no static pod, and passes the others to
-/// their static pods. `logged` has the last logged message about each pod.
+/// Creates missing mirror pods, deletes mirror pods that are outdated or have no static pod, and passes every other
+/// mirror pod to its static pod. `logged` has the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,

@@ -1,18 +1,18 @@
 //! Behaviour of simulated nodes and pods, set by annotations and by words in image names.
 //!
-//! | annotation of a pod | value | effect |
+//! | annotation of a pod | value, for example | effect |
 //! |---|---|---|
 //! | `sim.muster.dev/start-delay` | `30s` | time that each container takes to start |
 //! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time of each container; with `never` a pod stays Terminating |
 //! | `sim.muster.dev/exit-after` | `10s` | its main containers exit this long after their start |
 //! | `sim.muster.dev/exit-code` | `1` | exit code of its main containers, by default 0 (137 for `OOMKilled`) |
-//! | `sim.muster.dev/exit-reason` | `OOMKilled` | exit reason of its main containers, by default that for the code |
+//! | `sim.muster.dev/exit-reason` | `OOMKilled` | exit reason of its main containers, else `Completed` or `Error` |
 //! | `sim.muster.dev/never-ready` | `true` | the readiness probes of its main containers never pass |
 //! | `sim.muster.dev/image-missing` | `true` | its images cannot be pulled |
 //!
-//! | annotation of a node | value | effect |
+//! | annotation of a node | value, for example | effect |
 //! |---|---|---|
-//! | `sim.muster.dev/fail` | comma-separated names of `NodeFault`s | the node has these faults |
+//! | `sim.muster.dev/fail` | `not-ready,slow-start` | the node has these faults, which are names of `NodeFault`s |
 //! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | default for the pods of the node |
 //!
 //! A main container exits on its own if the pod has at least one of the three `exit-` annotations. Without
@@ -278,8 +278,8 @@ impl ContainerBehaviour {
         }
     }
 
-    /// Returns the behaviour of one container: that of the pod, changed by words in the container's image name. The
-    /// pod's `exit` and `never_ready` apply only to main containers.
+    /// Returns the behaviour of one container: the behaviour that the pod's annotations set, changed by words in the
+    /// container's image name. `exit` and `never_ready` of the annotations apply only to main containers.
     pub(super) fn for_container(&self, role: ContainerRole, image: &str) -> Self {
         let own = match role {
             ContainerRole::Main => self.clone(),

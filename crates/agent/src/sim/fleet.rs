@@ -245,7 +245,7 @@ struct SimulatedNode {
     number: u16,
     behaviour: NodeBehaviour,
     /// The node's conditions on the API server.
-    conditions: Vec<wire::WireCondition>,
+    conditions: Vec<wire::NodeCondition>,
     /// Whether the node's Lease is known to exist.
     has_lease: bool,
     /// Time at which a report of the node's status was last queued, or `None` if none was queued yet.
@@ -254,8 +254,8 @@ struct SimulatedNode {
     pods: BTreeSet<Arc<str>>,
     /// Pod addresses of the node.
     addresses: PodAddressPool,
-    /// Due times of the heartbeat timer and the node status report timer, at the indexes [`HEARTBEAT_TIMER`] and
-    /// [`STATUS_REPORT_TIMER`].
+    /// Due times of the heartbeat timer and of the timer for status reports, at the indexes [`HEARTBEAT_TIMER`] and
+    /// [`STATUS_REPORT_TIMER`]. `None` for a timer that is not set.
     timers: [Option<Timestamp>; 2],
 }
 
@@ -755,8 +755,8 @@ impl FleetRunner {
         Some(entry)
     }
 
-    /// Starts the periodic renewal of a Lease that was created. Nodes renew their Leases at different offsets within
-    /// [`HEARTBEAT_INTERVAL`].
+    /// Starts the periodic renewal of a Lease that was created, or that already existed. Nodes renew their Leases at
+    /// different offsets within [`HEARTBEAT_INTERVAL`].
     fn start_lease_renewal(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;

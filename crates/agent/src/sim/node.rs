@@ -57,7 +57,7 @@ impl NewNode {
     }
 }
 
-/// Derives the number of a node from its pod CIDR. Returns `None` if the pod CIDR is not that of a simulated node.
+/// Derives the number of a node from its pod CIDR. Returns `None` if a simulated node cannot have this pod CIDR.
 pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
@@ -94,7 +94,7 @@ impl PodAddressPool {
         requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
-    /// Marks a pod address as free.
+    /// Marks a pod address as free. Does nothing if `address` is `None`.
     pub(super) fn release_address(&mut self, address: Option<Ipv4Addr>) {
         if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
             self.allocated[usize::from(last >> 7)] &= !(1 << (last & 127));
@@ -114,7 +114,7 @@ pub(super) fn node_status(
     name: &str,
     number: u16,
     behaviour: &NodeBehaviour,
-    shown: &[wire::WireCondition],
+    shown: &[wire::NodeCondition],
     now: Timestamp,
 ) -> Value {
     let resources = json!({"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"});
@@ -168,7 +168,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
 }
 
 /// Whether the statuses of the node's conditions on the API server (`shown`) match its behaviour.
-pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
+pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::NodeCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current
         .iter()
@@ -193,7 +193,7 @@ impl SimulatedCondition {
 
 /// Returns the conditions of a node with this behaviour. NetworkUnavailable is included only if the node has this fault
 /// or if `shown`, the conditions on the API server, include it.
-fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
+fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::NodeCondition]) -> Vec<SimulatedCondition> {
     let condition =
         |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
     let pressure = |fault, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {

@@ -31,7 +31,7 @@ pub(super) struct SimulatedPod {
     pub(super) node: Arc<str>,
     pub(super) on_host_network: bool,
     has_readiness_gates: bool,
-    /// The pod's IP address, if one is allocated. For a hostNetwork pod, the address in its status.
+    /// The pod's IP address: from its status, or else allocated by its node. `None` if it has no address yet.
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
@@ -152,9 +152,9 @@ impl SimulatedPod {
     /// readiness gates, the event of the last write itself is still applied.
     pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
         // An event that is older than the last status write has no newer status. It is still applied if it carries a
-        // deletion or a spec change, because its event may arrive after the response to that write. The event of that
-        // write itself is applied if the pod has readiness gates: it has the conditions that other clients have
-        // written before.
+        // deletion or a spec change, because the event of such a change may arrive after the response to that write.
+        // The event of that write itself is applied if the pod has readiness gates: it has the conditions that other
+        // clients have written before.
         let change = ChangeMarker::from_event(&event);
         let seen_version =
             if self.has_readiness_gates { self.version.saturating_sub(1) } else { self.version };

@@ -15,7 +15,7 @@ use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
 pub(super) struct FakeRuntime {
     sandboxes: Vec<Sandbox>,
     containers: Vec<Container>,
-    /// Scheduled exits of containers: time, container ID, and exit code and reason.
+    /// Scheduled exits of containers: the time, the container ID, and the code and reason of the exit.
     exits: Vec<(Time, Text, ExitBehaviour)>,
 }
 
@@ -159,7 +159,8 @@ impl FakeRuntime {
         due.into_iter().for_each(|(_, id, exit)| self.exit_container(&id, exit.code, &exit.reason, now));
     }
 
-    /// Marks a running container as exited. The exit code is that of SIGKILL if `is_killed` is true, and otherwise 0.
+    /// Marks a running container as exited. The exit code is [`EXIT_CODE_SIGKILL`] if `is_killed` is true, and
+    /// otherwise 0.
     pub(super) fn stop_container(&mut self, id: &Text, is_killed: bool, now: Time) {
         let code = if is_killed { EXIT_CODE_SIGKILL } else { 0 };
         self.exit_container(id, code, exit_reason(code), now);

@@ -626,7 +626,7 @@ fn spans() {
 #[test]
 fn a_node_reports_its_faults_as_conditions() {
     let mut said = String::new();
-    let mut shown: Vec<wire::WireCondition> = Vec::new();
+    let mut shown: Vec<wire::NodeCondition> = Vec::new();
     for (at, fail) in
         ["", "not-ready", "memory-pressure,disk-pressure", "pid-pressure", "network-unavailable", ""]
             .into_iter()

@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for Pod {
 /// A condition in the status of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct WireCondition {
+pub(super) struct NodeCondition {
     pub(super) r#type: Box<str>,
     pub(super) status: Box<str>,
     pub(super) last_transition_time: Option<Timestamp>,
@@ -87,7 +87,7 @@ pub(super) struct NodeSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeStatus {
-    pub(super) conditions: Vec<WireCondition>,
+    pub(super) conditions: Vec<NodeCondition>,
 }
 
 /// The response of the API server to a write.

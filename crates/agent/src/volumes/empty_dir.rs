@@ -12,8 +12,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 
 use super::mount_table;
 
-/// How the directory of an emptyDir volume is created, or of another volume that starts as an empty directory and is
-/// then filled with files by the agent.
+/// Options with which the directory of a volume is created: of an emptyDir volume, or of a volume that the agent then
+/// fills with files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
@@ -34,9 +34,9 @@ pub(super) enum EmptyDirMedium {
 }
 
 impl EmptyDir {
-    /// Creates the directory of the volume, and mounts it if needed. Sets its mode, and its group if it has one. Then
-    /// creates the marker file `ready`. Does nothing if the volume was already created and a mount that it needs still
-    /// exists, because the pod may have changed the directory in the meantime.
+    /// Creates the directory of the volume, and mounts it if needed. Sets the directory's mode, and its group if
+    /// `group` is set. Then creates the marker file `ready`. Does nothing if the volume was already created and a mount
+    /// that it needs still exists, because the pod may have changed the directory in the meantime.
     pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = mount_table::read_mounts()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == dir);
@@ -71,7 +71,8 @@ impl EmptyDir {
     }
 }
 
-/// Mounts a tmpfs. Its pages are excluded from swap if the kernel supports that.
+/// Mounts a tmpfs with this maximum size, or with the kernel's default size if `bytes_max` is `None`. Its pages are
+/// excluded from swap if the kernel supports that.
 fn mount_tmpfs(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
     let size = bytes_max.map(|it| format!("size={it}"));
     let options = |is_noswap: bool| {

@@ -162,7 +162,7 @@ fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
     if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }
 
-/// Sets the group and the mode of a directory in the volume.
+/// Sets the group and the mode of a directory in the volume. The group is unchanged if `group` is `None`.
 fn set_dir_group_and_mode(dir: &Path, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::chown(dir, None, group)?;
     let mode = if group.is_some() { 0o755 | FS_GROUP_DIR_MODE } else { 0o755 };

@@ -32,21 +32,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities};
+use muster_api::resources::{ResourceQuantities, pod_limit};
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
 use self::empty_dir::{EmptyDir, EmptyDirMedium};
 use self::payload::{PodContext, VolumePayload};
 use crate::config::Config;
-use crate::references::{ReferenceClient, ReferenceError};
+use crate::references::{PodReferenceClient, ReferenceError};
 use crate::runtime::v1::{Mount, MountPropagation};
 
 /// Sets up, mounts and removes the volumes of a node's pods.
 pub struct VolumeManager {
     config: Arc<Config>,
     /// Reads the ConfigMaps and Secrets that volumes refer to, and requests service account tokens.
-    references: ReferenceClient,
+    references: PodReferenceClient,
     /// Locks by pod UID. Each serializes the operations on the volumes of one pod.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// UIDs of pods whose volumes are set up and need no refresh.
@@ -112,7 +112,7 @@ impl VolumeError {
 }
 
 impl VolumeManager {
-    pub fn new(config: Arc<Config>, references: ReferenceClient) -> Self {
+    pub fn new(config: Arc<Config>, references: PodReferenceClient) -> Self {
         Self {
             config,
             references,
@@ -135,7 +135,7 @@ impl VolumeManager {
         let dir = self.pod_dir(uid)?;
         let turn = self.pod_lock(uid);
         let _turn = turn.lock().await;
-        create_private_dir(&dir).map_err(|why| VolumeError::from_io("create", &dir, why))?;
+        create_pod_dir(&dir).map_err(|why| VolumeError::from_io("create", &dir, why))?;
 
         let context = PodContext { pod, pod_json: tree, allocatable };
         let mut may_change = false;
@@ -209,14 +209,14 @@ impl VolumeManager {
 
     /// Resolves the volume mounts of a container to CRI mounts, and bind-mounts their subPaths on the machine. Called
     /// at each start of the container. `env` has the environment variables of the container, for `subPathExpr`.
-    /// `recursive_read_only` is true if the runtime supports recursive read-only mounts.
+    /// `supports_recursive_read_only` is whether the runtime supports recursive read-only mounts.
     pub async fn resolve_mounts(
         &self,
         pod: &Pod,
         container: &str,
         mounts: &[VolumeMount],
         env: &BTreeMap<String, String>,
-        recursive_read_only: bool,
+        supports_recursive_read_only: bool,
     ) -> Result<Vec<Mount>, VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let pod_dir = self.pod_dir(uid)?;
@@ -234,7 +234,7 @@ impl VolumeManager {
                 .join(&volume.name)
                 .join(validate_path_component(container)?)
                 .join(at.to_string());
-            let request = MountRequest { volume, mount, env, recursive_read_only };
+            let request = MountRequest { volume, mount, env, supports_recursive_read_only };
             let mounted = self.resolve_mount(&pod_dir, target, request).await;
             made.extend(mounted.map_err(|why| why.with_mount(&mount.name, container))?);
         }
@@ -250,7 +250,7 @@ impl VolumeManager {
         target: PathBuf,
         request: MountRequest<'_>,
     ) -> Result<Vec<Mount>, VolumeError> {
-        let MountRequest { volume, mount, env, recursive_read_only } = request;
+        let MountRequest { volume, mount, env, supports_recursive_read_only } = request;
         let (place, kind) = match self.volume_location(pod_dir, volume)? {
             VolumeLocation::Host { path, kind } => (path, Some(kind.to_owned())),
             VolumeLocation::PodDir(dir) => (dir, None),
@@ -295,7 +295,7 @@ impl VolumeManager {
             host_path: path_to_string(&found.host_path)?,
             readonly: mount.read_only.unwrap_or(false) || is_agent_written_volume(volume),
             propagation: found.propagation.into(),
-            recursive_read_only: resolve_recursive_read_only(mount, recursive_read_only)?,
+            recursive_read_only: resolve_recursive_read_only(mount, supports_recursive_read_only)?,
             ..Mount::default()
         };
         let mut mounts = vec![whole];
@@ -341,8 +341,8 @@ impl VolumeManager {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
 
-    /// Returns the location of a volume on the machine. Fails if the type of the volume is not
-    /// supported, or if its path or name is invalid.
+    /// Returns the location of a volume on the machine. Fails if the type of the volume is not supported, or if its
+    /// path or name is invalid.
     fn volume_location<'a>(
         &self,
         pod_dir: &Path,
@@ -408,7 +408,8 @@ struct MountRequest<'a> {
     volume: &'a Volume,
     mount: &'a VolumeMount,
     env: &'a BTreeMap<String, String>,
-    recursive_read_only: bool,
+    /// Whether the runtime supports recursive read-only mounts.
+    supports_recursive_read_only: bool,
 }
 
 /// Checks a name or UID from a pod object that becomes a file name.
@@ -448,7 +449,7 @@ fn mapped_paths_below(mappings: &[(PathBuf, PathBuf)], host_path: &Path) -> Vec<
 }
 
 /// Creates the directory of a pod with mode 0750, so that users outside the agent's group cannot read it.
-fn create_private_dir(dir: &Path) -> io::Result<()> {
+fn create_pod_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
 }
@@ -473,9 +474,8 @@ fn is_agent_written_volume(volume: &Volume) -> bool {
 
 /// Returns the medium of an emptyDir volume, with its size limit.
 ///
-/// Rule: the size of an emptyDir in memory is at most its `sizeLimit`, if it has one. It is also at most the pod's
-/// memory limit, from the pod level or else from its containers. If the pod has no memory limit, the size is at most
-/// the node's allocatable memory. Upstream: `calculateEmptyDirMemorySize`.
+/// Rule: the size of an emptyDir in memory is at most its `sizeLimit`, the memory limit of the pod's cgroup, and the
+/// node's allocatable memory. Upstream: `calculateEmptyDirMemorySize`.
 fn empty_dir_medium(
     source: &EmptyDirVolumeSource,
     context: &PodContext<'_>,
@@ -483,21 +483,14 @@ fn empty_dir_medium(
     match source.medium.as_deref().unwrap_or_default() {
         "" => Ok(EmptyDirMedium::Disk),
         "Memory" => {
-            let spec = &context.pod_json["spec"];
-            let limits = |of: &Value| {
-                let amount = of["resources"]["limits"].get("memory").map(Quantity::from_json);
-                amount.map(|it| ("memory".to_owned(), it)).into_iter().collect::<ResourceQuantities>()
-            };
-            let containers = spec["containers"].as_array().into_iter().flatten().map(limits);
-            let inits = spec["initContainers"].as_array().into_iter().flatten();
-            let inits = inits.map(|it| (it["restartPolicy"] == "Always", limits(it)));
-            let of_pod = limits(spec).remove("memory");
-            let of_pod = of_pod.or_else(|| resources::pod_total(containers, inits).remove("memory"));
-            let of_node = context.allocatable.get("memory").copied();
-            let stated = source.size_limit.as_ref().and_then(|it| Quantity::parse(&it.0).ok());
-            let some = |it: Option<Quantity>| it.filter(|it| !it.is_zero() && !it.is_negative());
-            let most = [some(stated), some(of_pod).or(some(of_node))].into_iter().flatten().min();
-            Ok(EmptyDirMedium::Memory { bytes_max: most.and_then(|it| u64::try_from(it.units()).ok()) })
+            let size_limit = source.size_limit.as_ref().and_then(|it| Quantity::parse(&it.0).ok());
+            let limits = [
+                size_limit,
+                pod_limit(context.pod_json, "memory"),
+                context.allocatable.get("memory").copied(),
+            ];
+            let least = limits.into_iter().flatten().filter(|it| Quantity::ZERO < *it).min();
+            Ok(EmptyDirMedium::Memory { bytes_max: least.and_then(|it| u64::try_from(it.units()).ok()) })
         }
         other => Err(VolumeError::Unsupported(format!(
             "emptyDir medium {other:?} is not supported by this node: it supports the disk (\"\") and \"Memory\""
@@ -533,8 +526,8 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_supported: bool) -> Resul
 }
 
 /// Returns the CRI mount propagation for the `mountPropagation` of a volume mount, and the path for the runtime. With
-/// propagation, symbolic links in the path are resolved. Otherwise the runtime would check the mount that contains the
-/// link, which may lead to another mount.
+/// propagation, symbolic links in the path are resolved, because the runtime checks only the mount that contains the
+/// path, and a link may lead to another mount.
 ///
 /// Rule: Bidirectional propagation needs a shared mount on the machine. HostToContainer propagation needs a shared or
 /// slave mount. A container with HostToContainer is started even on a private mount, but then nothing propagates.
@@ -576,9 +569,10 @@ fn has_bidirectional_mount(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// Returns the paths, relative to the mount points of this volume, at which containers mount volumes inside it. Paths
-/// that start with `..` or have a component `..` are left out. In a read-only volume these directories must be created
-/// beforehand, because the runtime cannot create them there. Upstream: `MakeNestedMountpoints`.
+/// Returns the paths inside this volume at which containers mount other volumes. The paths are relative to the mount
+/// point of this volume. Paths that start with `..` or have a component `..` are left out. In a read-only volume these
+/// directories must be created beforehand, because the runtime cannot create them there. Upstream:
+/// `MakeNestedMountpoints`.
 fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();

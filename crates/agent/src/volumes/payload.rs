@@ -11,7 +11,7 @@ use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
 use super::VolumeError;
-use crate::references::{ReferenceClient, ReferenceError};
+use crate::references::{PodReferenceClient, ReferenceError};
 
 /// Maximum total size of a volume's files: the size of sixteen full ConfigMaps. The limit is needed because the agent
 /// holds the files in its own memory.
@@ -60,7 +60,7 @@ impl VolumePayload {
     pub(super) async fn collect_files(
         volume: &Volume,
         context: &PodContext<'_>,
-        references: &ReferenceClient,
+        references: &PodReferenceClient,
     ) -> Result<Option<Self>, VolumeError> {
         let mut payload = Self::default();
         if let Some(source) = &volume.config_map {
@@ -86,7 +86,7 @@ impl VolumePayload {
         part: &VolumeProjection,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &ReferenceClient,
+        references: &PodReferenceClient,
     ) -> Result<(), VolumeError> {
         if let Some(it) = &part.config_map {
             let (items, optional) = (it.items.clone(), it.optional);
@@ -130,7 +130,7 @@ impl VolumePayload {
         source: &ConfigMapVolumeSource,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &ReferenceClient,
+        references: &PodReferenceClient,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let found = references.config_map(pod_namespace(context.pod), &source.name).await;
@@ -152,7 +152,7 @@ impl VolumePayload {
         source: &SecretVolumeSource,
         mode: Option<i32>,
         context: &PodContext<'_>,
-        references: &ReferenceClient,
+        references: &PodReferenceClient,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let name = source.secret_name.as_deref().unwrap_or_default();
@@ -286,8 +286,8 @@ pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
 }
 
 /// Returns the `runAsUser` that all init and main containers of the pod have in common. A container without `runAsUser`
-/// has that of the pod. Returns `None` if the containers have different users, or if one of them has none. Upstream:
-/// `FsUserFrom`.
+/// has the pod's `runAsUser`. Returns `None` if the containers have different users, or if one of them has none.
+/// Upstream: `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

@@ -37,7 +37,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Parses the phase of a pod. Returns `Pending` for any other text, including `Unknown`.
+    /// Parses the phase of a pod. Returns `Pending` for an invalid text, and for `Unknown`.
     pub fn parse(text: &str) -> Self {
         match text {
             "Running" => Self::Running,

@@ -23,8 +23,10 @@ pub use enums::{ConditionStatus, PodPhase};
 pub use node::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Container, ContainerPort, ContainerState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodIp, PodSpec, PodStatus, PodTemplateSpec,
-    PodWithoutContainers, ResourceList, ResourceRequirements, Toleration, parse_quantities,
+    ContainerStateWaiting, ContainerStatus, Lifecycle, LifecycleHandler, Pod, PodCondition, PodIp, PodOs,
+    PodReadinessGate, PodSecurityContext, PodSpec, PodStatus, PodTemplateSpec, PodWithoutContainerStatuses,
+    PodWithoutContainers, Probe, ResourceList, ResourceRequirements, Sysctl, Toleration, VolumeMount,
+    parse_quantities,
 };
 pub use service::{
     ClientIpConfig, EndpointAddress, EndpointPort, EndpointSubset, Endpoints, LoadBalancerIngress,
@@ -49,6 +51,8 @@ mod tests {
 
     /// The fields of a pod, each with a value of its type.
     fn pod() -> Value {
+        let probe = json!({"initialDelaySeconds": 1, "periodSeconds": 1, "failureThreshold": 1, "successThreshold": 1,
+            "terminationGracePeriodSeconds": 1});
         json!({
             "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"a": "b"}, "generation": 1,
                 "ownerReferences": [{"kind": "DaemonSet", "uid": "u", "controller": true}]},
@@ -62,8 +66,16 @@ mod tests {
                 "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
                 "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "a", "minDomains": 1}],
                 "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}, "schedulingGates": [{}],
+                "restartPolicy": "Always", "terminationGracePeriodSeconds": 1, "activeDeadlineSeconds": 1,
+                "readinessGates": [{"conditionType": "c"}], "os": {"name": "linux"}, "runtimeClassName": "r",
+                "securityContext": {"sysctls": [{"name": "s"}]}, "hostIPC": true,
                 "containers": [{"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always",
-                    "ports": [{"name": "http", "containerPort": 80, "hostPort": 80, "protocol": "TCP"}]}],
+                    "ports": [{"name": "http", "containerPort": 80, "hostPort": 80, "protocol": "TCP"}],
+                    "name": "c", "image": "i", "imagePullPolicy": "Always",
+                    "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}],
+                    "lifecycle": {"postStart": {}, "preStop": {}},
+                    "startupProbe": probe, "livenessProbe": probe, "readinessProbe": probe}],
+                "initContainers": [{"name": "i"}], "ephemeralContainers": [{"name": "e"}],
             },
             "status": {
                 "phase": "Running", "reason": "r", "startTime": "t", "podIPs": [{"ip": "10.0.0.1"}],

@@ -27,6 +27,9 @@ pub struct Pod<'a, C = Container<'a>, S = ContainerStatus<'a>> {
 /// A pod whose containers and container statuses are skipped.
 pub type PodWithoutContainers<'a> = Pod<'a, IgnoredAny, IgnoredAny>;
 
+/// A pod whose container statuses are skipped.
+pub type PodWithoutContainerStatuses<'a> = Pod<'a, Container<'a>, IgnoredAny>;
+
 /// Upstream: `v1.PodTemplateSpec`.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub struct PodTemplateSpec<'a, C = Container<'a>> {
@@ -56,6 +59,20 @@ pub struct PodSpec<'a, C = Container<'a>> {
     pub priority: Option<i32>,
     #[serde(borrow)]
     pub preemption_policy: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub restart_policy: Option<Str<'a>>,
+    pub termination_grace_period_seconds: Option<i64>,
+    pub active_deadline_seconds: Option<i64>,
+    #[serde(borrow)]
+    pub readiness_gates: Option<Vec<PodReadinessGate<'a>>>,
+    #[serde(borrow)]
+    pub os: Option<PodOs<'a>>,
+    #[serde(borrow)]
+    pub runtime_class_name: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub security_context: Option<PodSecurityContext<'a>>,
+    #[serde(rename = "hostIPC")]
+    pub host_ipc: Option<bool>,
     pub host_network: Option<bool>,
     #[serde(borrow)]
     pub hostname: Option<Str<'a>>,
@@ -67,6 +84,7 @@ pub struct PodSpec<'a, C = Container<'a>> {
     pub overhead: Option<ResourceList<'a>>,
     pub init_containers: Option<Vec<C>>,
     pub containers: Option<Vec<C>>,
+    pub ephemeral_containers: Option<Vec<C>>,
 }
 
 impl<'a> PodSpec<'a> {
@@ -102,16 +120,57 @@ impl Toleration<'_> {
     }
 }
 
-/// Upstream: `v1.Container`.
+/// Upstream: `v1.PodReadinessGate`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReadinessGate<'a> {
+    #[serde(borrow)]
+    pub condition_type: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.PodOS`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct PodOs<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.PodSecurityContext`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct PodSecurityContext<'a> {
+    #[serde(borrow)]
+    pub sysctls: Option<Vec<Sysctl<'a>>>,
+}
+
+/// Upstream: `v1.Sysctl`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct Sysctl<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+}
+
+/// A container of any of the three lists of containers. Upstream: `v1.Container`, `v1.EphemeralContainer`.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct Container<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub image: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub image_pull_policy: Option<Str<'a>>,
     #[serde(borrow)]
     pub restart_policy: Option<Str<'a>>,
     #[serde(borrow)]
     pub resources: Option<ResourceRequirements<'a>>,
     #[serde(borrow)]
     pub ports: Option<Vec<ContainerPort<'a>>>,
+    #[serde(borrow)]
+    pub volume_mounts: Option<Vec<VolumeMount<'a>>>,
+    pub lifecycle: Option<Lifecycle>,
+    pub startup_probe: Option<Probe>,
+    pub liveness_probe: Option<Probe>,
+    pub readiness_probe: Option<Probe>,
 }
 
 impl Container<'_> {
@@ -149,6 +208,40 @@ pub struct ContainerPort<'a> {
     pub host_port: Option<i64>,
     #[serde(borrow, rename = "hostIP")]
     pub host_ip: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.VolumeMount`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeMount<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub mount_path: Option<Str<'a>>,
+    pub read_only: Option<bool>,
+}
+
+/// Upstream: `v1.Lifecycle`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct Lifecycle {
+    pub post_start: Option<LifecycleHandler>,
+    pub pre_stop: Option<LifecycleHandler>,
+}
+
+/// A hook of a container, whose fields are skipped. Upstream: `v1.LifecycleHandler`.
+#[derive(Deserialize, Clone, Copy, Debug)]
+pub struct LifecycleHandler {}
+
+/// Upstream: `v1.Probe`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    pub initial_delay_seconds: Option<i64>,
+    pub period_seconds: Option<i64>,
+    pub failure_threshold: Option<i64>,
+    pub success_threshold: Option<i64>,
+    pub termination_grace_period_seconds: Option<i64>,
 }
 
 /// Upstream: `v1.PodStatus`.

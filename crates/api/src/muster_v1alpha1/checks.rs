@@ -76,11 +76,12 @@ pub struct PrometheusCheck {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = validation::QUERY_LENGTH_MAX)))]
     pub presence_query: Option<String>,
-    /// Secret with a bearer token, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy.
+    /// Secret with a bearer token, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace
+    /// of the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<TokenSecretRef>,
-    /// ConfigMap with the CA certificates of the server, in the namespace of the policy, or of the controller for a
-    /// ClusterRolloutPolicy.
+    /// ConfigMap with the CA certificates of the server, in the namespace of the policy. For a ClusterRolloutPolicy, it
+    /// is in the namespace of the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_ref: Option<CaConfigMapRef>,
 }
@@ -101,11 +102,12 @@ pub struct WebhookCheck {
         schemars(extend("x-kubernetes-validations" = rules::duration(&validation::WEBHOOK_TIMEOUT_BOUNDS)))
     )]
     pub timeout: GoDuration,
-    /// Secret with a bearer token, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy.
+    /// Secret with a bearer token, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace
+    /// of the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<TokenSecretRef>,
-    /// ConfigMap with the CA certificates of the server, in the namespace of the policy, or of the controller for a
-    /// ClusterRolloutPolicy.
+    /// ConfigMap with the CA certificates of the server, in the namespace of the policy. For a ClusterRolloutPolicy, it
+    /// is in the namespace of the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_ref: Option<CaConfigMapRef>,
 }

@@ -1,4 +1,5 @@
-//! The types of DaemonRollout, which contains the instructions for and the state of the rollout of one DaemonSet.
+//! The types of DaemonRollout. A DaemonRollout contains the instructions of operators for the rollout of one DaemonSet,
+//! and the state of the rollout.
 
 use alloc::string::String;
 #[cfg(feature = "schema")]
@@ -83,7 +84,7 @@ pub struct RolloutAbort {
     pub revision: String,
 }
 
-/// The revision whose rollout starts again.
+/// The revision whose rollout starts again, and the number of the attempt.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("required" = ["revision", "attempt"])))]

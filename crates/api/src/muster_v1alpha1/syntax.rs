@@ -11,7 +11,7 @@ pub const LABEL_KEY_LENGTH_MAX: usize = SUBDOMAIN_LENGTH_MAX + 1 + LABEL_LENGTH_
 pub const TIME_ZONE_LENGTH_MAX: usize = 64;
 /// Maximum length of the URL of a check.
 pub const URL_LENGTH_MAX: usize = 2048;
-/// Maximum length of a duration as text. The longest common form, such as `720h0m0.000000000s`, has 18 characters.
+/// Maximum length of a duration as text. The longest common form, `720h0m0.000000000s`, has 18 characters.
 pub const DURATION_LENGTH_MAX: usize = 32;
 
 /// Regular expression for a DNS label.

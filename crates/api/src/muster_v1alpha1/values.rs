@@ -16,6 +16,7 @@ use serde_json::Value;
 #[cfg(feature = "schema")]
 use super::syntax;
 use crate::labels::{LabelRequirement, Selector};
+use crate::names;
 use crate::text::Text;
 use crate::time::parse_go_duration;
 
@@ -133,7 +134,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// How the old pod of a node is removed before the new pod is created.
+    /// How the old pod of a node is removed when it is replaced.
     ReplaceMethod { Delete, Evict, }
 }
 
@@ -183,10 +184,9 @@ impl CountOrPercent {
 
     /// Parses a percentage from `0%` to `100%` without leading zeros. Returns `None` for other texts.
     fn parse_percent(text: &str) -> Option<u8> {
-        let digits = text.strip_suffix('%')?;
-        let is_canonical =
-            digits.bytes().all(|it| it.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
-        digits.parse().ok().filter(|it| is_canonical && *it <= 100)
+        let is_canonical = text == "0%" || !text.starts_with('0');
+        let percent = names::parse_percent(text).filter(|it| is_canonical && *it <= 100)?;
+        u8::try_from(percent).ok()
     }
 }
 
@@ -226,13 +226,16 @@ impl GoDuration {
         &self.0
     }
 
-    /// Parses the duration. Returns `None` if the text is invalid or the duration is negative.
+    /// Parses the duration. Returns `None` if the text is invalid or begins with a minus sign.
     pub fn parse(&self) -> Option<Duration> {
-        parse_go_duration(&self.0)
+        // Refuses `-0` too, as the pattern of the schema does.
+        let duration = parse_go_duration(&self.0).ok().filter(|_| !self.0.starts_with('-'))?;
+        Duration::try_from(duration).ok()
     }
 
-    /// Parses the duration. Returns zero if the text is invalid, which the validation reports.
-    pub fn duration(&self) -> Duration {
+    /// Parses the duration. Returns zero if the text is invalid or the duration is negative, which the validation
+    /// reports.
+    pub fn duration_or_zero(&self) -> Duration {
         self.parse().unwrap_or_default()
     }
 }

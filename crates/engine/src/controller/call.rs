@@ -5,6 +5,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use muster_api::json;
+use muster_api::meta_v1::ObjectMeta;
+use muster_api::text::Text;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// An API request that a controller makes. Its body is a JSON value.
@@ -175,6 +179,50 @@ impl fmt::Display for CallError {
             Self::DisruptionBudget { message, .. } => f.write_str(message),
             Self::NoAnswer => f.write_str("no answer in time"),
             Self::NamespaceTerminating => f.write_str("the namespace is being terminated"),
+        }
+    }
+}
+
+/// The object in the response to a write. Only its name and resource version are decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WrittenObject {
+    pub(crate) name: Text,
+    /// `None` if it is absent or not a number.
+    pub(crate) resource_version: Option<u64>,
+}
+
+impl WrittenObject {
+    /// Decodes the body of a successful response. `None` if the body is not an object with metadata.
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+        /// An API object, of which only the metadata is decoded.
+        #[derive(Deserialize)]
+        struct Object<'a> {
+            #[serde(borrow)]
+            metadata: ObjectMeta<'a>,
+        }
+        let Object { metadata } = json::from_slice(body).ok()?;
+        let resource_version = metadata.resource_version.as_deref().and_then(|it| it.parse().ok());
+        Some(Self { name: metadata.name().into(), resource_version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_and_resource_version_of_a_written_object() {
+        let decode =
+            |body: &str| WrittenObject::decode(body.as_bytes()).map(|it| (it.name, it.resource_version));
+        let name = || Text::from("a");
+        assert_eq!(
+            decode(r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{}}"#),
+            Some((name(), Some(7)))
+        );
+        assert_eq!(decode(r#"{"metadata":{"name":"a","resourceVersion":"x"}}"#), Some((name(), None)));
+        assert_eq!(decode(r#"{"metadata":{"name":"a"}}"#), Some((name(), None)));
+        for body in ["", "{}", r#"{"metadata":5}"#, r#"{"metadata":{"resourceVersion":"7"}"#] {
+            assert_eq!(decode(body), None, "{body}");
         }
     }
 }

@@ -88,8 +88,7 @@ pub struct EventWrite<'a> {
     record: &'a EventRecord,
     /// Whether the next request patches an existing Event. Otherwise it creates the Event.
     is_patch: bool,
-    /// Number of failed attempts. A patch that got status 404, after which the Event is created instead, is not
-    /// counted.
+    /// Number of failed attempts. A patch that got status 404 is not counted: the Event is created instead.
     failed_attempts: u32,
 }
 
@@ -161,7 +160,7 @@ const REMEMBERED_EVENTS_MAX: usize = 64;
 
 /// Number of different messages for one object, type and reason at which aggregation begins: the events with the tenth
 /// and any further message are aggregated into one Event. Upstream: `defaultAggregateMaxEvents`.
-const SIMILAR_EVENTS_MAX: usize = 10;
+const AGGREGATION_THRESHOLD: usize = 10;
 /// Time without an event for one object, type and reason, after which the different messages are counted from zero
 /// again.
 /// Upstream: `defaultAggregateIntervalInSeconds`.
@@ -170,7 +169,7 @@ const SIMILAR_EVENTS_INTERVAL: Duration = Duration::from_secs(600);
 /// Size of the token bucket that limits the Events about one object. Each object has one bucket for warnings and one
 /// for normal events. Upstream: `defaultSpamBurst`.
 const EVENT_BURST: u32 = 25;
-/// Time in which a token bucket of [`EVENT_BURST`] tokens gains one token. Upstream's `defaultSpamQPS` is its inverse.
+/// Time in which a token bucket of [`EVENT_BURST`] tokens gains one token: the inverse of upstream's `defaultSpamQPS`.
 const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The remembered events about one object.
@@ -178,7 +177,7 @@ const EVENT_TOKEN_INTERVAL: Duration = Duration::from_secs(300);
 struct ObjectEvents {
     /// Time of the last event about this object, of any type and reason.
     last: Time,
-    /// Recent events about this object. The key is whether they are warnings, and their reason.
+    /// The messages of recent events about this object, by whether the events are warnings and by their reason.
     similar: BTreeMap<(bool, &'static str), SimilarEvents>,
     /// The last Events about the object, with their counts: at most [`REMEMBERED_EVENTS_MAX`]. An Event that the rate
     /// limit kept from being written is remembered too.
@@ -191,10 +190,10 @@ struct ObjectEvents {
 /// message is `None` for aggregated events.
 type EventKey = (bool, &'static str, Option<String>);
 
-/// The recent events about one object that have the same type and reason.
+/// The messages of recent events about one object that have the same type and reason.
 #[derive(Debug, Default)]
 struct SimilarEvents {
-    /// The different messages that are not aggregated, fewer than [`SIMILAR_EVENTS_MAX`].
+    /// The different messages that are not aggregated, fewer than [`AGGREGATION_THRESHOLD`].
     messages: Vec<String>,
     /// Time of the last event about the object with this type and reason.
     last: Time,
@@ -264,8 +263,8 @@ impl ObjectEvents {
         if !similar.messages.contains(&event.message) {
             similar.messages.push(event.message.clone());
         }
-        let many = SIMILAR_EVENTS_MAX <= similar.messages.len();
-        similar.messages.truncate(SIMILAR_EVENTS_MAX - 1);
+        let many = AGGREGATION_THRESHOLD <= similar.messages.len();
+        similar.messages.truncate(AGGREGATION_THRESHOLD - 1);
         many
     }
 
@@ -303,13 +302,7 @@ mod tests {
     use super::*;
 
     fn record(uid: &str, event: &KubeEvent) -> EventRecord {
-        let about = ObjectReference {
-            api_version: "apps/v1".into(),
-            kind: "DaemonSet".into(),
-            key: ObjectKey::new("a", "d"),
-            uid: uid.into(),
-            resource_version: 7,
-        };
+        let about = ObjectReference::new("apps/v1", "DaemonSet", ObjectKey::new("a", "d"), uid.into(), 7);
         EventRecord { about, event: event.clone() }
     }
 

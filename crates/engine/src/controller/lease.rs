@@ -12,14 +12,14 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value};
 
-/// The durations that control leader election. The defaults are upstream's (`LeaderElectionConfig`).
+/// The durations that control leader election. Upstream: `LeaderElectionConfig`, with the same defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderElectionConfig {
     /// Time without a renewal after which another replica may acquire the lease. Upstream: `LeaseDuration`.
     pub duration: Duration,
     /// Time without a successful renewal after which the leader stops writing. Upstream: `RenewDeadline`.
     pub renew_deadline: Duration,
-    /// Interval at which the leader renews the lease, and delay before a failed call is retried. Upstream:
+    /// Interval at which the leader renews the lease. Also the delay before a failed call is retried. Upstream:
     /// `RetryPeriod`.
     pub retry_period: Duration,
 }
@@ -238,8 +238,8 @@ impl Election {
         }
     }
 
-    /// Returns the lease record with which this replica acquires the lease. `from` is the current record, which the new
-    /// one replaces. It is `None` if the Lease does not exist.
+    /// Returns the lease record that this replica writes to acquire the lease. `from` is the current record, `None` if
+    /// the Lease does not exist.
     fn acquired_record(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
         LeaseRecord {
             holder: self.identity.clone(),

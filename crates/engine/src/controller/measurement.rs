@@ -12,8 +12,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
 
-/// One measurement of a rollout check: the request to send, and the DaemonSet, revision and rollout attempt that it is
-/// for.
+/// One measurement of a rollout check: the request to send, and the check, DaemonSet, revision and rollout attempt that
+/// the measurement is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measurement {
     /// Namespace and name of the DaemonSet whose rollout is checked.
@@ -192,8 +192,8 @@ pub fn decode_query_response(code: u16, body: &[u8]) -> Result<QueryResult, Stri
     Ok(result)
 }
 
-/// Evaluates a Prometheus check from the results of its queries. `presence` is the result of the presence query, `None`
-/// if the check has none or that query was not sent.
+/// Evaluates a Prometheus check from the results of its queries. `presence` is the result of the presence query. It is
+/// `None` if the check has no presence query, or if that query was not sent.
 ///
 /// Rule: a check fails if its query returns a series whose value is not NaN. It is inconclusive if the query returns
 /// only NaN. If the query returns nothing, the check is inconclusive if the presence query returns nothing or only NaN.

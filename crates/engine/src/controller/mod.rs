@@ -10,6 +10,8 @@
 //!    measurements of rollout checks in the background, and passes their results to [`WorkQueue::apply_measurement`].
 //!    It also continues with 2 after each event, and at `wake_at`.
 
+/// Exponential backoff between repeated failures.
+mod backoff;
 /// API calls of controllers: their requests, outcomes and errors.
 mod call;
 /// Event correlation: decides which events become new Kubernetes Events, which increment a count, and which are
@@ -19,7 +21,7 @@ pub mod events;
 pub mod lease;
 /// Measurements of rollout checks by Prometheus queries and webhooks, and the evaluation of the responses.
 pub mod measurement;
-/// Retries failed calls about one object with backoff.
+/// When the next call about an object may be made: after a backoff if the last call failed.
 pub(crate) mod retry;
 /// An in-memory API server for tests of controllers.
 #[cfg(test)]
@@ -35,6 +37,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+pub use backoff::{Backoff, BackoffPolicy};
+pub(crate) use call::WrittenObject;
 pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
 pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
 use muster_api::interner::Interner;
@@ -89,8 +93,9 @@ pub trait Controller {
         true
     }
 
-    /// Whether calls of an earlier reconcile of this key have no outcome yet. Until all of them have an outcome, a
-    /// reconcile of the key returns only further calls of that earlier reconcile.
+    /// Whether a plan for this key is being executed: calls of an earlier reconcile are still to be made or have no
+    /// outcome yet. While this is true, a reconcile of the key returns only further calls of that plan. False for a
+    /// controller without plans.
     fn is_executing(&self, _key: &Self::Key) -> bool {
         false
     }
@@ -140,8 +145,8 @@ pub trait Fact {
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 
-    /// Whether the controller keeps the object in memory. The reflector leaves objects for which this is false out of
-    /// lists, but not out of watch events.
+    /// Whether the controller keeps the object in memory. The reflector drops objects that are not relevant from lists,
+    /// but delivers their watch events.
     fn is_relevant(&self) -> bool {
         true
     }
@@ -211,16 +216,15 @@ fn encode_path_segment(name: &str) -> String {
     text
 }
 
-/// A kind that a controller lists and watches, with whole objects or only their metadata, and as a required or an
-/// optional kind.
-/// Upstream: an informer.
+/// A kind that a controller lists and watches. The watch delivers whole objects or only their metadata. Upstream: an
+/// informer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub resource: Arc<Resource>,
     /// Whether the watch delivers only the metadata of objects (`PartialObjectMetadata`).
     pub metadata_only: bool,
-    /// Whether the controller works without this kind. If the API server does not serve the kind, an empty list is
-    /// delivered. If the API server forbids the list, [`Controller::on_forbidden`] is called.
+    /// Whether the controller works without this kind. If the API server does not serve an optional kind, an empty list
+    /// is delivered. If the API server forbids the list, [`Controller::on_forbidden`] is called.
     pub is_optional: bool,
 }
 
@@ -298,7 +302,7 @@ impl<K> From<Vec<K>> for Requeue<K> {
     }
 }
 
-/// A Kubernetes Event that is to be recorded, with the object that it is about.
+/// A Kubernetes Event to record, and the object that the Event is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventRecord {
     /// Refers to the object that the Event is about (`involvedObject`).
@@ -337,6 +341,13 @@ pub struct ObjectReference {
     pub uid: Text,
     /// The `resourceVersion` of the object; zero if unknown.
     pub resource_version: u64,
+}
+
+impl ObjectReference {
+    /// Refers to an object of the kind `kind`. The other arguments are those of the fields.
+    pub fn new(api_version: &str, kind: &str, key: ObjectKey, uid: Text, resource_version: u64) -> Self {
+        Self { api_version: api_version.into(), kind: kind.into(), key, uid, resource_version }
+    }
 }
 
 /// Decodes one line of a watch response, `{"type":…,"object":…}`, of a kind that the controller `C` watches.

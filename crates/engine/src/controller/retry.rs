@@ -1,12 +1,10 @@
 //! [`Attempt`]: at most one call about an object is in flight, and a failed call is retried with exponential backoff.
 
-use alloc::borrow::Cow;
 use core::time::Duration;
 
 use muster_api::time::Time;
-use serde::Deserialize;
 
-use crate::controller::{CallError, Outcome};
+use crate::controller::{CallError, Outcome, WrittenObject};
 
 /// Maximum time to wait until the watch delivers a write. After this time the object is reconciled again, and the write
 /// may be made a second time.
@@ -26,8 +24,8 @@ pub(crate) enum Attempt {
     None,
     /// A call was made, and its outcome is not known yet. `failures` counts the consecutive failed calls before it.
     InFlight { failures: u32 },
-    /// The call succeeded or found no object. The watch is expected to deliver resource version `version` or a later
-    /// one. If the watch does not deliver it, the call may be made again at `retry_at`.
+    /// The last call succeeded or found no object. The watch is expected to deliver resource version `version` or a
+    /// later one. If the watch does not deliver it, the call may be made again at `retry_at`.
     Done { version: u64, retry_at: Time },
     /// The last call failed. `failures` counts the consecutive failed calls. The next call may be made at `retry_at`.
     Failed { failures: u32, retry_at: Time },
@@ -38,7 +36,7 @@ pub(crate) enum Attempt {
 pub(crate) enum NextAttempt {
     /// The next call about the object may be made now.
     Now,
-    /// The call may be made once the outcome of the call in flight is known.
+    /// The next call about the object may be made once the outcome of the call in flight is known.
     AfterOutcome,
     /// The next call about the object may be made at this time.
     At(Time),
@@ -73,7 +71,8 @@ impl Attempt {
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {
-                self.expect_version(resource_version_of(answer).unwrap_or(version.saturating_add(1)), now)
+                let written = WrittenObject::decode(answer).and_then(|it| it.resource_version);
+                self.expect_version(written.unwrap_or(version.saturating_add(1)), now)
             }
             Outcome::Refused(CallError::NotFound) => self.expect_version(version.saturating_add(1), now),
             Outcome::Refused(refusal) => self.record_failure(refusal, now),
@@ -99,26 +98,6 @@ impl Attempt {
         let wait = wait.max(refusal.retry_after());
         *self = Self::Failed { failures: before.saturating_add(1), retry_at: now + wait };
     }
-}
-
-/// Returns the `resourceVersion` of the object in a response. `None` if the response is no object with a numeric
-/// `resourceVersion`.
-fn resource_version_of(answer: &[u8]) -> Option<u64> {
-    /// The object in a response. Only its metadata is decoded.
-    #[derive(Deserialize)]
-    struct ResponseObject<'a> {
-        #[serde(borrow)]
-        metadata: ResponseMetadata<'a>,
-    }
-    /// The metadata of the object in a response. Only the `resourceVersion` is decoded.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ResponseMetadata<'a> {
-        #[serde(borrow)]
-        resource_version: Cow<'a, str>,
-    }
-    let answer: ResponseObject<'_> = serde_json::from_slice(answer).ok()?;
-    answer.metadata.resource_version.parse().ok()
 }
 
 #[cfg(test)]

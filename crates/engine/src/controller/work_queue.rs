@@ -8,8 +8,8 @@ use muster_api::time::Time;
 
 use super::{Controller, Event, EventRecord, Measurement, MeasurementResult, Outcome, Reconcile};
 
-/// The work queue of a controller, with the controller itself: the keys to reconcile now and later, without duplicates,
-/// the calls to make, and the number of calls in flight.
+/// A controller and its pending work: the keys to reconcile now or later (without duplicates), and the calls,
+/// measurements and events that the runner has not taken yet.
 #[derive(Debug)]
 pub struct WorkQueue<C: Controller> {
     controller: C,
@@ -123,8 +123,7 @@ impl<C: Controller> WorkQueue<C> {
         self.enqueue(keys, now);
     }
 
-    /// Reconciles every key that is due. Returns the calls, measurements, events and times for the runner, as
-    /// [`WorkQueue::take_work`] does.
+    /// Reconciles every key that is due. Returns the work for the runner, as [`WorkQueue::take_work`] does.
     pub fn reconcile_due(&mut self, now: Time) -> Reconcile<C::Call> {
         self.enqueue_due(now);
         while let Some((key, _)) = self.next_key(now) {
@@ -135,7 +134,8 @@ impl<C: Controller> WorkQueue<C> {
 
     /// Enqueues the keys whose wake time has come. Does nothing before [`WorkQueue::is_synced`].
     ///
-    /// Rule: after the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
+    /// Rule: after the clock was set back, every key with a wake time is reconciled at once, so that no key waits
+    /// longer.
     pub fn enqueue_due(&mut self, now: Time) {
         if !self.is_synced() {
             return;
@@ -152,8 +152,8 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Removes the next key to reconcile from the queue. Returns this key and the time at which it was queued. `None`
-    /// if no queued key may be reconciled now. Queued keys that [`Controller::may_reconcile`] does not allow are
-    /// deferred.
+    /// before [`WorkQueue::is_synced`], or if no queued key may be reconciled now. Queued keys that
+    /// [`Controller::may_reconcile`] does not allow are deferred.
     pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
         if !self.is_synced() {
             return None;
@@ -174,7 +174,7 @@ impl<C: Controller> WorkQueue<C> {
         None
     }
 
-    /// Reconciles a key. [`WorkQueue::take_work`] then returns its calls, measurements and events.
+    /// Reconciles a key. Later calls of [`WorkQueue::take_work`] return the resulting calls, measurements and events.
     pub fn reconcile(&mut self, key: &C::Key, now: Time) {
         let reconcile = self.controller.reconcile(key, now);
         self.events.extend(reconcile.events);

@@ -1,6 +1,6 @@
-//! Makes the plan of one DaemonSet in assist mode. Upstream's DaemonSet controller runs beside this one: it creates all
-//! pods, records the revisions and writes the node counts of the status. This controller deletes or evicts the outdated
-//! pods of the rollout, and writes verdicts, the DaemonRollout and conditions.
+//! Makes the plan of one DaemonSet in assist mode. Upstream's DaemonSet controller, which runs beside this one, creates
+//! all pods, records the revisions and writes the node counts of the status. This controller deletes or evicts the
+//! outdated pods of the rollout, and writes verdicts, the DaemonRollout and conditions.
 
 use alloc::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::daemonset::why::Why;
 
 /// Makes the plan of one DaemonSet in assist mode.
 ///
-/// Rule: in assist mode a DaemonSet is left alone if it has no progressive rollout that [`is_governed`] accepts: only
-/// the conditions that this controller applied earlier are removed. The plan of any other DaemonSet contains only
-/// verdicts, the DaemonRollout, deletes and evictions of outdated pods, measurements, events and conditions. It has no
-/// writes until upstream's controller has recorded the template as the newest revision.
+/// Rule: in assist mode a DaemonSet is left alone if it has no progressive rollout that [`is_handled_in_assist_mode`]
+/// accepts: only the conditions that this controller applied earlier are removed. The plan of any other DaemonSet
+/// contains only verdicts, the DaemonRollout, deletes and evictions of outdated pods, measurements, events and
+/// conditions. It has no writes until upstream's controller has recorded the template as the newest revision.
 pub(crate) fn make_assist_plan(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let (set, set_state) = (input.set, input.set_state);
     let mut plan = Plan::idle(set.clone());
@@ -31,11 +31,11 @@ pub(crate) fn make_assist_plan(input: &DecisionInput<'_>, settings: &Settings, n
         return plan;
     };
     let applied = applied_conditions(&set.metadata);
-    let Some(active) = set_state.progressive.as_ref().filter(|it| is_governed(it)) else {
+    let Some(active) = set_state.progressive.as_ref().filter(|it| is_handled_in_assist_mode(it)) else {
         plan.conditions = status::conditions_to_apply(set, &set_state.totals, None, &applied, now);
         return plan;
     };
-    if !set_state.history.steps.is_empty() {
+    if !set_state.history.writes.is_empty() {
         plan.waiting = Some(Why::RevisionNotRecorded);
         return plan;
     }
@@ -59,9 +59,9 @@ pub(crate) fn make_assist_plan(input: &DecisionInput<'_>, settings: &Settings, n
     plan
 }
 
-/// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and is not frozen
-/// as [`FreezeReason::NotOnDelete`].
-fn is_governed(active: &ProgressiveRollout) -> bool {
+/// Whether assist mode acts on a DaemonSet: a policy selects the DaemonSet, or it has a DaemonRollout and its rollout
+/// is not frozen as [`FreezeReason::NotOnDelete`].
+fn is_handled_in_assist_mode(active: &ProgressiveRollout) -> bool {
     let is_rolled_out_by_upstream = active.frozen == Some(FreezeReason::NotOnDelete);
     active.policy.is_some() || (active.record.is_some() && !is_rolled_out_by_upstream)
 }

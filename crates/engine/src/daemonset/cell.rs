@@ -15,8 +15,9 @@ use muster_api::time::{Time, earliest};
 
 use super::node_rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::revision::TargetRevision;
-use super::roster::{self, FailedPodBackoff};
+use super::roster;
 use super::status::{check_availability, counted_pod};
+use crate::controller::Backoff;
 use crate::daemonset::facts::{Node, Pod, Set, StatusCounts};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::progressive::counts::NodeProgress;
@@ -29,9 +30,9 @@ use crate::daemonset::why::Why;
 pub(crate) struct Cell {
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub(crate) verdict: Option<Verdict>,
-    /// Why a pod is created on the node, apart from the pod of `action`. `None` if no such pod is created.
+    /// Why a pod is created on the node. `None` if no pod is created, or if `action` decides about the new pod.
     pub(crate) create: Option<Why>,
-    /// Pods to delete on the node, each with the reason, apart from the pod of `action`.
+    /// Pods to delete on the node, each with the reason. A pod that `action` deletes is not included.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Action of the rolling update on the node. The variant of the action decides when the plan executes it. `None` if
     /// the node needs no such action.
@@ -50,9 +51,9 @@ pub(crate) struct Cell {
     /// Why the node waits: why a needed write is not made yet, or why the pod of the node is not available yet. `None`
     /// if the node does not wait.
     pub(crate) waiting: Option<Why>,
-    /// Why the first pod with a problem on the node does not start or why it failed, as Kubernetes names it
-    /// (`CrashLoopBackOff`). Pods that are Ready, and terminal pods that are being deleted, are skipped. `None` if no
-    /// other pod has a problem.
+    /// Why the first pod with a problem on the node does not start, or why it failed, as Kubernetes names it, such as
+    /// `CrashLoopBackOff`. Pods that are Ready, and terminal pods that are being deleted, are skipped. `None` if none
+    /// of the other pods has a problem.
     pub(crate) problem: Option<Text>,
     /// The time at which this cell must be computed again even without an event. `None` if there is no such time.
     pub(crate) recheck_at: Option<Time>,
@@ -62,14 +63,15 @@ pub(crate) struct Cell {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeInMemoryState<'a> {
     /// Backoff after a failed or succeeded pod was deleted on the node. `None` if there is none.
-    pub(crate) backoff: Option<FailedPodBackoff>,
-    /// The last deletion or eviction of a pod of the DaemonSet on the node by the controller. `None` if there was none,
-    /// or if the node no longer counts against the rollout budget because of it.
+    pub(crate) backoff: Option<Backoff>,
+    /// The controller's last deletion or eviction of a pod of the DaemonSet on the node. `None` if there was none, or
+    /// if it no longer matters for the rollout budget.
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// What one cell adds to the [`Totals`] of its DaemonSet, apart from the counts by reason: one node for each flag that
-/// is true. Where a field refers to the pod of the node, it means [`Cell::pod`].
+/// What one cell adds to the [`Totals`] of its DaemonSet: one node for each flag that is true. The counts in
+/// [`Totals::waiting`] and [`Totals::problem`] come from other fields of the cell. Where a field refers to the pod of
+/// the node, it means [`Cell::pod`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CellCounts {
     /// Whether the node is eligible, that is, should run a pod of the DaemonSet.
@@ -148,8 +150,8 @@ impl Totals {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
-    /// Whether every eligible node has an available pod of its assigned revision (current or stable), and the rollout
-    /// has no other pod left to replace or delete.
+    /// Whether every eligible node has an available pod of the revision assigned to the node (current or stable), and
+    /// the rollout has no other pod left to replace or delete.
     pub(crate) fn is_assignment_complete(&self) -> bool {
         self.as_assigned == self.desired && self.available == self.desired && self.old_pods == 0
     }

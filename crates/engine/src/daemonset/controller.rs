@@ -249,13 +249,8 @@ impl DaemonSetController {
 
 /// Creates the record of a Kubernetes Event about a DaemonSet.
 pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
-    let about = ObjectReference {
-        api_version: "apps/v1".into(),
-        kind: "DaemonSet".into(),
-        key: set.key.clone(),
-        uid: set.uid.clone(),
-        resource_version: set.resource_version,
-    };
+    let about =
+        ObjectReference::new("apps/v1", "DaemonSet", set.key.clone(), set.uid.clone(), set.resource_version);
     EventRecord { about, event }
 }
 
@@ -386,7 +381,7 @@ impl Controller for DaemonSetController {
     }
 
     /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns the end of the backoff (never `None`).
-    /// Ends the execution of its plan.
+    /// If a plan of the DaemonSet is being executed, ends the execution.
     ///
     /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed. The delay doubles with
     /// each panic in a row, from 1 s to 5 min. Other DaemonSets are reconciled as usual. The cells of all DaemonSets

@@ -27,9 +27,10 @@ impl ControllerMode {
     /// Returns the mode in which this controller acts on a DaemonSet. `metadata` is the JSON of the DaemonSet's
     /// metadata.
     ///
-    /// Rule: the mode is that of the last status write of this controller, which has a field manager for each mode. The
-    /// mode is not known if there is no such write, if the last writes of both modes have the same time, or if the last
-    /// write was in own mode and another field manager has written node counts since.
+    /// Rule: this controller writes the status with a different field manager in each mode, and the field manager of
+    /// its last status write shows the mode. The mode is not known if there is no such write, if the last writes of
+    /// both modes have the same time, or if the last write was in own mode and another field manager has written node
+    /// counts since.
     pub fn from_metadata(metadata: &str) -> Self {
         let entries = managed_status_fields(metadata);
         let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
@@ -50,6 +51,24 @@ impl ControllerMode {
     }
 }
 
+/// A field manager that owns node counts of a DaemonSet's status. The writer with the later write is the greater one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct StatusWriter {
+    /// Time of the last write, in RFC 3339. Empty if it is missing.
+    pub time: String,
+    pub manager: String,
+}
+
+/// Returns the field managers that own a node count of the status, such as `numberReady`. `metadata` is the JSON of a
+/// DaemonSet's metadata.
+///
+/// Rule: only DaemonSet controllers are expected to write node counts. Other managers may write conditions, and a count
+/// below another field than `status` is not a node count.
+pub fn status_writers(metadata: &str) -> impl Iterator<Item = StatusWriter> {
+    let entries = managed_status_fields(metadata).into_iter().filter(ManagedFieldsEntry::has_counts);
+    entries.map(|it| StatusWriter { time: it.time, manager: it.manager })
+}
+
 /// An entry of `managedFields`: fields that one manager owns.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,8 +85,7 @@ pub(super) struct ManagedFieldsEntry {
 }
 
 impl ManagedFieldsEntry {
-    /// Whether the manager owns a node count of the status, such as `numberReady`. Only DaemonSet controllers are
-    /// expected to write these counts.
+    /// Whether the manager owns a node count of the status.
     fn has_counts(&self) -> bool {
         let fields = self.fields_v1["f:status"].as_object();
         let mut names = fields.into_iter().flat_map(|it| it.keys());
@@ -134,6 +152,28 @@ mod tests {
         }
         for metadata in ["", "{}", "[]", r#"{"managedFields": 1}"#] {
             assert_eq!(ControllerMode::from_metadata(metadata), ControllerMode::Unknown);
+        }
+    }
+
+    #[test]
+    fn only_node_counts_of_the_status_identify_a_writer() {
+        let writers = |subresource: &str, fields: serde_json::Value| {
+            let entry = json!({"manager": "m", "subresource": subresource, "time": "1", "fieldsV1": fields});
+            status_writers(&json!({"managedFields": [entry]}).to_string()).count()
+        };
+        for (count, subresource, fields) in [
+            (1, "status", json!({"f:status": {"f:currentNumberScheduled": {}}})),
+            (1, "status", json!({"f:status": {"f:numberReady": {}, "f:conditions": {}}})),
+            (0, "", json!({"f:status": {"f:numberReady": {}}})),
+            (0, "status", json!({"f:status": {"f:conditions": {"f:numberReady": {}}}})),
+            (
+                0,
+                "status",
+                json!({"f:metadata": {"f:annotations": {"f:number": {}, "f:NumberScheduled": {}}}}),
+            ),
+            (0, "status", json!(null)),
+        ] {
+            assert_eq!(writers(subresource, fields.clone()), count, "{subresource} {fields}");
         }
     }
 }

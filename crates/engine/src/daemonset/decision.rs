@@ -27,8 +27,9 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The state of one DaemonSet on each node (its cells), the totals of the cells, and indexes of the cells that need a
-/// write. A changed cell updates the totals and indexes without a pass over all cells.
+/// The state of one DaemonSet that plans are made from: its revisions, its progressive rollout, its state on each node
+/// (its cells), and the totals and indexes of the cells. A changed cell updates the totals and indexes without a pass
+/// over all cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
     /// The current revision of the DaemonSet, and the writes that its revisions need.
@@ -209,7 +210,7 @@ pub(crate) struct RolloutProgress {
     pub(crate) updated: i64,
     /// The highest number of nodes with an available pod so far.
     pub(crate) available: i64,
-    /// Whether the rollout is complete: every eligible node has an available, up-to-date pod.
+    /// Whether the rollout is complete, as [`Totals::is_rollout_complete`] decides.
     pub(crate) complete: bool,
     /// The time of the last progress that this process has seen. A process that starts while the stored status shows a
     /// stalled rollout sets a time that is [`ROLLOUT_STALLED_AFTER`] in the past, so that the rollout stays stalled.
@@ -221,13 +222,13 @@ pub(crate) struct RolloutProgress {
 /// Rule: a rollout that makes no progress for ten minutes is stalled.
 pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Input of [`make_plan`]: a DaemonSet, its cells and revisions, and the results of earlier plans.
+/// Input of [`make_plan`]: facts about one DaemonSet, its state, and the results of earlier plans.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) set: &'a Arc<Set>,
     /// Pods and ControllerRevisions to adopt or to release.
     pub(crate) claims: Vec<Claim>,
     pub(crate) set_state: &'a SetState,
-    /// Number of pods by revision hash label, finished pods included.
+    /// Number of pods by revision hash label, including pods that have failed or succeeded.
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
     /// Returns the pods whose revision hash label has this value, sorted by key.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
@@ -281,7 +282,7 @@ pub(crate) fn make_plan(input: &DecisionInput<'_>, settings: &Settings, now: Tim
         return plan;
     }
     let history = &input.set_state.history;
-    plan.steps.clone_from(&history.steps);
+    plan.steps.clone_from(&history.writes);
     let Some(current) = &history.current else {
         plan.status = status::initial_status(set, settings.conditions, now);
         return plan;
@@ -322,8 +323,8 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     };
     match &set.selector {
         // Every created pod would be released again.
-        Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
-        Selector::AllOf(_) => Ok(()),
+        Selector::Requirements(it) if !it.matches(&set.template.labels) => Err(Some(unlike())),
+        Selector::Requirements(_) => Ok(()),
         Selector::Everything => Err(Some(KubeEvent::warning(
             "SelectingAll",
             "This daemon set is selecting all pods. A non-empty selector is required.".into(),
@@ -368,9 +369,9 @@ pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text
 
 /// Adds the pod writes of the rollout to the plan, and returns the rollout budget as a number of nodes.
 ///
-/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. Nodes that already count against the
-/// budget are subtracted from it first. With surge, a pod on a node that is no longer eligible is deleted only while
-/// more pods are available than desired.
+/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. The nodes that already count against
+/// the budget use it up first. With surge, a pod on a node that is no longer eligible is deleted only while more nodes
+/// have an available pod than are eligible.
 fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.status_counts().desired;

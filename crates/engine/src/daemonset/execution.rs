@@ -6,18 +6,19 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::interner::Interner;
+use muster_api::json;
+use muster_api::meta_v1::PartialObjectMetadata;
 use muster_api::object_key::ObjectKey;
-use muster_api::text::Text;
+use muster_api::text::{self, Text};
 use muster_api::time::Time;
 use serde::Deserialize;
 
-use crate::controller::{CallError, KubeEvent, Outcome};
+use crate::controller::{CallError, KubeEvent, Outcome, WrittenObject};
 use crate::daemonset::expectations::Expectations;
 use crate::daemonset::facts::{self, Condition, Kind, Pod, Revision, Set, Status};
 use crate::daemonset::plan::{Claim, Plan, PodSource, RevisionWrite, RolloutWrite};
@@ -40,7 +41,8 @@ pub enum Call {
     RelabelPod { pod: Arc<Pod>, hash: Text },
     /// Deletes a pod for the reason `why`.
     DeletePod { pod: Arc<Pod>, why: Why },
-    /// Evicts a pod for the reason `why`. The API server deletes the pod if its PodDisruptionBudgets allow it.
+    /// Evicts a pod for the reason `why`. The API server deletes the pod if the PodDisruptionBudgets allow the
+    /// eviction.
     EvictPod { pod: Arc<Pod>, why: Why },
     /// Creates a pod on a node, with this revision hash label, for the reason `why`. `source` is the older revision
     /// that the pod is created from. `None` if it is created from the template of the DaemonSet.
@@ -88,29 +90,12 @@ impl Response {
 
     /// Decodes the body of a successful response. `None` if the body cannot be decoded.
     fn parse(call: &Call, body: &[u8]) -> Option<Self> {
-        /// An API object, of which only the metadata is decoded.
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Metadata,
-        }
         /// A list of API objects.
         #[derive(Deserialize)]
-        struct List {
-            items: Vec<Object>,
+        struct List<'a> {
+            #[serde(borrow)]
+            items: Vec<PartialObjectMetadata<'a>>,
         }
-        /// The fields of an object's metadata that [`Response`] needs.
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata {
-            #[serde(default)]
-            name: String,
-            #[serde(default)]
-            uid: String,
-            #[serde(default)]
-            resource_version: String,
-            deletion_timestamp: Option<String>,
-        }
-        let version = |it: &Metadata| it.resource_version.parse().unwrap_or_default();
         let shared = &mut Interner::default();
         Some(match call {
             Call::ReadSet => Self::Set(Arc::new(facts::decode_set(body, shared).ok()?)),
@@ -118,11 +103,9 @@ impl Response {
                 Self::Revision(facts::decode_revision(body, shared).ok()?.map(Arc::new))
             }
             Call::ListPods => {
-                let list: List = serde_json::from_slice(body).ok()?;
-                let pods = list.items.iter().map(|Object { metadata: it }| {
-                    (Text::from(it.uid.as_str()), version(it), it.deletion_timestamp.is_some())
-                });
-                Self::Pods(pods.collect())
+                let list: List<'_> = json::from_slice(body).ok()?;
+                let pods = list.items.iter().map(|it| &it.metadata);
+                Self::Pods(pods.map(|it| (it.uid(), it.resource_version(), it.is_deleting())).collect())
             }
             Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
             Call::Claim(_)
@@ -132,8 +115,8 @@ impl Response {
             | Call::WriteRollout(_)
             | Call::PutStatus { .. }
             | Call::ApplyConditions { .. } => {
-                let Object { metadata } = serde_json::from_slice(body).ok()?;
-                Self::Wrote { name: metadata.name.as_str().into(), resource_version: version(&metadata) }
+                let WrittenObject { name, resource_version } = WrittenObject::decode(body)?;
+                Self::Wrote { name, resource_version: resource_version.unwrap_or_default() }
             }
         })
     }
@@ -188,12 +171,7 @@ fn refusal_reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
     let from = from.iter().filter_map(|it| Some(message.find(it)? + it.len())).min().unwrap_or(0);
-    let reason = &message[from..];
-    let mut until = reason.len().min(REFUSAL_REASON_BYTES_MAX);
-    while !reason.is_char_boundary(until) {
-        until -= 1;
-    }
-    Text::from(&reason[..until])
+    text::truncate(&message[from..], REFUSAL_REASON_BYTES_MAX, "").into()
 }
 
 /// The next step that the caller of [`Execution::next`] must take.
@@ -223,8 +201,6 @@ pub struct Execution {
     creates_enqueued: usize,
     /// Whether a pod create of the current batch failed.
     batch_failed: bool,
-    /// Whether a call failed. Some errors, such as a refused eviction, do not count.
-    failed: bool,
     /// Whether the later stages are skipped, because a call failed on which the pod writes depend, or because a read
     /// showed that the plan is outdated.
     stopped: bool,
@@ -282,9 +258,9 @@ pub struct ExecutionReport {
     /// The pods that were listed: UID, resource version, and whether the pod is being deleted. `None` if the pods were
     /// not listed.
     confirmed: Option<Vec<(Text, u64, bool)>>,
-    /// Nodes on which a failed or succeeded pod was, or may have been, deleted for that reason. The failed-pod backoff
-    /// of these nodes grows.
-    pub(crate) failed_on: Vec<Text>,
+    /// Nodes on which a pod was deleted, or may have been deleted, because it had failed or succeeded. The failed-pod
+    /// backoff of these nodes grows.
+    pub(crate) finished_pod_nodes: Vec<Text>,
     /// Evictions that the API server refused, by node.
     pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
     /// Number of pods whose eviction the API server accepted in this execution.
@@ -297,7 +273,7 @@ pub struct ExecutionReport {
     pub events: Vec<KubeEvent>,
 }
 
-/// The API server's refusal of an eviction: the pod, the reason, and the delay that it requested.
+/// The API server's refusal of an eviction: the pod, the reason, and the delay that the API server requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EvictionRefusal {
     /// UID of the pod whose eviction was refused.
@@ -409,7 +385,6 @@ impl Execution {
             batch: 1,
             creates_enqueued: 0,
             batch_failed: false,
-            failed: false,
             stopped: false,
             status_tries: 0,
             report,
@@ -668,7 +643,6 @@ impl Execution {
                 Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. },
                 CallError::Conflict,
             ) => {
-                self.failed = true;
                 return self.report.request_retry(Duration::ZERO);
             }
             (Call::DeleteRevision { revision }, CallError::NotFound) => {
@@ -687,7 +661,6 @@ impl Execution {
             }
             // Pods do not depend on the write: the next plan acts only on the status that the watch delivers.
             (Call::WriteRollout(_), _) => {
-                self.failed = true;
                 return self.report.request_retry(error.retry_after());
             }
             (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
@@ -712,8 +685,8 @@ impl Execution {
     /// Records that the API server refused to evict a pod. Adds an event about the first refusal of the execution.
     /// Returns `false`, and records nothing, if the error is not a refusal of this eviction, or if the pod has no node.
     ///
-    /// Rule: an eviction that the API server refuses is tried again after a backoff of its node. It does not delay the
-    /// other nodes, unless all evictions are refused.
+    /// Rule: an eviction that the API server refuses is tried again after a backoff. The refusal does not delay
+    /// evictions on other nodes, unless all evictions are refused.
     fn on_eviction_refused(&mut self, pod: &Pod, error: &CallError) -> bool {
         let (Some(reason), Some(node)) = (RefusalReason::from_error(error), &pod.target) else {
             return false;
@@ -728,17 +701,16 @@ impl Execution {
         true
     }
 
-    /// Records that a call failed. If the execution has not reached the pod deletes yet, the later stages are skipped.
+    /// Handles a failed call. If the execution has not reached the pod deletes yet, the later stages are skipped.
     fn mark_failed(&mut self) {
-        self.failed = true;
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
-    /// Adds the node of a deleted pod to [`ExecutionReport::failed_on`], if the pod was deleted because it had failed
-    /// or succeeded.
+    /// Adds the node of a deleted pod to [`ExecutionReport::finished_pod_nodes`] if the pod was deleted because it had
+    /// failed or succeeded.
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
-            self.report.failed_on.push(node.clone());
+            self.report.finished_pod_nodes.push(node.clone());
         }
     }
 

@@ -18,7 +18,8 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 /// every [`CONFIRM_AFTER`]. When they have been unmet for [`RELIST_AFTER`], all kinds are listed again as well.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
-    /// By kind: the resource version that the watch of the kind must deliver, because the controller has written it.
+    /// The resource version of each kind that the watch of the kind must deliver, because the controller has written it
+    /// or a list of pods has shown it.
     wrote: BTreeMap<Kind, u64>,
     /// Deletes that the cache did not show at the last check, or that were added since, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,

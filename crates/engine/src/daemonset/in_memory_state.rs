@@ -12,6 +12,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
+use crate::controller::Backoff;
 use crate::daemonset::cell::{self, NodeInMemoryState};
 use crate::daemonset::controller_cache::{DirtyCells, SetEntry};
 use crate::daemonset::execution::{CreateResult, ExecutionReport};
@@ -26,7 +27,7 @@ use crate::daemonset::progressive::rollout::ProgressiveRollout;
 use crate::daemonset::refused_evictions::RefusedEvictions;
 use crate::daemonset::revision::{self, TargetRevision};
 use crate::daemonset::status::REASON_STALLED;
-use crate::daemonset::{FailedPodBackoff, ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
+use crate::daemonset::{ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, SetState};
 
 /// The controller's state about one DaemonSet that no API object stores, such as expectations, backoffs, retries and
 /// progress.
@@ -35,7 +36,7 @@ pub(super) struct InMemoryState {
     /// The controller's own writes that the watches must deliver before the next plan.
     pub(super) expectations: Expectations,
     /// Failed-pod backoff by node, for the current generation.
-    pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
+    pub(super) backoffs: BTreeMap<Text, Backoff>,
     /// The last deletion or eviction of a pod by the controller, by node.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Evictions that the API server refused, to be tried again after a delay.
@@ -57,13 +58,14 @@ pub(super) struct InMemoryState {
     pub(super) status_at: Option<Time>,
     /// Results of the checks of the progressive rollout that the controller measures itself (Prometheus and webhooks).
     pub(super) checks: CheckMeasurements,
-    /// Time of the last write of the DaemonRollout: of its creation or its status. `None` before the first write.
+    /// Time at which the controller last created the DaemonRollout or wrote its status. `None` before the first write.
     pub(super) rollout_status_at: Option<Time>,
 }
 
-/// Minimum time between two status writes, except those that are written at once ([`SetEntry::throttle_status`],
-/// [`SetEntry::throttle_rollout_status`]). A status write costs the API server as much as a pod write, and no client
-/// needs more than four status writes per second.
+/// Minimum time between two status writes of a DaemonSet, and between two status writes of a DaemonRollout. Some
+/// changes are written at once: see [`SetEntry::throttle_status`] and [`SetEntry::throttle_rollout_status`]. A status
+/// write costs the API server as much as a pod write, and no client needs more than four status writes per object and
+/// second.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// Delay before the next plan after a plan with a failed call. Doubles with each further consecutive failed plan, up to
@@ -78,15 +80,15 @@ const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
     /// Adjusts the in-memory state after the clock was set back, or if the DaemonSet has a new generation. In both
-    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, past times that
-    /// now are in the future are moved to the present, and the retry time is limited to the maximum delay. A new
-    /// generation resets the backoff of failed pods, failed calls and refused evictions. Also records `now` as the time
-    /// of the last reconcile.
+    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, recorded times
+    /// that are now in the future are moved to the present, and the retry time is moved to at most
+    /// [`CALL_RETRY_DELAY_MAX`] from now. A new generation resets the backoff of failed pods, failed calls and refused
+    /// evictions. Also records `now` as the time of the last reconcile.
     pub(super) fn adjust_to_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
             for backoff in self.memory.backoffs.values_mut() {
-                backoff.last = backoff.last.min(now);
+                backoff.since = backoff.since.min(now);
             }
             for deletion in self.memory.rollout_deletions.values_mut() {
                 deletion.at = deletion.at.min(now);
@@ -282,8 +284,9 @@ impl SetEntry {
         }
     }
 
-    /// Updates the highest counts of the rollout and the time of its last progress. Does nothing without a current
-    /// revision, or if the rollout is the same as before and neither count exceeds its previous maximum.
+    /// Updates the highest numbers of updated and of available nodes in the rollout, and the time of its last progress.
+    /// Does nothing without a current revision, or if the rollout is the same as before and neither number exceeds its
+    /// previous maximum.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.status_counts();

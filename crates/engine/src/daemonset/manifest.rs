@@ -136,8 +136,8 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
 /// Builds the ControllerRevision that records a template.
 ///
 /// Rule: a ControllerRevision is named after the DaemonSet and the template hash, and has the labels of the template
-/// and the hash label. It also has the DaemonSet's annotations, except those of a verdict. `kubectl rollout history`
-/// reads the change cause from them.
+/// and the hash label. It also has the DaemonSet's annotations, except those of a verdict. From these annotations,
+/// `kubectl rollout history` reads the change cause.
 ///
 /// Encode the result with `go_json::to_string`, because the API server stores the bytes of `data` as received, and
 /// upstream compares those bytes. Upstream: `snapshot`.

@@ -24,10 +24,10 @@
 //! - [`why`]: all reasons that verdicts, plans and explanations give;
 //! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
 //!
-//! Lists are consistent reads, never from the API server's watch cache, because a new leader must see what the last
-//! leader wrote. Watches request bookmarks. A bookmark shows that the watch has delivered all events up to the
-//! bookmark's resource version, so the controller does not wait for events of writes that changed nothing. A leader
-//! that reads the name of another holder in its Lease exits, even if the process of that holder has ended.
+//! Lists are consistent reads: they show everything that was written before the list, because a new leader must see
+//! what the last leader wrote. Watches request bookmarks. A bookmark shows that the watch has delivered all events up
+//! to the bookmark's resource version, so the controller does not wait for events of writes that changed nothing. A
+//! leader that finds the name of another holder in the Lease exits, even if that holder no longer runs.
 
 /// The fields of API objects that rules read, decoded.
 pub mod facts;
@@ -85,13 +85,12 @@ pub mod template_equivalence;
 pub mod why;
 
 pub use controller::{DaemonSetCall, DaemonSetController, event_about};
-pub use controller_mode::ControllerMode;
+pub use controller_mode::{ControllerMode, StatusWriter, status_writers};
 pub(crate) use decision::*;
 pub use node_rollout::RolloutDeletion;
 pub(crate) use node_rollout::{ZERO_BUDGET_MESSAGE, is_budget_always_zero, rollout_budget};
 pub use node_state::{
-    NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary, SetInMemoryState,
+    NodeExplanation, NodeSummary, ProgressiveRolloutSummary, RolloutSummary, SetInMemoryState,
 };
 pub use progressive::rollout::NOT_ON_DELETE_MESSAGE;
-pub use roster::FailedPodBackoff;
 pub use status::check_availability;

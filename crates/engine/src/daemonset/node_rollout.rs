@@ -46,8 +46,8 @@ pub(crate) enum RolloutAction {
     SurgeBesideNotReady(Arc<Pod>),
 }
 
-/// Result of the rolling update of one DaemonSet for one node: the action, the pods to delete and create, and whether
-/// the node counts against the budget.
+/// What the rolling update of one DaemonSet does on one node, whether the node counts against the rollout budget, and
+/// why the node waits.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
@@ -60,12 +60,12 @@ pub(crate) struct NodeRollout {
     pub(crate) create: Option<Why>,
     /// Why the rollout does not update the node yet. `None` if the node waits for nothing.
     pub(crate) waiting: Option<Why>,
-    /// The time at which this state must be computed again even without an event. `None` if there is no such time.
+    /// The time at which this result must be computed again even without an event. `None` if there is no such time.
     pub(crate) recheck_at: Option<Time>,
 }
 
-/// Returns the rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes, or 0 with `OnDelete`. It is at
-/// least 1 unless the field is 0. `desired` is the number of eligible nodes.
+/// Returns the rollout budget as a number of nodes. With `OnDelete` it is 0. Otherwise it is `maxUnavailable` or
+/// `maxSurge`, and at least 1 unless that field is 0. `desired` is the number of eligible nodes.
 pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
@@ -106,8 +106,8 @@ enum Eligibility<'a> {
 
 /// Computes what the rolling update does on one node, so that the node gets a pod of the revision that it is assigned
 /// (`target`), and whether the node counts against the rollout budget. `here` is the node with its verdict, `None` if
-/// the node was deleted. Until `charged_until`, the node is not exempt from the budget even if it seems lost (see
-/// [`node_lost_since`]). `charged_until` is `None` if there is no such time.
+/// the node was deleted. A node can be exempt from the budget if it was lost or not Ready before the revision was
+/// created (see [`is_charged`]), but not before `charged_until`. `charged_until` is `None` if there is no such time.
 pub(crate) fn compute_node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
@@ -234,7 +234,7 @@ fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, m
 /// Adds the removal of an old pod, and the reason why the node waits, to `node_rollout`. `is_up` is the result of
 /// [`is_pod_up`] for the pod.
 ///
-/// Rule: on a node that cannot get a new pod yet, an old pod that is not Ready is deleted without rollout budget (see
+/// Rule: on a node whose taints prevent a new pod, an old pod that is not Ready is deleted without rollout budget (see
 /// [`replace_not_ready`]). An old pod that is Ready is deleted within the rollout budget or, with surge, once enough
 /// other pods are available.
 fn remove_old_pod(
@@ -255,8 +255,8 @@ fn remove_old_pod(
     }
 }
 
-/// Whether a node counts against the rollout budget. `is_exempt` is whether the node was lost before the revision was
-/// created, or was already not Ready then and has no pod.
+/// Whether a node counts against the rollout budget. `current` is the revision that the node is assigned. `is_exempt`
+/// is whether the node was lost before that revision was created, or was already not Ready then and has no pod.
 ///
 /// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
 /// available, whatever its taints or verdict. So a rollout that breaks nodes stops when the budget is used up. With
@@ -364,11 +364,12 @@ const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
     /// Returns the time until which the node counts against the rollout budget because of this deletion. `None` if that
-    /// time has passed, if the new pod is available, or if the node is now assigned another revision (`current`).
+    /// time has passed, if the new pod is available, or if `current`, the revision that the node is now assigned, is
+    /// not the revision of the deletion.
     ///
-    /// Rule: a node whose pod the rollout deleted counts against the rollout budget until its new pod is available,
-    /// even if the node seems lost, because the watch that shows the node may lag behind. After five minutes the state
-    /// that the watch shows is trusted.
+    /// Rule: a node whose pod the controller deleted counts against the rollout budget until its new pod is available,
+    /// even if the node seems lost, because the watch of nodes may lag behind. After five minutes the state that the
+    /// watch shows is trusted.
     pub(crate) fn charged_until(
         &self,
         set: &Set,

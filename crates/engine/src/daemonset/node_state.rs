@@ -11,6 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::planner::Planner;
+use crate::controller::Backoff;
 use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Node, Pod, StatusCounts, UpdateStrategy};
@@ -20,7 +21,7 @@ use crate::daemonset::progressive::membership::AssignedRevision;
 use crate::daemonset::progressive::policy::PolicyKind;
 use crate::daemonset::progressive::record::{RevisionReference, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
-use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, SetState};
+use crate::daemonset::{self, RolloutDeletion, SetState};
 
 /// The state of one DaemonSet on one node, and the reason why the node runs or does not run a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +29,7 @@ pub struct NodeExplanation {
     pub node: Text,
     /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
     pub verdict: Option<Verdict>,
-    pub state: NodeState,
+    pub state: NodeSummary,
     /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod, or only pods
     /// that are terminating and have failed or succeeded.
     pub pod: Option<Text>,
@@ -52,7 +53,7 @@ pub struct NodeExplanation {
 /// State of one DaemonSet on one node. In the first six states the node should run a pod. In the next three states it
 /// should not. In the last state the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum NodeState {
+pub enum NodeSummary {
     /// The node should run a pod, and its pod is available and up to date.
     UpToDate,
     /// The node should run a pod, and its pod is Ready and not up to date.
@@ -75,7 +76,7 @@ pub enum NodeState {
     Gone,
 }
 
-impl NodeState {
+impl NodeSummary {
     /// All states, in the order in which `muster explain` prints them.
     pub const ALL: [Self; 10] = [
         Self::UpToDate,
@@ -136,8 +137,9 @@ impl NodeState {
 pub struct RolloutSummary {
     /// The node counts of the DaemonSet's status, such as `numberReady`.
     pub counts: StatusCounts,
-    /// The update strategy that the rollout follows. With `OnDelete` and a policy it is a drain within the
-    /// `maxUnavailable` of the DaemonSet or of the policy.
+    /// The update strategy that the rollout follows. For a DaemonSet with `OnDelete` that a policy governs, it is
+    /// [`UpdateStrategy::Drain`] with the `maxUnavailable` of the DaemonSet or, if the DaemonSet has none, of the
+    /// policy.
     pub strategy: UpdateStrategy,
     /// The rollout budget (`maxUnavailable` or `maxSurge`) as a number of nodes.
     pub budget: usize,
@@ -165,31 +167,33 @@ pub struct ProgressiveRolloutSummary {
     /// The stored status of the DaemonRollout. `None` if the DaemonRollout does not exist, or belongs to a deleted
     /// DaemonSet of the same name.
     pub status: Option<RolloutStatus>,
-    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that none can be created.
+    /// Whether the DaemonRollout of a deleted DaemonSet of the same name still exists, so that no DaemonRollout can be
+    /// created for this DaemonSet.
     pub has_stale_record: bool,
     /// The stable revision, to which a rollback returns. `None` if there is none.
     pub stable: Option<RevisionReference>,
-    /// Message that says why the rollout replaces no pod of the DaemonSet, whatever its policy says. `None` if the
-    /// rollout follows the policy.
+    /// Message that says why the rollout is frozen: it replaces no outdated pods, whatever the policy says. `None` if
+    /// the rollout is not frozen.
     pub frozen: Option<String>,
 }
 
 /// The part of the running controller's in-memory state about one DaemonSet that `/debug/explain` returns.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetInMemoryState {
-    /// Generation of the DaemonSet to which this state belongs.
+    /// Generation that the DaemonSet had when this state was recorded.
     pub generation: i64,
     /// Failed-pod backoff of the DaemonSet on each node, by node name.
-    pub backoffs: BTreeMap<Text, FailedPodBackoff>,
+    pub backoffs: BTreeMap<Text, Backoff>,
     /// The last deletion or eviction of a pod by the controller, by node.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
-    /// Number of the controller's writes that no watch has delivered yet.
+    /// Number of the controller's own writes that the watches have not delivered yet. All creates and updates of one
+    /// kind count as one write, and each delete counts as one.
     pub unseen_writes: usize,
     /// Number of consecutive plans of the DaemonSet with a failed call.
     pub failures: u32,
     /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub retry_at: Option<Time>,
-    /// Time of the rollout's last progress. `None` before the first plan.
+    /// Time of the rollout's last progress. `None` before the first plan with a current revision.
     pub advanced_at: Option<Time>,
     /// Whether the most recent pod creates succeeded and, if not, why.
     pub creates: CreateResult,
@@ -219,7 +223,7 @@ impl Planner {
             next: set_state.nodes_with_budgeted_action().cloned().collect(),
             complete: set_state.history.current.is_some() && totals.is_rollout_complete(),
             hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
-            steps: set_state.history.steps.clone(),
+            steps: set_state.history.writes.clone(),
             progressive: set_state.progressive.as_ref().map(|it| ProgressiveRolloutSummary {
                 policy: it.policy.as_ref().map(|it| (it.kind, it.key.name.clone())),
                 step_count: it.policy.as_ref().map_or(1, |it| it.spec.steps.len()),
@@ -325,7 +329,7 @@ fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanati
     NodeExplanation {
         node: node.clone(),
         verdict: cell.verdict.clone(),
-        state: NodeState::from_cell(cell),
+        state: NodeSummary::from_cell(cell),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
         charged: cell.counts.budget_use.charged,

@@ -1,5 +1,5 @@
-//! The plan of one DaemonSet: all writes to make now, as a value. The module `execution` decides only about batches and
-//! errors.
+//! The plan of one DaemonSet: all writes to make now, as a value. The module `execution` decides only about batches,
+//! about reads before writes, and about errors.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::daemonset::why::Why;
 /// Settings of the DaemonSet controller's rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Maximum number of pod creates in one plan, and maximum number of pod deletes and evictions together.
+    /// Maximum number of pod creates in one plan. It is also the maximum number of pod deletes and evictions together.
     pub burst: usize,
     /// Whether to write conditions to the status of DaemonSets.
     pub conditions: bool,
@@ -41,7 +41,8 @@ impl Default for Settings {
     }
 }
 
-/// All writes for one DaemonSet. They are executed in the order of the fields.
+/// What the controller does for one DaemonSet now: the writes, which are executed in the order of the fields, the
+/// measurements, the events, and when to reconcile again.
 #[must_use = "a plan does nothing until it is executed"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -172,8 +173,8 @@ impl Claim {
     }
 }
 
-/// Formats a plan with one line for the list of pods (`confirm`), one for each write except the status write, one for
-/// each event, and one for the reason to wait.
+/// Formats a plan with one line for the list of pods (`confirm`), one for each write except that of the DaemonSet's
+/// status, one for each event, and one for the reason to wait.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -17,10 +17,11 @@ use crate::daemonset::facts::{Kind, Pod, Set, WatchedObject};
 use crate::daemonset::object_cache::ObjectCache;
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::progressive::membership::AssignedRevision;
+use crate::daemonset::roster::FAILED_POD_BACKOFF;
 use crate::daemonset::why::Why;
-use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion, check_availability};
+use crate::daemonset::{self, RolloutDeletion, check_availability};
 
-/// Makes the plans of DaemonSets from a cache that watch events and the reports of executed plans update.
+/// Makes the plans of DaemonSets from its cache. Watch events and the reports of executed plans update the cache.
 #[derive(Debug, Default)]
 pub struct Planner {
     settings: Settings,
@@ -170,9 +171,9 @@ impl Planner {
         };
         entry.adjust_to_clock_and_generation(now);
         entry.memory.apply_report(report, now);
-        for node in &report.failed_on {
+        for node in &report.finished_pod_nodes {
             let before = entry.memory.backoffs.get(node).copied();
-            entry.memory.backoffs.insert(node.clone(), FailedPodBackoff::after_failure(before, now));
+            entry.memory.backoffs.insert(node.clone(), FAILED_POD_BACKOFF.next(before, now, now));
             entry.dirty.add_node(node);
         }
         if let Some(current) = &entry.set_state.history.current {

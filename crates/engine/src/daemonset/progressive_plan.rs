@@ -260,8 +260,8 @@ fn replace_hold_message(message: &str, hold: Option<&str>) -> String {
     }
 }
 
-/// Returns the [`hold_message`] for the conditions of the DaemonSet. `None` if there is none, if the rollout is paused,
-/// or if its phase is neither `Rolling` nor `Complete`.
+/// Returns the [`hold_message`] for the conditions of the DaemonSet. `None` if there is no such message, if the rollout
+/// is paused, or if its phase is neither `Rolling` nor `Complete`.
 pub(crate) fn hold_message_for_conditions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -316,10 +316,11 @@ struct ChosenActions {
 /// Returns the actions that the rollout takes now if its phase allows it, and the excuses that must be stored before
 /// further actions. An excuse records that the failures of a node are not counted.
 ///
-/// Rule: outdated pods that are Ready are replaced within the rollout budget, and within `maxUnavailable` of their
-/// group if the step has groups. The rollout acts on a node that needs an excuse only after the excuse was stored. If
-/// the list of excused nodes is full, the rollout acts without an excuse, and failures of the node count. Failures of
-/// the stable revision never count, so they need no excuse.
+/// Rule: outdated pods that are not Ready are replaced first, without rollout budget. Outdated pods that are Ready are
+/// replaced within the rollout budget, and within `maxUnavailable` of their group if the step has groups. The rollout
+/// acts on a node that needs an excuse only after the excuse was stored. If the list of excused nodes is full, the
+/// rollout acts without an excuse, and failures of the node count. Failures of the stable revision never count, so they
+/// need no excuse.
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -400,8 +401,8 @@ fn is_excuse_stored_or_list_full(stored: &RolloutStatus, node: &str, pending: us
     failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
 }
 
-/// Returns for each group of nodes how many of its Ready pods may be replaced now. `None` if there is no step, or if it
-/// has no groups.
+/// Returns for each group of nodes how many Ready pods on these nodes may be replaced now. `None` if there is no step,
+/// or if the step has no `groups`.
 fn group_budgets(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();

@@ -14,8 +14,8 @@ use muster_api::time::Time;
 use crate::daemonset::execution::{ExecutionReport, RefusalReason};
 use crate::daemonset::facts::Pod;
 
-/// Delay before the eviction of a node's pod is retried after its first refusal. The delay doubles with each further
-/// refusal of the same pod, up to [`RETRY_DELAY_MAX`].
+/// Delay before the first retry of a refused eviction. The delay doubles with each further refusal of the same pod, up
+/// to [`RETRY_DELAY_MAX`].
 const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 /// Maximum delay before a refused eviction is retried, unless the API server requests a longer one.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) const REFUSED_EVICTIONS_MESSAGE_PREFIX: &str = "evictions refused: ";
 pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, RefusedEviction>,
-    /// Time before which no eviction is sent. Set after a plan of which evictions were refused and none was accepted.
+    /// Time before which no eviction is sent. It is set after a plan if evictions were refused and none was accepted.
     /// `None` before the first such plan, and after an accepted eviction.
     no_eviction_before: Option<Time>,
 }
@@ -54,8 +54,8 @@ struct RefusedEviction {
 
 impl RefusedEvictions {
     /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
-    /// on nodes whose pod was deleted or evicted. Sets the time before which no eviction is sent if evictions were
-    /// refused and none was accepted. Clears it if one was accepted.
+    /// on nodes whose pod was deleted or evicted. If evictions were refused and none was accepted, sets the time before
+    /// which no eviction is sent. If one was accepted, clears that time.
     ///
     /// Rule: a refused eviction uses no rollout budget. It is tried again after a delay that doubles with each refusal,
     /// from 1 s to 30 s. If the API server requested a longer delay, that delay is used. While all evictions are
@@ -91,7 +91,7 @@ impl RefusedEvictions {
     }
 
     /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
-    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would come too late after the clock was set back.
+    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would be late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);

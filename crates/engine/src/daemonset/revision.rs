@@ -41,8 +41,8 @@ impl TargetRevision {
     /// DaemonSet.
     ///
     /// Rule: pods of an older revision get the template generation with which that revision was recorded. If that is
-    /// the DaemonSet's present template generation, they get none, because they would count as pods of the current
-    /// revision.
+    /// the DaemonSet's present template generation, they get no template generation label, because with it they would
+    /// count as pods of the current revision.
     pub(crate) fn of_revision(set: &Set, revision: &Arc<Revision>, owned: &[Arc<Revision>]) -> Self {
         let is_equivalent = |it: &Revision| {
             it.data == revision.data || (it.identity.is_some() && it.identity == revision.identity)
@@ -97,7 +97,7 @@ impl TargetRevision {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
     /// Writes of ControllerRevisions, which precede the writes of pods.
-    pub(crate) steps: Vec<RevisionWrite>,
+    pub(crate) writes: Vec<RevisionWrite>,
     /// The current revision. `None` until a revision records the template and all revisions have a hash label. Until
     /// then no pod is created.
     pub(crate) current: Option<TargetRevision>,
@@ -136,10 +136,11 @@ const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 ///
 /// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A revision that
 /// is not terminating has precedence over a terminating one, then a byte-equal revision over an equivalent one, then a
-/// higher revision number over a lower one. If there is no such revision, it is created. The current revision gets the
-/// highest number, unless it is terminating. Before all this, revisions without a hash label get one. Upstream:
-/// `constructHistory`. Upstream compares bytes. We compare normalized templates, so that a field defaulted by a newer
-/// API server restarts no pod.
+/// higher revision number over a lower one. If there is no such revision, one is created. The current revision gets the
+/// highest number, unless it is terminating. If a user changed the bytes of the template, but not its meaning, a new
+/// revision is created instead (see [`was_template_edited`]). Before all this, revisions without a hash label get one.
+/// Upstream: `constructHistory`. Upstream compares bytes. This controller compares normalized templates, so that a
+/// field defaulted by a newer API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<RevisionWrite> = present
@@ -148,7 +149,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         .map(|it| RevisionWrite::Label { revision: Arc::clone(it) })
         .collect();
     if !unlabelled.is_empty() {
-        return RevisionHistory { steps: unlabelled, ..RevisionHistory::default() };
+        return RevisionHistory { writes: unlabelled, ..RevisionHistory::default() };
     }
     let is_equivalent =
         |it: &Revision| it.data == set.template.data || it.identity == Some(set.template.identity);
@@ -159,7 +160,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
         owned.iter().filter(|it| is_equivalent(it) && it.hash_label().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
         return RevisionHistory {
-            steps: [new_revision_write(set, owned, None)].into(),
+            writes: [new_revision_write(set, owned, None)].into(),
             ..RevisionHistory::default()
         };
     };
@@ -176,7 +177,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
     let number = next_revision_number(others);
-    let step = if was_template_edited(set, current) {
+    let write = if was_template_edited(set, current) {
         Some(new_revision_write(set, owned, current.hash_label()))
     } else {
         (current.number < number && !current.deleting)
@@ -188,7 +189,7 @@ pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) ->
     let equivalent_hashes =
         owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash_label().cloned());
     RevisionHistory {
-        steps: step.into_iter().collect(),
+        writes: write.into_iter().collect(),
         current: Some(TargetRevision {
             hash: current.hash_label().cloned().unwrap_or_else(|| current.key.name.clone()),
             equivalent: equivalent_hashes.collect(),
@@ -216,10 +217,10 @@ fn next_revision_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> 
 /// caller has checked that the two templates are equivalent.
 ///
 /// Rule: after such an edit, the template is recorded as a new revision that has the hash label of `current`.
-/// Upstream's controller looks for a revision with exactly the bytes of the template, and compares its hash label with
-/// those of the pods. It finds this revision, so it restarts no pod when it takes over. An API server that only sets
-/// more defaults changes the bytes, but not the template generation. Then no revision is needed, because upstream's
-/// controller accepts the pods by their template generation.
+/// Upstream's controller looks for a revision with exactly the bytes of the template, and compares the hash label of
+/// that revision with the hash labels of the pods. It finds the new revision, so it restarts no pod when it takes over.
+/// An API server that only sets more defaults changes the bytes, but not the template generation. Then no revision is
+/// needed, because upstream's controller accepts the pods by their template generation.
 fn was_template_edited(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)

@@ -9,6 +9,7 @@ use muster_api::time::{Time, earliest};
 
 use super::revision::TargetRevision;
 use super::status::check_availability;
+use crate::controller::{Backoff, BackoffPolicy};
 use crate::daemonset::facts::{Phase, Pod, Set, UpdateStrategy};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
@@ -31,40 +32,8 @@ pub(crate) struct Roster {
 }
 
 /// Backoff of a DaemonSet on one node after a failed or succeeded pod was deleted there. Upstream: `failedPodsBackoff`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FailedPodBackoff {
-    /// Time at which the last failed or succeeded pod on the node was deleted.
-    pub last: Time,
-    /// Delay after `last` before the next failed or succeeded pod may be deleted.
-    pub delay: Duration,
-}
-
-/// Minimum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum delay of the failed-pod backoff. Upstream: `NewBackOff(1s, 15min)`.
-const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
-
-impl FailedPodBackoff {
-    /// Returns the backoff after a failed or succeeded pod was deleted at `now`. `before` is the previous backoff of
-    /// the node, `None` if there is none.
-    ///
-    /// Rule: each failure doubles the delay, from 1 s to 15 min. After 30 min without a failure the delay starts at 1 s
-    /// again.
-    pub fn after_failure(before: Option<Self>, now: Time) -> Self {
-        let delay = match before {
-            Some(it) if now.since(it.last) <= BACKOFF_MAX * 2 => (it.delay * 2).min(BACKOFF_MAX),
-            _ => BACKOFF_MIN,
-        };
-        Self { last: now, delay }
-    }
-
-    /// Returns the end of the backoff.
-    ///
-    /// Rule: a failed or succeeded pod is not deleted before the end of the backoff.
-    pub fn ends_at(self) -> Time {
-        self.last + self.delay
-    }
-}
+pub(crate) const FAILED_POD_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(15 * 60) };
 
 /// Sorts the pods of a DaemonSet on one node into pods to keep and pods to delete, and decides whether to create a pod.
 /// `current` is the revision that the node is assigned. `verdict` is `None` if the node was deleted.
@@ -77,7 +46,7 @@ pub(crate) fn build_roster(
     current: &TargetRevision,
     verdict: Option<&Verdict>,
     pods: &[Arc<Pod>],
-    backoff: Option<FailedPodBackoff>,
+    backoff: Option<Backoff>,
     now: Time,
 ) -> Roster {
     let mut roster = Roster::default();
@@ -133,10 +102,10 @@ fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
 fn delete_finished_pod<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
-    backoff: Option<FailedPodBackoff>,
+    backoff: Option<Backoff>,
     now: Time,
 ) {
-    let retry_at = backoff.map(FailedPodBackoff::ends_at).filter(|until| now < *until);
+    let retry_at = backoff.map(Backoff::ends_at).filter(|until| now < *until);
     for pod in finished {
         match retry_at {
             Some(at) => roster.recheck_at = earliest(roster.recheck_at, Some(at)),

@@ -74,15 +74,15 @@ pub(crate) fn counted_pod<'a>(
 pub(crate) struct ConditionInput {
     /// The rollout budget: `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
-    /// Maximum number of eligible nodes without an available pod while the condition `Available` is True.
+    /// The condition `Available` is True if at most this number of eligible nodes have no available pod.
     pub(crate) unavailable_max: usize,
     /// Time of the rollout's last progress if that is at least ten minutes ago, otherwise `None`.
     pub(crate) stalled_since: Option<Time>,
-    /// Why the API server refuses to create pods, as a message. `None` if it does not refuse, or if the plan creates no
-    /// pods.
+    /// Message that says why the API server refuses to create pods. `None` if it does not refuse, or if the plan
+    /// creates no pods.
     pub(crate) refused: Option<String>,
-    /// Why a progressive rollout does not replace some or all outdated pods that are Ready, although its phase allows
-    /// it, as a message: refused evictions, or a `maxUnavailable` of 0. `None` if there is no such reason.
+    /// Message that says why a progressive rollout does not replace some or all outdated pods that are Ready, although
+    /// its phase allows it: evictions were refused, or `maxUnavailable` is 0. `None` if there is no such reason.
     pub(crate) hold: Option<String>,
     /// State of the progressive rollout, for the conditions. `None` if the DaemonSet has no progressive rollout.
     pub(crate) rollout: Option<RolloutReport>,
@@ -200,7 +200,7 @@ fn has_same_conditions(a: &[Condition], b: &[Condition]) -> bool {
 }
 
 /// Computes the conditions `Available`, `Progressing` and `Degraded`, and for a progressive rollout that is not
-/// complete `Reconciling` or `Stalled`.
+/// complete also `Reconciling` or `Stalled`.
 fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now: Time) -> Vec<Condition> {
     [
         available_condition(totals, progress),
@@ -236,9 +236,9 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
     }
 }
 
-/// Computes the condition for tools that follow kstatus: `Stalled` if the rollout has ended without success,
-/// `Reconciling` in every other phase, also while it is paused or waits for approval. `None` if the rollout is
-/// complete.
+/// Computes the condition for tools that follow kstatus. `None` if the rollout is complete. `Stalled` if the rollout
+/// has ended without success or is frozen. Otherwise `Reconciling`, also while the rollout is paused or waits for
+/// approval.
 fn kstatus_condition(rollout: &RolloutReport) -> Option<ConditionValue> {
     let kind = match rollout.phase {
         Phase::Complete => return None,

@@ -40,7 +40,7 @@ enum AbsentValue {
     /// A field with this string or with the empty string is equivalent to an absent field.
     Text(&'static str),
     /// A field with this number or with 0 is equivalent to an absent field.
-    Count(i64),
+    NumberOrZero(i64),
     /// A field with this number is equivalent to an absent field. A field with the number 0 is not.
     Number(i64),
     /// A field with the value `false` is equivalent to an absent field.
@@ -50,7 +50,7 @@ enum AbsentValue {
     /// A field with an empty value (`{}`, `[]` or `""`) is equivalent to an absent field.
     Empty,
 }
-use AbsentValue::{Count, Empty, False, Number, Text, True};
+use AbsentValue::{Empty, False, Number, NumberOrZero, Text, True};
 
 /// Fields with the values that are equivalent to an absent field: defaults that kube-apiserver sets, defaults of the
 /// API documentation, and values that Go's `omitempty` does not write.
@@ -134,7 +134,7 @@ const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("spec.CONTAINER.ports", Empty),
     ("spec.CONTAINER.ports[].name", Empty),
     ("spec.CONTAINER.ports[].hostIP", Empty),
-    ("spec.CONTAINER.ports[].hostPort", Count(0)),
+    ("spec.CONTAINER.ports[].hostPort", NumberOrZero(0)),
     ("spec.CONTAINER.ports[].protocol", Text("TCP")),
     ("spec.CONTAINER.env", Empty),
     ("spec.CONTAINER.env[].value", Empty),
@@ -170,11 +170,11 @@ const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("spec.CONTAINER.stdinOnce", False),
     ("spec.CONTAINER.tty", False),
 
-    ("spec.CONTAINER.PROBE.initialDelaySeconds", Count(0)),
-    ("spec.CONTAINER.PROBE.timeoutSeconds", Count(1)),
-    ("spec.CONTAINER.PROBE.periodSeconds", Count(10)),
-    ("spec.CONTAINER.PROBE.successThreshold", Count(1)),
-    ("spec.CONTAINER.PROBE.failureThreshold", Count(3)),
+    ("spec.CONTAINER.PROBE.initialDelaySeconds", NumberOrZero(0)),
+    ("spec.CONTAINER.PROBE.timeoutSeconds", NumberOrZero(1)),
+    ("spec.CONTAINER.PROBE.periodSeconds", NumberOrZero(10)),
+    ("spec.CONTAINER.PROBE.successThreshold", NumberOrZero(1)),
+    ("spec.CONTAINER.PROBE.failureThreshold", NumberOrZero(3)),
     ("spec.CONTAINER.PROBE.grpc.service", Empty),
     ("**.httpGet.path", Text("/")),
     ("**.httpGet.scheme", Text("HTTP")),
@@ -364,7 +364,7 @@ impl AbsentValue {
         let is_number = |wanted: i64| value.as_i64() == Some(wanted);
         match self {
             Text(text) => value.as_str().is_some_and(|it| it == text || it.is_empty()),
-            Count(count) => is_number(count) || is_number(0),
+            NumberOrZero(number) => is_number(number) || is_number(0),
             Number(number) => is_number(number),
             False => value == false,
             True => value == true,

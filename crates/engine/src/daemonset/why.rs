@@ -33,8 +33,8 @@ pub enum Why {
     NoPodOnNode,
     /// With surge, a pod is created because all pods of the DaemonSet on the node are terminating.
     OldPodsTerminating,
-    /// The pod failed, so it is replaced. `reason` is why the pod failed, as Kubernetes names it (`Evicted`). `None` if
-    /// that is not known.
+    /// The pod failed, so it is replaced. `reason` is why the pod failed, as Kubernetes names it, such as `Evicted`.
+    /// `None` if that is not known.
     Failed { reason: Option<Text> },
     /// The pod succeeded, so it is replaced.
     Succeeded,

@@ -99,7 +99,8 @@ impl PodDisruptionBudget {
 
     /// Returns a reference to the budget, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
-        object_reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
+        let (key, uid) = (self.key.clone(), self.uid.clone());
+        ObjectReference::new("policy/v1", "PodDisruptionBudget", key, uid, self.resource_version)
     }
 }
 
@@ -116,12 +117,12 @@ pub struct Pod {
     pub deleting: bool,
     /// Whether the pod's condition `Ready` is True.
     pub ready: bool,
-    /// Transition time of the condition `DisruptionTarget`. `None` if that condition is not True, or if the kubelet set
-    /// it because it terminates the pod. `None` also for a pod that has terminated or is being deleted.
+    /// Transition time of the condition `DisruptionTarget`. `None` if that condition is not True, if the kubelet set
+    /// the condition (reason `TerminationByKubelet`), or if the pod has terminated or is being deleted.
     pub disrupted_since: Option<Time>,
 }
 
-/// The controller of a pod: its owner reference with `controller: true`.
+/// The `apiVersion` and kind of the controller of a pod, from the owner reference with `controller: true`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodController {
     pub api_version: Text,
@@ -145,24 +146,7 @@ impl Pod {
 
     /// Returns a reference to the pod, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
-        object_reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
-    }
-}
-
-/// Returns a reference to an object, for events about it.
-fn object_reference(
-    api_version: &str,
-    kind: &str,
-    key: &ObjectKey,
-    uid: &Text,
-    resource_version: u64,
-) -> ObjectReference {
-    ObjectReference {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        key: key.clone(),
-        uid: uid.clone(),
-        resource_version,
+        ObjectReference::new("v1", "Pod", self.key.clone(), self.uid.clone(), self.resource_version)
     }
 }
 

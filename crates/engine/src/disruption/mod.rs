@@ -68,7 +68,7 @@ struct BudgetState {
     /// The pods that the budget selects.
     selected: SelectedPods,
     /// Time at which the controller last wrote the status of the budget. `None` if it has not written the status since
-    /// the selector last changed.
+    /// the budget was added or its selector last changed.
     written_at: Option<Time>,
 }
 

@@ -275,7 +275,7 @@ fn endpoint_json(endpoint: &Endpoint) -> Value {
     Value::Object(it)
 }
 
-/// Formats the call on one line, for logs and tests.
+/// Formats the call for logs and tests. The desired content of a create or an update is on several lines.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.write {

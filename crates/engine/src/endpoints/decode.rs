@@ -6,15 +6,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-use muster_api::core_v1::{self, EndpointAddress};
+use muster_api::core_v1::{self, EndpointAddress, PodWithoutContainerStatuses};
 use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::interner::Interner;
 use muster_api::json::{self, IntOrString, StrMap};
+use muster_api::labels::Selector;
 use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{ANNOTATION_LAST_APPLIED, LABEL_TOPOLOGY_ZONE, POD_READY};
-use serde::de::IgnoredAny;
 
 use super::facts::{
     Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, IpFamily, Node, Pod, Service,
@@ -112,7 +112,7 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
         is_headless: spec.cluster_ip.as_deref() == Some("None"),
         address: spec.cluster_ip.as_deref().and_then(parse_address),
         families: families.collect(),
-        selector: selector.map(|it| shared.intern_labels(it.pairs())),
+        selector: selector.map(|it| Selector::from_pairs(it.pairs())),
         ports,
         publishes_unready: spec.publish_not_ready_addresses == Some(true),
         traffic: match spec.traffic_distribution.as_deref() {
@@ -123,11 +123,8 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
     }
 }
 
-/// A pod as the endpoints controllers decode it. Container statuses are ignored.
-type EndpointPod<'a> = core_v1::Pod<'a, core_v1::Container<'a>, IgnoredAny>;
-
 /// Extracts the fields of a pod that the endpoints controllers read.
-fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
+fn pod_fact(pod: PodWithoutContainerStatuses<'_>, shared: &mut Interner) -> Pod {
     let meta = pod.metadata;
     let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
     let ports = spec.long_running_containers().flat_map(|it| it.ports.iter().flatten());

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use muster_api::discovery_v1::EndpointConditions;
-use muster_api::labels::Labels;
+use muster_api::labels::{Labels, Selector};
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -66,7 +66,7 @@ pub struct Service {
     pub families: Vec<IpFamily>,
     /// The Service's selector. `None` if the Service has no selector: then users or other controllers write its
     /// endpoints.
-    pub selector: Option<Labels>,
+    pub selector: Option<Selector>,
     pub ports: Vec<ServicePort>,
     /// Whether pods that are not ready count as ready endpoints (`publishNotReadyAddresses`).
     pub publishes_unready: bool,
@@ -128,8 +128,7 @@ impl Service {
     /// Whether the Service's selector matches the pod's labels. False if the Service has no selector. The caller must
     /// pass a pod in the same namespace.
     pub(super) fn selects(&self, pod: &Pod) -> bool {
-        let Some(selector) = &self.selector else { return false };
-        selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
+        self.selector.as_ref().is_some_and(|it| it.matches(&pod.labels))
     }
 
     /// Returns the IP families of the Service, the primary one first. If the field `families` is empty, returns the
@@ -144,23 +143,7 @@ impl Service {
 
     /// Returns a reference to the Service, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
-        object_reference("Service", &self.key, &self.uid, self.resource_version)
-    }
-}
-
-/// Returns a reference to an object of the core API group, for events about it.
-pub(super) fn object_reference(
-    kind: &str,
-    key: &ObjectKey,
-    uid: &Text,
-    resource_version: u64,
-) -> ObjectReference {
-    ObjectReference {
-        api_version: "v1".into(),
-        kind: kind.into(),
-        key: key.clone(),
-        uid: uid.clone(),
-        resource_version,
+        ObjectReference::new("v1", "Service", self.key.clone(), self.uid.clone(), self.resource_version)
     }
 }
 

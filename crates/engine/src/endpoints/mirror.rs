@@ -13,12 +13,10 @@ use muster_api::well_known::LABEL_SKIP_MIRROR;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::decode::parse_address;
-use super::facts::{
-    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner, object_reference,
-};
+use super::facts::{Address, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner};
 use super::subsets::{flatten_subsets, repack_subsets};
 use super::{MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
-use crate::controller::{EventRecord, KubeEvent};
+use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const MANAGED_BY_VALUE: &str = "endpointslicemirroring-controller.k8s.io";
@@ -111,7 +109,7 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut events = Vec::new();
     let mut warn = |reason, message| {
         let Endpoints { key, uid, resource_version, .. } = endpoints;
-        let about = object_reference("Endpoints", key, uid, *resource_version);
+        let about = ObjectReference::new("v1", "Endpoints", key.clone(), uid.clone(), *resource_version);
         events.push(EventRecord { about, event: KubeEvent::warning(reason, message) });
     };
     if 0 < invalid {

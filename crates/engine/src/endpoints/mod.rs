@@ -8,7 +8,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -18,7 +17,6 @@ use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::LABEL_SERVICE_NAME;
-use serde::Deserialize;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
@@ -30,7 +28,7 @@ use self::slices::NodeZones;
 use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
 use crate::controller::{
     CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, Outcome, Reconcile, Request,
-    Requeue, Watch,
+    Requeue, Watch, WrittenObject,
 };
 
 /// The calls of the endpoints controllers and their API requests.
@@ -93,8 +91,8 @@ struct ServiceState {
     endpoints: Option<Arc<Endpoints>>,
     /// The EndpointSlices of the Service that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// Whether the Endpoints are deleted if no Service with their name exists. True after the Service was deleted, also
-    /// for a Service that was deleted before this controller started.
+    /// Whether the Endpoints are deleted if no Service with their name exists. False for Endpoints that appeared after
+    /// the first list, until a Service with their name is deleted: their Service may not have been created yet.
     endpoints_are_orphaned: bool,
     /// The time of the first change of the Service's endpoints that is not written yet.
     trigger: WriteTrigger,
@@ -406,8 +404,8 @@ impl EndpointsController {
         }
     }
 
-    /// Adds or updates a Service, and adds its key to `keys`. If its selector has changed, determines again which pods
-    /// it selects.
+    /// Adds or updates a Service, and adds its key to `keys`. If the Service is new or its selector has changed,
+    /// determines again which pods it selects.
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
         let state = self.services.entry(service.key.clone()).or_default();
@@ -517,8 +515,9 @@ fn services_in_namespace<'a>(
 ///
 /// Rule: the Endpoints and EndpointSlices of a Service with a selector contain its pods. The Endpoints of a Service
 /// without a selector are managed by users, and mirrored into EndpointSlices. For a Service of type ExternalName with a
-/// selector, neither is written. This controller deletes the Endpoints of a deleted Service, except a leader election
-/// record, and mirrored EndpointSlices. The garbage collector deletes its other EndpointSlices.
+/// selector, neither is written. After a Service is deleted, this controller deletes the EndpointSlices that mirror its
+/// Endpoints, and the Endpoints unless they are a leader election record. The garbage collector deletes the other
+/// EndpointSlices of the Service.
 fn writes_for_service(
     key: &ObjectKey,
     state: &mut ServiceState,
@@ -572,18 +571,6 @@ fn writes_for_service(
 /// Returns the state of a written object that the watch must deliver before the Service is reconciled again, with kind
 /// and name of the object. `body` is the response to the write. `None` if the response cannot be decoded.
 fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
-    /// The response to a create or update: the written object.
-    #[derive(Deserialize)]
-    struct WrittenObject {
-        metadata: WrittenMetadata,
-    }
-    /// The `metadata` of the written object.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct WrittenMetadata {
-        name: String,
-        resource_version: String,
-    }
     let kind = match write {
         EndpointsWrite::DeleteEndpoints(it) => {
             return Some(((WrittenKind::Endpoints, it.key.name.clone()), ExpectedState::Deleted));
@@ -594,9 +581,8 @@ fn expected_watch_state(write: &EndpointsWrite, body: &[u8]) -> Option<((Written
         EndpointsWrite::CreateEndpoints(_) | EndpointsWrite::UpdateEndpoints(..) => WrittenKind::Endpoints,
         EndpointsWrite::CreateSlice(_) | EndpointsWrite::UpdateSlice(..) => WrittenKind::Slice,
     };
-    let written: WrittenObject = serde_json::from_slice(body).ok()?;
-    let version = written.metadata.resource_version.parse().ok()?;
-    Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
+    let written = WrittenObject::decode(body)?;
+    Some(((kind, written.name), ExpectedState::Version(written.resource_version?)))
 }
 
 /// Returns the event about a failed write, with upstream's reason and message.

@@ -76,9 +76,9 @@ type AddressPort = (Address, Option<EndpointPort>, bool);
 
 /// Returns each combination of a pod address and a port at which the pod serves a port of the Service.
 ///
-/// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready. A
-/// terminal pod is left out, and so is a pod that serves no port of the Service, unless the Service is headless and has
-/// no ports. A pod that is being deleted is left out too, unless the Service has `publishNotReadyAddresses`. Upstream:
+/// Rule: the Endpoints contain the address of each pod in the Service's first IP family, as ready or not ready.
+/// Terminal pods are left out. Pods that serve no port of the Service are left out, unless the Service is headless and
+/// has no ports. Pods that are being deleted are left out, unless the Service has `publishNotReadyAddresses`. Upstream:
 /// `syncService` of the endpoints controller.
 fn address_ports<'a>(
     service: &Service,

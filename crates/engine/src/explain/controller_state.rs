@@ -6,9 +6,10 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
+use crate::controller::Backoff;
+use crate::daemonset::RolloutDeletion;
 use crate::daemonset::SetInMemoryState;
 use crate::daemonset::execution::CreateResult;
-use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
 /// The response of the running controller to a `/debug/explain` request, or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +48,7 @@ impl ControllerState {
             .iter()
             .map(|(node, it)| {
                 let delay_ms = u64::try_from(it.delay.as_millis()).unwrap_or(u64::MAX);
-                (node.to_string(), json!({"failedAt": time(Some(it.last)), "delayMs": delay_ms}))
+                (node.to_string(), json!({"failedAt": time(Some(it.since)), "delayMs": delay_ms}))
             })
             .collect();
         let rollout_deletions: Map<String, Value> = memory
@@ -84,7 +85,7 @@ impl ControllerState {
         let time = |at: &Value| at.as_str().and_then(Time::parse);
         let backoff = |it: &Value| {
             let delay = core::time::Duration::from_millis(it["delayMs"].as_u64()?);
-            Some(FailedPodBackoff { last: time(&it["failedAt"])?, delay })
+            Some(Backoff { delay, since: time(&it["failedAt"])? })
         };
         let backoffs = json_state.get("backoffs")?.as_object()?.iter();
         let deletion =

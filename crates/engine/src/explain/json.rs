@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ControllerAnswer, ControllerMode, Explanation, NodeReport, NodeState, ProgressiveRolloutSummary,
+    ControllerAnswer, ControllerMode, Explanation, NodeReport, NodeSummary, ProgressiveRolloutSummary,
 };
 use crate::daemonset::facts::UpdateStrategy;
 use crate::daemonset::progressive::record::{Phase, RevisionReference};
@@ -20,7 +20,7 @@ impl Explanation {
         let (set, rollout) = (&self.set, &self.rollout);
         let mut counts = Map::new();
         counts.insert("total".to_string(), self.node_count().into());
-        for state in NodeState::ALL {
+        for state in NodeSummary::ALL {
             counts.insert(camel_case(state), self.count(state).into());
         }
         let (strategy, share) = strategy_name_and_limit(rollout.strategy);
@@ -122,7 +122,7 @@ pub(crate) fn strategy_name_and_limit(rollout: UpdateStrategy) -> (&'static str,
 }
 
 /// Returns the name of a node state in camel case, such as `upToDate`.
-pub(crate) fn camel_case(state: NodeState) -> String {
+pub(crate) fn camel_case(state: NodeSummary) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();
     words.fold(first, |mut name, word| {

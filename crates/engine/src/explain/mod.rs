@@ -8,7 +8,7 @@
 mod controller_state;
 /// Formats an explanation as JSON.
 mod json;
-/// Reads from a pod's status why the pod is not ready.
+/// Formats why a pod is not ready.
 mod pod_problem;
 /// The objects of a cluster that concern one DaemonSet, from which its state is computed.
 mod snapshot;
@@ -26,7 +26,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 pub use crate::daemonset::{
-    ControllerMode, NodeExplanation, NodeState, ProgressiveRolloutSummary, RolloutSummary,
+    ControllerMode, NodeExplanation, NodeSummary, ProgressiveRolloutSummary, RolloutSummary,
 };
 pub use controller_state::{ControllerAnswer, ControllerState};
 pub(crate) use json::{node_json, strategy_name_and_limit};
@@ -74,7 +74,7 @@ pub struct NodeReport {
 /// Nodes on which the DaemonSet has the same state for the same reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroup<'a> {
-    pub state: NodeState,
+    pub state: NodeSummary,
     /// The reason for the state as a message ([`NodeReport::message`]).
     pub message: &'a str,
     pub nodes: Vec<&'a NodeReport>,
@@ -84,9 +84,9 @@ impl Explanation {
     /// Returns the nodes grouped by state and reason.
     ///
     /// Rule: nodes with the same state and the same message are one group. The groups are in the order of
-    /// [`NodeState::ALL`]. Within a state, larger groups are first.
+    /// [`NodeSummary::ALL`]. Within a state, larger groups are first.
     pub fn groups(&self) -> Vec<NodeGroup<'_>> {
-        let mut by_reason: BTreeMap<(NodeState, &str), Vec<&NodeReport>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<(NodeSummary, &str), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.nodes {
             by_reason.entry((node.explained.state, &node.message)).or_default().push(node);
         }
@@ -98,13 +98,13 @@ impl Explanation {
     }
 
     /// Returns the number of nodes on which the DaemonSet has this state.
-    pub fn count(&self, state: NodeState) -> usize {
+    pub fn count(&self, state: NodeSummary) -> usize {
         self.nodes.iter().filter(|it| it.explained.state == state).count()
     }
 
     /// Returns the number of nodes, not counting deleted nodes that still have pods.
     pub fn node_count(&self) -> usize {
-        self.nodes.len() - self.count(NodeState::Gone)
+        self.nodes.len() - self.count(NodeSummary::Gone)
     }
 
     /// Returns the reasons why the rollout waits, each with the names of the nodes. Empty with `OnDelete`.
@@ -144,8 +144,8 @@ fn reason_message(why: &Why) -> String {
     }
 }
 
-/// Returns the details of a reason, such as pod names and times, which [`reason_message`] omits. `None` if there are
-/// none to show.
+/// Returns the details of a reason, such as pod names and times, which [`reason_message`] omits. `None` if the reason
+/// has no details to show.
 fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {

@@ -1,4 +1,4 @@
-//! Reads from a pod's status why the pod is not ready, as the kubelet or the scheduler reports it.
+//! Formats why a pod is not ready, as the kubelet or the scheduler reports it in the pod's status.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -6,50 +6,31 @@ use alloc::vec::Vec;
 
 use muster_api::core_v1::{ContainerStatus, Pod};
 use muster_api::json;
-use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
+
+use crate::daemonset::facts::PodProblem;
 
 /// Returns a message that says why a pod is not ready. `json` is the pod object. `None` if the status shows no problem,
 /// or if the object cannot be parsed.
-///
-/// Rule: the problem of a pod is the first of these that exists: the reason why a container waits (other than
-/// `ContainerCreating` and `PodInitializing`), with its last termination; the scheduler's message; the failure of the
-/// pod; a container that runs and is not ready.
-pub(super) fn pod_problem(json: &[u8]) -> Option<String> {
+pub(super) fn pod_problem_message(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
-    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let mut waiting = containers().filter_map(|it| Some((it, it.state.as_ref()?.waiting.as_ref()?)));
-    let stuck = waiting.find(|(_, it)| {
-        !matches!(it.reason.as_deref(), None | Some("ContainerCreating" | "PodInitializing"))
-    });
-    if let Some((container, waiting)) = stuck {
-        let name = container.name.as_deref().unwrap_or_default();
-        let reason = waiting.reason.as_deref().unwrap_or_default();
-        let what = format!("container {name}: {reason}{}", restart_count_text(container));
-        let mut all = with_message(&what, waiting.message.as_deref());
-        if let Some(end) = last_termination(container) {
-            all = format!("{all}; {end}");
+    Some(match PodProblem::from_status(&status)? {
+        PodProblem::Waiting { container, reason, message } => {
+            let name = container.name.as_deref().unwrap_or_default();
+            let what = format!("container {name}: {reason}{}", restart_count_text(container));
+            format!("{}{}", with_message(&what, message), last_termination(container))
         }
-        return Some(all);
-    }
-    if let Some(it) = status.condition(POD_SCHEDULED).filter(|it| it.is_false()) {
-        return Some(with_message("the scheduler", it.message.as_deref().or(it.reason.as_deref())));
-    }
-    if status.phase.as_deref() == Some("Failed") {
-        return Some(with_message(status.reason.as_deref().unwrap_or("failed"), status.message.as_deref()));
-    }
-    let not_ready = |it: &&ContainerStatus<'_>| {
-        it.ready == Some(false) && it.state.as_ref().is_some_and(|it| it.running.is_some())
-    };
-    let container = status.container_statuses.iter().flatten().find(not_ready)?;
-    let name = container.name.as_deref().unwrap_or_default();
-    let probe = if container.started == Some(false) { "startup" } else { "readiness" };
-    let end = last_termination(container).map(|it| format!("; {it}")).unwrap_or_default();
-    Some(format!(
-        "container {name} runs{}, and its {probe} probe has not succeeded{end}",
-        restart_count_text(container)
-    ))
+        PodProblem::Failed { reason, message } => with_message(reason.unwrap_or("failed"), message),
+        PodProblem::Unschedulable { reason, message } => with_message("the scheduler", message.or(reason)),
+        PodProblem::NotReady { container } => {
+            let name = container.name.as_deref().unwrap_or_default();
+            let probe = if container.started == Some(false) { "startup" } else { "readiness" };
+            let restarts = restart_count_text(container);
+            let end = last_termination(container);
+            format!("container {name} runs{restarts}, and its {probe} probe has not succeeded{end}")
+        }
+    })
 }
 
 /// Returns the number of restarts of a container as `, 2 restarts`. Empty if the container was never restarted.
@@ -61,13 +42,15 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// Returns a message about the `lastState.terminated` of a container: reason, exit code and message. `None` if the
-/// container has none.
-fn last_termination(container: &ContainerStatus<'_>) -> Option<String> {
-    let end = container.last_state.as_ref()?.terminated.as_ref()?;
+/// Returns how a container last ended, as `; it last ended with Error, exit code 1: message`, from its
+/// `lastState.terminated`. Empty if the container has no such state.
+fn last_termination(container: &ContainerStatus<'_>) -> String {
+    let Some(end) = container.last_state.as_ref().and_then(|it| it.terminated.as_ref()) else {
+        return String::new();
+    };
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
     let code = end.exit_code.unwrap_or(0);
-    Some(with_message(&format!("it last ended with {reason}, exit code {code}"), end.message.as_deref()))
+    with_message(&format!("; it last ended with {reason}, exit code {code}"), end.message.as_deref())
 }
 
 /// Returns `what`, followed by a colon and the shortened message. Returns only `what` if there is no message.

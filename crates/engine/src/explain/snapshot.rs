@@ -28,7 +28,7 @@ use crate::daemonset::planner::Planner;
 use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_policy};
 use crate::daemonset::why::Why;
 use crate::daemonset::{
-    ControllerMode, NOT_ON_DELETE_MESSAGE, NodeExplanation, NodeState, ProgressiveRolloutSummary,
+    ControllerMode, NOT_ON_DELETE_MESSAGE, NodeExplanation, NodeSummary, ProgressiveRolloutSummary,
     RolloutSummary, is_budget_always_zero,
 };
 use crate::scheduler::{self, FitExplainer, Scheduler};
@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub(crate) capacity: Scheduler,
 }
 
-/// Note about a DaemonSet with a progressive rollout if its managed fields do not show in which mode this controller
+/// Note about a DaemonSet with a progressive rollout whose managed fields do not show in which mode this controller
 /// runs.
 const UNKNOWN_MODE_NOTE: &str = "It is not known whether the controller runs in assist mode: the status of the DaemonSet \
                                  has no write of it. If so, nodes that are not admitted get the newest revision when \
@@ -103,7 +103,7 @@ impl Snapshot {
                     return Ok(());
                 }
                 if is_ours(&pod.owner) && !pod.is_ready() {
-                    let problem = pod_problem::pod_problem(object);
+                    let problem = pod_problem::pod_problem_message(object);
                     problem.map(|it| self.pod_problems.insert(pod.key.name.clone(), it));
                 }
             }
@@ -255,7 +255,7 @@ impl Snapshot {
             // There are no cells before a revision records the template, but the verdicts are known.
             explained = self.explain_verdicts(&set);
         }
-        explained.sort_by_key(|it| it.state == NodeState::Gone);
+        explained.sort_by_key(|it| it.state == NodeSummary::Gone);
         let pod = self.template_pod(&set);
         let fit_explainer = pod.as_ref().map(|it| self.capacity.fit_explainer(it));
         let own = self.pods_by_node(&set);
@@ -280,8 +280,8 @@ impl Snapshot {
         let explained = nodes.map(|node| {
             let verdict = placement::verdict(&set.template, node);
             let (state, why) = match &verdict {
-                Verdict::Run => (NodeState::Missing, Why::NoPodOnNode),
-                Verdict::Keep(why) | Verdict::Leave(why) => (NodeState::Excluded, why.clone()),
+                Verdict::Run => (NodeSummary::Missing, Why::NoPodOnNode),
+                Verdict::Keep(why) | Verdict::Leave(why) => (NodeSummary::Excluded, why.clone()),
             };
             let node = node.name.clone();
             NodeExplanation {
@@ -316,8 +316,8 @@ impl Snapshot {
         own
     }
 
-    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node, a node selector
-    /// and a node affinity. `None` if the template is invalid.
+    /// Returns the pod that the DaemonSet would create, as the scheduler decodes it, without a node name, node selector
+    /// or node affinity. `None` if the template is invalid.
     pub(crate) fn template_pod(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
@@ -349,13 +349,13 @@ impl Snapshot {
         let mut objections = objections.unwrap_or_default().into_iter();
         if let Some(first) = objections.next() {
             match explained.state {
-                NodeState::Kept | NodeState::Leaving
+                NodeSummary::Kept | NodeSummary::Leaving
                     if !matches!(explained.verdict, Some(Verdict::Leave(_))) =>
                 {
                     let first = first.to_string();
                     if first != message {
                         details.push(first);
-                    } else if explained.state == NodeState::Kept {
+                    } else if explained.state == NodeSummary::Kept {
                         details.push("its pod may stay; when it goes, none follows".to_string());
                     }
                 }
@@ -366,7 +366,7 @@ impl Snapshot {
             }
         }
         details.extend(objections.map(|it| it.to_string()));
-        if explained.why == Why::Outdated && explained.state == NodeState::Outdated {
+        if explained.why == Why::Outdated && explained.state == NodeSummary::Outdated {
             message = if is_budget_always_zero(rollout.strategy) {
                 "out of date, and maxUnavailable is 0".to_string()
             } else if rollout.charged < rollout.budget {
@@ -376,10 +376,10 @@ impl Snapshot {
             };
         }
         match &explained.why {
-            Why::NoPodOnNode if explained.state == NodeState::Missing => {
+            Why::NoPodOnNode if explained.state == NodeSummary::Missing => {
                 message = planner.create_refusal(&set.key).unwrap_or(message);
             }
-            Why::NotReady { reason: None } if explained.state == NodeState::Pending => {
+            Why::NotReady { reason: None } if explained.state == NodeSummary::Pending => {
                 message = "waits for the scheduler".to_string();
             }
             Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
@@ -388,8 +388,9 @@ impl Snapshot {
             _ => {}
         }
         let waits_for_scheduler = matches!(&explained.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
-        let is_unplaced =
-            explained.state == NodeState::Pending || explained.why == Why::NoPodOnNode || waits_for_scheduler;
+        let is_unplaced = explained.state == NodeSummary::Pending
+            || explained.why == Why::NoPodOnNode
+            || waits_for_scheduler;
         if let Some((fit_explainer, own)) = fit_explainer.filter(|_| is_unplaced) {
             let here = planner.pods_on(&self.key, &explained.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);

@@ -5,10 +5,11 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::Backoff;
+use crate::daemonset::RolloutDeletion;
 use crate::daemonset::SetInMemoryState;
 use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::Kind;
-use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 use crate::scenario::{self, World};
 
 /// Explains the only DaemonSet of a scenario.
@@ -300,7 +301,7 @@ fn what_the_controller_remembers() {
     let delay = Duration::from_secs(64);
     let memory = SetInMemoryState {
         generation: 1,
-        backoffs: [("n1".into(), FailedPodBackoff { last, delay })].into(),
+        backoffs: [("n1".into(), Backoff { delay, since: last })].into(),
         rollout_deletions: [("n2".into(), RolloutDeletion { hash: "a".into(), at: last })].into(),
         unseen_writes: 2,
         failures: 3,
@@ -602,9 +603,14 @@ fn what_ails_a_pod() {
             "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}),
         json!({"containerStatuses": [{"name": "a", "ready": true, "started": true, "state": {"running": {}}}]}),
         json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
+        json!({"phase": "Failed", "reason": "Preempting",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}),
         json!([]),
     ]
-    .map(|status| pod_problem::pod_problem(json!({"status": status}).to_string().as_bytes()).unwrap_or("-".into()));
+    .map(|status| {
+        let pod = json!({"status": status}).to_string();
+        pod_problem::pod_problem_message(pod.as_bytes()).unwrap_or("-".into())
+    });
     expect![[r#"
         container b: CrashLoopBackOff, 4 restarts: back-off 40s restarting failed container
         container i: ErrImagePull: not found
@@ -618,6 +624,7 @@ fn what_ails_a_pod() {
         container a runs, 3 restarts, and its startup probe has not succeeded; it last ended with Error, exit code 1
         -
         the scheduler: SchedulingGated
+        Preempting
         -"#]].assert_eq(&said.join("\n"));
 }
 

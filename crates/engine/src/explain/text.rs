@@ -11,7 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{
-    ControllerAnswer, ControllerMode, ControllerState, Explanation, NodeGroup, NodeState,
+    ControllerAnswer, ControllerMode, ControllerState, Explanation, NodeGroup, NodeSummary,
     ProgressiveRolloutSummary,
 };
 use crate::daemonset::facts::{ConditionType, IntOrPercent, UpdateStrategy};
@@ -21,7 +21,7 @@ use crate::daemonset::{ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
 
-/// Number of node names after which [`format_names`] shortens a list of nodes.
+/// Number of node names that [`format_names`] prints of a list that it shortens.
 const NAMES_MAX: usize = 5;
 
 /// Column at which the reason of a group of nodes starts.
@@ -52,9 +52,9 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Whether the details of a group of nodes are left out: true for more than one node in the state `Excluded`.
+/// Whether the details of a group of nodes are left out: true for a group of several nodes in the state `Excluded`.
 fn omits_details(group: &NodeGroup<'_>) -> bool {
-    group.state == NodeState::Excluded && 1 < group.nodes.len()
+    group.state == NodeSummary::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
@@ -121,10 +121,11 @@ impl Explanation {
         let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
         writeln!(f, "DaemonSet {}: {revision}, {generation}", self.key)?;
         let named = |wanted: bool| {
-            let states =
-                NodeState::ALL.into_iter().filter(|it| *it != NodeState::Gone && it.should_run() == wanted);
+            let states = NodeSummary::ALL
+                .into_iter()
+                .filter(|it| *it != NodeSummary::Gone && it.should_run() == wanted);
             let counts = states.map(|it| (it, self.count(it))).filter(|(_, count)| 0 < *count);
-            let counts: Vec<(NodeState, usize)> = counts.collect();
+            let counts: Vec<(NodeSummary, usize)> = counts.collect();
             let total: usize = counts.iter().map(|(_, count)| count).sum();
             let parts: Vec<String> =
                 counts.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
@@ -137,7 +138,7 @@ impl Explanation {
             0,
             &format!("{nodes}: {should} should run it{is}, {should_not} should not{is_not}"),
         )?;
-        let gone = self.count(NodeState::Gone);
+        let gone = self.count(NodeSummary::Gone);
         if 0 < gone {
             write_wrapped(f, 0, &format!("and pods on {} that no longer exist", pluralize(gone, "node")))?;
         }
@@ -286,7 +287,7 @@ impl Explanation {
         lines
     }
 
-    /// Returns the status message of the DaemonRollout. Empty if there is none.
+    /// Returns the status message of the DaemonRollout. Empty if there is no DaemonRollout or no message.
     fn rollout_message(&self) -> &str {
         let status = self.rollout.progressive.as_ref().and_then(|it| it.status.as_ref());
         status.map_or("", |it| &it.message)
@@ -410,8 +411,8 @@ fn write_hanging_indent(f: &mut impl fmt::Write, lead: &str, at: usize, words: &
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Formats a list of names: `n1, n2, n3 and 7 more`. Prints at most `most` names, or `most` + 1 if that completes the
-/// list.
+/// Formats a list of names, such as `n1, n2, n3 and 7 more`. Prints at most `most` names, or `most` + 1 if that
+/// completes the list.
 pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
     // One more name is not longer than "and 1 more".
@@ -422,7 +423,7 @@ pub(crate) fn format_names<'a>(all: impl IntoIterator<Item = &'a str>, most: usi
     format!("{} and {} more", shown.join(", "), all.len() - most)
 }
 
-/// Formats a number and a noun: `1 node`, `2 nodes`.
+/// Formats a number and a noun, such as `1 node` or `2 nodes`.
 pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
@@ -442,7 +443,7 @@ pub(crate) fn format_time(at: Time, now: Time) -> String {
     }
 }
 
-/// Formats a duration with its one or two largest units: `4s`, `3m20s`, `2h5m`, `3d4h`.
+/// Formats a duration with its one or two largest units, such as `4s`, `3m20s`, `2h5m` or `3d4h`.
 pub(crate) fn format_duration(span: Duration) -> String {
     let s = span.as_secs() + u64::from(500 <= span.subsec_millis());
     match s {
@@ -454,7 +455,7 @@ pub(crate) fn format_duration(span: Duration) -> String {
     }
 }
 
-/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`. `budget` is the number of nodes that the
+/// Formats `maxUnavailable` or `maxSurge`, such as `3` or `10% (200 nodes)`. `budget` is the number of nodes that the
 /// percentage stands for.
 pub(crate) fn format_rollout_limit(share: IntOrPercent, budget: usize) -> String {
     match share {
@@ -465,7 +466,7 @@ pub(crate) fn format_rollout_limit(share: IntOrPercent, budget: usize) -> String
     }
 }
 
-/// Formats a number or percentage: `3` or `10%`.
+/// Formats a number or percentage, such as `3` or `10%`.
 pub(crate) fn format_int_or_percent(share: IntOrPercent) -> String {
     match share {
         IntOrPercent::Count(count) => format!("{count}"),

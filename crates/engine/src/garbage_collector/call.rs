@@ -24,14 +24,14 @@ pub enum Call {
     Delete { object: Arc<TrackedObject>, propagation: Propagation, why: Why },
     /// Removes the owner references with these UIDs from an object. Its other owner references stay.
     RemoveOwners { object: Arc<TrackedObject>, owners: Vec<Text>, why: Why },
-    /// Sets `blockOwnerDeletion: false` in the owner references of an object in which it is true.
+    /// Changes `blockOwnerDeletion` from true to false in all owner references of an object.
     UnblockOwners { object: Arc<TrackedObject> },
     /// Removes a finalizer of the garbage collector from an object.
     RemoveFinalizer { object: Arc<TrackedObject>, finalizer: &'static str },
     /// Sets the phase of a pod to Failed before the pod is deleted. If the pod's node does not exist, also sets the
     /// condition `DisruptionTarget`, with `at` as its transition time.
     MarkPodFailed { object: Arc<TrackedObject>, why: Why, at: Time },
-    /// Deletes a pod with grace period 0, because no kubelet will confirm its termination.
+    /// Deletes a pod with grace period 0, so that the deletion does not wait for a kubelet.
     ForceDeletePod { object: Arc<TrackedObject>, why: Why },
 }
 

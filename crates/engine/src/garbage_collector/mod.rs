@@ -1,9 +1,9 @@
-//! The garbage collector: deletes objects whose owners no longer exist, pods whose deletion no kubelet will complete,
-//! and surplus terminated pods.
+//! The garbage collector: deletes objects whose owners no longer exist, pods that no kubelet manages any more, and
+//! surplus terminated pods.
 //!
 //! [`GarbageCollector`] is the graph of owner references over all kinds. It applies events and returns the UIDs of the
 //! objects to reconcile. The reconcile of an object returns the next call about this object. Each object is reconciled
-//! on its own: an owner that waits for its dependents makes no calls about them.
+//! on its own: the reconcile of an owner makes no calls about its dependents.
 //!
 //! [`pod_gc`] is the pod garbage collector.
 //!
@@ -23,6 +23,7 @@ pub use pod_gc::Pod;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
 use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_PODS_MAX};
 pub use crate::controller::Resource;
@@ -36,15 +37,9 @@ mod call;
 mod controller;
 /// Decodes objects of all kinds.
 mod decode;
-/// The pod garbage collector: decides which pods to delete because no kubelet can complete their deletion, or because
-/// there are too many terminated pods.
+/// The pod garbage collector: decides which pods to delete, because no kubelet manages them or because there are too
+/// many terminated pods.
 mod pod_gc;
-
-/// Finalizer of an object that is being deleted with foreground propagation. The object stays until its dependents with
-/// `blockOwnerDeletion` are deleted.
-pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// Finalizer of an object whose deletion orphans its dependents. The object stays until no dependent refers to it.
-pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The metadata of an object of any kind, and the fields of pods and nodes that pod garbage collection needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,9 +78,9 @@ impl TrackedObject {
 
     /// Returns the state of this object as an owner of other objects.
     fn owner_state(&self) -> OwnerState {
-        if self.deleting && self.has_finalizer(ORPHAN_FINALIZER) {
+        if self.deleting && self.has_finalizer(FINALIZER_ORPHAN) {
             OwnerState::OrphaningDependents
-        } else if self.deleting && self.has_finalizer(FOREGROUND_FINALIZER) {
+        } else if self.deleting && self.has_finalizer(FINALIZER_FOREGROUND) {
             OwnerState::WaitingForDependents
         } else {
             OwnerState::Solid
@@ -116,7 +111,7 @@ enum OwnerState {
     WaitingForDependents,
     /// The owner is being deleted, and its dependents become orphans.
     OrphaningDependents,
-    /// The owner does not exist. No object has the name and UID of the owner reference.
+    /// The owner does not exist: no object has the name and UID of the owner reference.
     Absent,
 }
 
@@ -172,17 +167,18 @@ pub struct GarbageCollector {
     /// The watched kinds, in the order of [`Controller::watches`](crate::controller::Controller::watches).
     watched: Vec<Arc<Resource>>,
     /// The kinds that an owner may have: all kinds that the API server serves.
-    resources: Vec<Arc<Resource>>,
+    served: Vec<Arc<Resource>>,
     /// Watched kinds that have not been listed yet. No object is deleted before all watched kinds have been listed.
     unlisted: BTreeSet<Arc<Resource>>,
     /// All watched objects, by UID.
     objects: BTreeMap<Text, Arc<TrackedObject>>,
     /// UIDs of the dependents of each owner, by the UID of the owner. The owner may not exist.
     dependents: BTreeMap<Text, BTreeSet<Text>>,
-    /// States of owners that were read from the API server, by the UID in the owner reference. Each entry has the time
-    /// at which it expires.
+    /// States of owners and nodes that were read from the API server, by the UID in the owner reference (empty for a
+    /// node). Each state has the time at which it expires.
     owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
-    /// Owners that are being read from the API server, each with the UIDs of the objects to reconcile afterwards.
+    /// Owners and nodes that are being read from the API server, each with the UIDs of the objects to reconcile
+    /// afterwards.
     pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
     /// The state of the last call about each object, by UID of the object.
     attempts: BTreeMap<Text, Attempt>,
@@ -211,7 +207,7 @@ impl GarbageCollector {
     pub fn new(served: Vec<Arc<Resource>>, watched: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let watched: Vec<_> = watched.into_iter().collect();
         Self {
-            resources: served,
+            served,
             unlisted: watched.iter().cloned().collect(),
             watched,
             objects: BTreeMap::new(),
@@ -307,8 +303,9 @@ impl GarbageCollector {
         }
     }
 
-    /// Reconciles the object with this UID. Returns the next call about it, the reads of its owners that are not in
-    /// flight yet, or the time of the next reconcile. Returns none of these while a call about the object is in flight.
+    /// Reconciles the object with this UID. Returns the next call about the object, or the reads that it needs and that
+    /// are not in flight yet, or the time of the next reconcile. Returns none of these if there is nothing to do, or
+    /// while a call about the object is in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.unlisted.is_empty() {
@@ -427,8 +424,8 @@ impl GarbageCollector {
     /// Decides whether pod garbage collection deletes an object. `None` if the object is not a pod, or if pod garbage
     /// collection keeps the pod.
     ///
-    /// The phase of the pod is set to Failed before the pod is deleted, so that the pod's controller notices the
-    /// failure.
+    /// The phase of a pod that has not terminated is set to Failed before the pod is deleted, so that the pod's
+    /// controller notices the failure.
     fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
         let pod = object.pod.as_ref()?;
         let why = match self.pod_gc.decide(object, pod, now) {
@@ -437,7 +434,7 @@ impl GarbageCollector {
             PodGcDecision::Delete(why) => why,
         };
         if why == Why::NodeDeleted {
-            let nodes = self.resources.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
+            let nodes = self.served.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
             let key = ObjectKey { namespace: Text::from(""), name: pod.node.clone() };
             let node = ObjectIdentity { resource: nodes, key, uid: Text::from("") };
             match self.cached_owner(&node, now) {
@@ -473,9 +470,9 @@ impl GarbageCollector {
             }
             return Call::Delete { object, propagation: Propagation::Foreground, why };
         }
-        let propagation = if object.has_finalizer(ORPHAN_FINALIZER) {
+        let propagation = if object.has_finalizer(FINALIZER_ORPHAN) {
             Propagation::Orphan
-        } else if object.has_finalizer(FOREGROUND_FINALIZER) {
+        } else if object.has_finalizer(FINALIZER_FOREGROUND) {
             Propagation::Foreground
         } else {
             Propagation::Background
@@ -483,7 +480,7 @@ impl GarbageCollector {
         Call::Delete { object, propagation, why }
     }
 
-    /// Decides about the `foregroundDeletion` or `orphan` finalizer of an object that is being deleted.
+    /// Decides whether to remove the `foregroundDeletion` or `orphan` finalizer of an object that is being deleted.
     ///
     /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left.
     /// The finalizer of an owner that orphans its dependents is removed when no dependent refers to the owner.
@@ -497,7 +494,7 @@ impl GarbageCollector {
                 }
                 GcDecision::Call(Call::RemoveFinalizer {
                     object: object.clone(),
-                    finalizer: FOREGROUND_FINALIZER,
+                    finalizer: FINALIZER_FOREGROUND,
                 })
             }
             OwnerState::OrphaningDependents => {
@@ -511,7 +508,7 @@ impl GarbageCollector {
                 }
                 GcDecision::Call(Call::RemoveFinalizer {
                     object: object.clone(),
-                    finalizer: ORPHAN_FINALIZER,
+                    finalizer: FINALIZER_ORPHAN,
                 })
             }
         }
@@ -541,7 +538,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Returns the entry of the owner cache for this owner. `None` if there is none, or if it has expired.
+    /// Returns the entry of the owner cache for this owner. `None` if the cache has no such entry, or if the entry has
+    /// expired.
     fn cached_owner(
         &self,
         identity: &ObjectIdentity,
@@ -565,7 +563,7 @@ impl GarbageCollector {
     /// no name.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.has_api_version(&owner.api_version);
-        let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
+        let resource = self.served.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
         let namespace = match (resource.namespaced, object.resource.namespaced) {
             (true, false) => return None,
             (true, true) => object.key.namespace.clone(),
@@ -598,8 +596,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for it.
-    /// After a failed read, the objects get a backoff instead.
+    /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for the
+    /// read. After a failed read, nothing is cached, and these objects back off.
     fn apply_owner_read(
         &mut self,
         identity: &ObjectIdentity,

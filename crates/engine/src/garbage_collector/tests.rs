@@ -197,11 +197,11 @@ impl TestCluster {
                     .take()
                     .map(|it| Arc::new(Pod { has_zero_grace_period: true, ..(*it).clone() }));
                 match propagation {
-                    Propagation::Foreground if !object.has_finalizer(FOREGROUND_FINALIZER) => {
-                        object.finalizers.push(FOREGROUND_FINALIZER.into())
+                    Propagation::Foreground if !object.has_finalizer(FINALIZER_FOREGROUND) => {
+                        object.finalizers.push(FINALIZER_FOREGROUND.into())
                     }
-                    Propagation::Orphan if !object.has_finalizer(ORPHAN_FINALIZER) => {
-                        object.finalizers.push(ORPHAN_FINALIZER.into())
+                    Propagation::Orphan if !object.has_finalizer(FINALIZER_ORPHAN) => {
+                        object.finalizers.push(FINALIZER_ORPHAN.into())
                     }
                     _ => {}
                 }

@@ -9,10 +9,11 @@ use alloc::format;
 use alloc::string::String;
 
 use muster_api::text::Text;
+use muster_api::well_known::NAMESPACE_SYSTEM;
 
 /// The namespace whose UID serves as the UID of the cluster. Every cluster has this namespace, it cannot be deleted,
 /// and a backup contains it.
-pub const CLUSTER_UID_NAMESPACE: &str = "kube-system";
+pub const CLUSTER_UID_NAMESPACE: &str = NAMESPACE_SYSTEM;
 
 /// Which cluster the node has joined, as recorded in a file on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub enum ClusterRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerIdentity {
     /// It is not known whether the server belongs to the node's cluster: the cluster's UID has not been read yet, could
-    /// not be read, or is not written to disk yet. Holds the error message. `None` without an error, and if the server
-    /// did not answer.
+    /// not be read, or is not written to disk yet. Holds the error message, or `None` if there was no error, or if the
+    /// server did not answer.
     Unverified(Option<Text>),
     /// The server belongs to the cluster that the node joined.
     Verified,
@@ -102,8 +103,8 @@ impl Membership {
         self.identity == ServerIdentity::Verified
     }
 
-    /// Records that a complete list of pods was received, if the server is verified. Returns whether the list may be
-    /// applied: whether the server is verified. The caller must have read the server's cluster UID after the list.
+    /// Records that a complete list of pods was received, if the server is verified. Returns whether the server is
+    /// verified: only then may the list be applied. The caller must have read the server's cluster UID after the list.
     pub fn record_pod_list(&mut self) -> bool {
         self.has_pod_list |= self.is_verified();
         self.is_verified()

@@ -1,4 +1,5 @@
-//! The downward API: fields and resources of a pod as environment variables and files.
+//! The downward API: fields and resources of a pod as environment variables and files. Also expands references to
+//! environment variables, such as `$(NAME)`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,14 +14,14 @@ use serde_json::Value;
 /// The error for a `fieldRef` or `resourceFieldRef` that cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownwardApiError {
-    /// The `fieldPath` of a `fieldRef`, which is not a field that can be referenced.
+    /// The `fieldPath` of a `fieldRef` does not name a field that can be referenced. Holds the path.
     Field(String),
-    /// The `fieldPath` of a `fieldRef` with a subscript, such as `spec.nodeSelector['a']`. Only labels and annotations
-    /// have subscripts.
+    /// The `fieldPath` of a `fieldRef` has a subscript, such as `spec.nodeSelector['a']`, but only labels and
+    /// annotations may have one. Holds the path.
     Subscript(String),
-    /// The `resource` of a `resourceFieldRef`, which is not a resource that can be referenced.
+    /// The `resource` of a `resourceFieldRef` cannot be referenced. Holds the `resource`.
     Resource(String),
-    /// The `containerName` of a `resourceFieldRef`, which is not a container of the pod.
+    /// The pod has no container with the `containerName` of a `resourceFieldRef`. Holds the name.
     Container(String),
 }
 
@@ -72,9 +73,9 @@ pub fn field_value(pod: &Value, path: &str) -> Result<String, DownwardApiError> 
 /// allocatable resources of the node. A `divisor` that is empty, invalid or not positive counts as 1. The error says
 /// why the resource cannot be referenced.
 ///
-/// Rule: a limit that the container does not have is taken from the pod or, if the pod has none either, from the
-/// allocatable resources of the node. A request that the container does not have is 0. The amount is divided by the
-/// divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
+/// Rule: if the container has no limit, the pod-level limit counts. If the pod has none either, the allocatable amount
+/// of the node counts. A request that the container does not have is 0. The amount is divided by the divisor and
+/// rounded up. Upstream: `ExtractResourceValueByContainerName`.
 pub fn resource_value(
     pod: &Value,
     container: &str,
@@ -165,7 +166,7 @@ fn push_quoted(text: &mut String, value: &str) {
 }
 
 /// Replaces each `$(NAME)` in `text` by the value of the variable `NAME`, and each `$$` by `$`. `value_of` returns the
-/// value of a variable.
+/// value of a variable, or `None` if the variable is unknown.
 ///
 /// A reference to an unknown variable stays as it is, and `unknown` is called with the name of the variable. Upstream:
 /// `expansion.Expand`.

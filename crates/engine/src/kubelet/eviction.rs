@@ -26,8 +26,8 @@ use crate::kubelet::node_status::Pressures;
 /// Reason in the status of an evicted pod.
 pub const EVICTED_REASON: &str = "Evicted";
 
-/// Minimum priority of a critical pod: that of the priority class `system-cluster-critical`. Critical pods are never
-/// evicted because of node pressure. Upstream: `SystemCriticalPriority`.
+/// Minimum priority of a critical pod. It is the priority of the class `system-cluster-critical`. Critical pods are
+/// never evicted because of node pressure. Upstream: `SystemCriticalPriority`.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// Default time for which a pressure condition stays True after the pressure was last observed. Without this delay, the
@@ -287,8 +287,8 @@ pub struct SignalObservation {
 /// The measured value of each eviction signal. A signal that could not be measured is absent.
 pub type SignalObservations = BTreeMap<Signal, SignalObservation>;
 
-/// A crossed threshold for which a pod is to be evicted: less is available than its value or, if pods were already
-/// evicted for it, less than its value plus the minimum reclaim.
+/// A crossed threshold for which a pod is to be evicted. Less of the resource is available than the threshold requires.
+/// Once pods were evicted for it, the minimum reclaim must be available in addition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,
@@ -296,12 +296,12 @@ pub struct CrossedThreshold {
     pub threshold: i64,
     /// Amount of the resource that is available.
     pub available: i64,
-    /// Whether this is a soft threshold, which has been crossed for its grace period.
+    /// Whether this is a soft threshold, whose grace period has ended.
     pub is_soft: bool,
 }
 
 impl CrossedThreshold {
-    /// Returns the resource of which too little is available.
+    /// Returns the resource that is short.
     pub fn resource(self) -> EvictionResource {
         self.signal.resource()
     }
@@ -310,7 +310,7 @@ impl CrossedThreshold {
     /// spec. `longest` is the node's `eviction-max-pod-grace-period`.
     ///
     /// Rule: for a hard threshold the grace period of the evicted pod is one second. For a soft threshold it is the
-    /// pod's own grace period, but at most that of the node (`eviction-max-pod-grace-period`) and at least one second.
+    /// pod's own grace period, but at most the `eviction-max-pod-grace-period` of the node, and at least one second.
     pub fn pod_grace_period(self, own: Duration, longest: Duration) -> Duration {
         if self.is_soft {
             own.min(longest).max(HARD_EVICTION_GRACE_PERIOD)
@@ -330,8 +330,8 @@ pub struct ThresholdMonitor {
     thresholds: Thresholds,
     /// Time for which a pressure condition stays True after the pressure was last observed.
     pressure_transition_period: Duration,
-    /// The crossed thresholds. The first value is the time since which the threshold has been crossed. The second value
-    /// is whether pods are evicted for it, because its grace period has ended. If so, the threshold stays crossed until
+    /// The crossed thresholds. The first value is the time at which the threshold was crossed. The second value is
+    /// whether its grace period has ended, so that pods are evicted for it. If so, the threshold stays crossed until
     /// the minimum reclaim is available too.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed. `None` if it was never observed.
@@ -407,7 +407,8 @@ impl ThresholdMonitor {
     }
 }
 
-/// A pod that may be evicted: the fields by which pods are ranked.
+/// A pod that may be evicted: the fields by which pods are ranked, and the usage of its containers for the eviction
+/// message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvictionCandidate {
     pub uid: Text,

@@ -7,7 +7,8 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// Thresholds of image garbage collection. Upstream: `ImageGCPolicy`.
+/// When image garbage collection deletes images: its thresholds, and the minimum age of an image. Upstream:
+/// `ImageGCPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageGcPolicy {
     /// High threshold: disk usage in percent from which garbage collection deletes images. 100 turns garbage collection

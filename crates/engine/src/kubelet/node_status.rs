@@ -19,6 +19,8 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::controller::KubeEvent;
+
 /// Interval at which the agent renews the node's Lease.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// The `leaseDurationSeconds` of the node's Lease. Three renewals may be missed.
@@ -36,8 +38,8 @@ const IMAGE_NAMES_MAX: usize = 5;
 /// them. It leaves all other labels of the Node unchanged. Upstream: `updateDefaultLabels`.
 const DEFAULT_LABELS: [&str; 11] = KUBELET_LABELS;
 
-/// Properties of the node that the agent reads from the machine and the runtime. The Node object and its status are
-/// computed from them.
+/// Properties of the node, from which the Node object and its status are computed. The agent takes them from its flags,
+/// the machine and the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
@@ -48,7 +50,8 @@ pub struct Node {
     pub port: u16,
     /// Total amounts of the node's resources (`status.capacity`).
     pub capacity: ResourceQuantities,
-    /// Resources that are not allocatable: those reserved for the system, and the hard eviction thresholds.
+    /// Amounts of resources that are not allocatable: what is reserved for the system, plus the hard eviction
+    /// thresholds.
     pub reserved: ResourceQuantities,
     pub info: NodeSystemInfo,
     pub images: Vec<ContainerImage>,
@@ -59,7 +62,7 @@ pub struct Node {
     pub not_ready_reasons: Vec<String>,
 }
 
-/// Identifiers and versions of the machine. Upstream: `NodeSystemInfo`.
+/// Identifiers of the machine, versions of its software, and its swap size. Upstream: `NodeSystemInfo`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeSystemInfo {
     pub machine_id: String,
@@ -131,8 +134,8 @@ pub fn initial_node(
 }
 
 /// Returns the merge patch that sets the default labels ([`DEFAULT_LABELS`]) of a node that is already registered.
-/// `desired` is the Node from [`initial_node`], and `current` the Node on the API server. `None` if the labels are
-/// equal already.
+/// `desired` is the Node from [`initial_node`], and `current` the Node on the API server. `None` if no label needs a
+/// change.
 ///
 /// Rule: a node that registers again sets the default labels that `desired` has. Taints and all other labels stay.
 /// Upstream: `tryRegisterWithAPIServer`.
@@ -394,4 +397,3 @@ pub fn node_lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
 
 #[cfg(test)]
 mod tests;
-use crate::controller::KubeEvent;

@@ -1,13 +1,14 @@
 //! Static pods, which are pods from manifests on the node, and their mirror pods on the API server. Upstream:
 //! `pkg/kubelet/config`, `pkg/kubelet/pod`.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use muster_api::image_reference::default_pull_policy;
-use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
+use muster_api::defaulting::{set_if_absent, set_pod_defaults};
+use muster_api::meta_v1::ObjectMeta;
+use muster_api::names::{dns_label_errors, dns_subdomain_errors};
+use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE};
 use serde_json::{Map, Value, json};
 
 /// Annotation `kubernetes.io/config.source`: the source of a pod. It is `file` for a static pod, and `api` or absent
@@ -20,15 +21,14 @@ const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation `kubernetes.io/config.mirror` of a mirror pod: the value of [`HASH_ANNOTATION`] of its static pod.
 pub const MIRROR_ANNOTATION: &str = ANNOTATION_CONFIG_MIRROR;
 
-/// Maximum length of a DNS subdomain in bytes, such as the name of a pod.
-const DNS_SUBDOMAIN_MAX: usize = 253;
-/// Maximum length of a DNS label in bytes, such as the name of a namespace or container.
-const DNS_LABEL_MAX: usize = 63;
+/// Whether a pod with this metadata is a static pod.
+pub(super) fn is_static(meta: &ObjectMeta<'_>) -> bool {
+    meta.annotation(SOURCE_ANNOTATION).is_some_and(|it| it != "api")
+}
 
-/// Whether a pod with these annotations is a static pod or a mirror pod.
-pub fn is_static_or_mirror(annotations: &BTreeMap<String, String>) -> bool {
-    annotations.get(SOURCE_ANNOTATION).is_some_and(|it| it != "api")
-        || annotations.contains_key(MIRROR_ANNOTATION)
+/// Whether a pod with this metadata is a static pod or a mirror pod.
+pub(super) fn is_static_or_mirror(meta: &ObjectMeta<'_>) -> bool {
+    is_static(meta) || meta.annotation(MIRROR_ANNOTATION).is_some()
 }
 
 /// Builds a static pod from its manifest. `hash` is a hash of the manifest's content, its file name and the node's
@@ -47,11 +47,12 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     let metadata = metadata.ok_or("metadata.name: required")?;
     let name = of(metadata, "name").filter(|it| !it.is_empty()).ok_or("metadata.name: required")?;
     let name = format!("{name}-{}", node.to_lowercase());
-    if !is_valid_name(&name, DNS_SUBDOMAIN_MAX, true) {
+    // Names become parts of file paths.
+    if !dns_subdomain_errors(&name).is_empty() {
         return Err(format!("metadata.name: {name:?} is not a valid pod name"));
     }
-    let namespace = of(metadata, "namespace").unwrap_or_else(|| "default".into());
-    if !is_valid_name(&namespace, DNS_LABEL_MAX, false) {
+    let namespace = of(metadata, "namespace").filter(|it| !it.is_empty()).unwrap_or_else(|| "default".into());
+    if !dns_label_errors(&namespace).is_empty() {
         return Err(format!("metadata.namespace: {namespace:?} is not a valid namespace name"));
     }
     for dropped in
@@ -71,29 +72,19 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     annotations[HASH_ANNOTATION] = hash.into();
 
     pod.insert("status".into(), json!({"phase": "Pending"}));
-    let spec = pod.get_mut("spec").filter(|it| it.is_object()).ok_or("spec: required")?;
-    check_spec(spec)?;
-    set_defaults(spec);
+    check_spec(pod.get("spec").filter(|it| it.is_object()).ok_or("spec: required")?)?;
+    let mut pod = Value::Object(pod);
+    set_pod_defaults(&mut pod);
+    let spec = &mut pod["spec"];
     spec["nodeName"] = node.into();
     let everything = json!({"operator": "Exists", "effect": "NoExecute"});
-    if let Some(tolerations) =
-        spec.as_object_mut().map(|it| it.entry("tolerations").or_insert_with(|| json!([])))
-        && let Some(tolerations) = tolerations.as_array_mut()
+    set_if_absent(spec, "tolerations", json!([]));
+    if let Some(tolerations) = spec["tolerations"].as_array_mut()
         && !tolerations.contains(&everything)
     {
         tolerations.push(everything);
     }
-    Ok(pod.into())
-}
-
-/// Whether a name is a DNS label, or a DNS subdomain if `with_dots`, of at most `max` bytes. Other names are refused,
-/// because names become parts of file paths.
-fn is_valid_name(name: &str, max: usize, with_dots: bool) -> bool {
-    let label = |it: &str| {
-        let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
-        !it.is_empty() && it.bytes().all(is_inner) && !it.starts_with('-') && !it.ends_with('-')
-    };
-    name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
+    Ok(pod)
 }
 
 /// Validates the spec of a static pod. The error is a message for the user.
@@ -107,7 +98,7 @@ fn check_spec(spec: &Value) -> Result<(), String> {
         for (index, container) in list(key).iter().enumerate() {
             let at = format!("spec.{key}[{index}]");
             let name = container["name"].as_str().unwrap_or_default();
-            if !is_valid_name(name, DNS_LABEL_MAX, false) {
+            if !dns_label_errors(name).is_empty() {
                 return Err(format!("{at}.name: {name:?} is not a valid container name"));
             }
             if names.contains(&name) {
@@ -144,71 +135,6 @@ fn check_spec(spec: &Value) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Sets the defaults that the node depends on in the spec of a static pod, to the same values as the API server.
-fn set_defaults(spec: &mut Value) {
-    let fill = |of: &mut Value, key: &str, value: Value| {
-        if let Some(of) = of.as_object_mut() {
-            of.entry(key).or_insert(value);
-        }
-    };
-    fill(spec, "restartPolicy", "Always".into());
-    fill(spec, "terminationGracePeriodSeconds", 30.into());
-    fill(spec, "dnsPolicy", "ClusterFirst".into());
-    fill(spec, "schedulerName", DEFAULT_SCHEDULER_NAME.into());
-    fill(spec, "securityContext", json!({}));
-    fill(spec, "enableServiceLinks", true.into());
-    for key in ["initContainers", "containers"] {
-        for container in list_mut(spec, key) {
-            let image = container["image"].as_str().unwrap_or_default();
-            let policy = default_pull_policy(image);
-            fill(container, "imagePullPolicy", policy.into());
-            fill(container, "terminationMessagePath", "/dev/termination-log".into());
-            fill(container, "terminationMessagePolicy", "File".into());
-            fill(container, "resources", json!({}));
-            // The request of a resource defaults to its limit.
-            let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
-            if !limits.is_empty() && container["resources"].is_object() {
-                fill(&mut container["resources"], "requests", json!({}));
-                for (resource, amount) in limits {
-                    fill(&mut container["resources"]["requests"], &resource, amount);
-                }
-            }
-            for port in list_mut(container, "ports") {
-                fill(port, "protocol", "TCP".into());
-            }
-            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                let Some(probe) = container.get_mut(probe).filter(|it| it.is_object()) else { continue };
-                for (key, value) in [
-                    ("timeoutSeconds", 1),
-                    ("periodSeconds", 10),
-                    ("successThreshold", 1),
-                    ("failureThreshold", 3),
-                ] {
-                    fill(probe, key, value.into());
-                }
-                if probe["httpGet"].is_object() {
-                    fill(&mut probe["httpGet"], "path", "/".into());
-                    fill(&mut probe["httpGet"], "scheme", "HTTP".into());
-                }
-            }
-        }
-    }
-    // On the host network every container port is a host port.
-    if spec["hostNetwork"] == true {
-        for key in ["initContainers", "containers"] {
-            for port in list_mut(spec, key).flat_map(|it| list_mut(it, "ports")) {
-                let number = port["containerPort"].clone();
-                fill(port, "hostPort", number);
-            }
-        }
-    }
-}
-
-/// Returns the elements of the list in the field `key` of the object `of`. Empty if the field is no list.
-fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
-    of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Returns the mirror pod to create on the API server for the static pod `pod`. Its owner is the Node with the name

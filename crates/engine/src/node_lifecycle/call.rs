@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Map, Value, json};
 
-use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
+use super::decode::{LEASE_NAMESPACE, Node, NodeConditionType, Pod, Taint};
 use super::{lease_watch, node_watch, pod_watch};
 use crate::controller::{PatchFormat, Request, Verb};
 
@@ -26,7 +26,7 @@ pub enum Call {
     /// is the time of the last heartbeat that the watch has delivered.
     ReadLease { node: Text, last_heartbeat: Time },
     /// Sets conditions of a node to Unknown, with `at` as their transition time.
-    MarkUnknown { node: Arc<Node>, conditions: Vec<ConditionType>, at: Time },
+    MarkUnknown { node: Arc<Node>, conditions: Vec<NodeConditionType>, at: Time },
     /// Sets the deprecated aliases of the node's OS and architecture labels ([`Node::alias_labels`]), and replaces the
     /// taints of the node if `taints` is `Some`.
     PatchNode { node: Arc<Node>, taints: Option<Vec<Taint>> },
@@ -116,7 +116,7 @@ fn precondition_metadata(node: &Node) -> Value {
 }
 
 /// Returns the JSON of a node condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
-fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
+fn unknown_condition(node: &Node, condition: NodeConditionType, at: Time) -> Value {
     let (reason, message) = match node.conditions.get(condition) {
         Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
         None => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),

@@ -60,7 +60,7 @@ pub struct Node {
 impl Node {
     /// Returns the status of the condition `Ready`. `None` if the node has no such condition.
     pub fn ready(&self) -> Option<ConditionStatus> {
-        self.conditions.get(ConditionType::Ready)
+        self.conditions.get(NodeConditionType::Ready)
     }
 
     /// Whether two versions of a node are equal in all fields that the rules for taints, labels and zones read. A
@@ -94,7 +94,7 @@ pub struct Taint {
 
 /// The node condition types that the node lifecycle controller reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum ConditionType {
+pub enum NodeConditionType {
     Ready,
     MemoryPressure,
     DiskPressure,
@@ -102,7 +102,7 @@ pub enum ConditionType {
     NetworkUnavailable,
 }
 
-impl ConditionType {
+impl NodeConditionType {
     /// All condition types, in the order of the variants.
     pub(super) const ALL: [Self; 5] =
         [Self::Ready, Self::MemoryPressure, Self::DiskPressure, Self::PidPressure, Self::NetworkUnavailable];
@@ -125,12 +125,12 @@ pub struct Conditions([Option<ConditionStatus>; 5]);
 
 impl Conditions {
     /// Returns the status of a condition of this type. `None` if the node has no such condition.
-    pub(super) fn get(self, condition: ConditionType) -> Option<ConditionStatus> {
+    pub(super) fn get(self, condition: NodeConditionType) -> Option<ConditionStatus> {
         self.0[condition as usize]
     }
 
     /// Sets the status of the condition of this type.
-    pub(super) fn set(&mut self, condition: ConditionType, status: ConditionStatus) {
+    pub(super) fn set(&mut self, condition: NodeConditionType, status: ConditionStatus) {
         self.0[condition as usize] = Some(status);
     }
 }
@@ -222,10 +222,11 @@ pub(super) fn decode_node(object: &[u8], shared: &mut Interner) -> Result<Node, 
     let mut conditions = Conditions::default();
     let mut heartbeat = None;
     for found in status.iter().flat_map(|it| it.conditions.iter().flatten()) {
-        let condition = ConditionType::ALL.into_iter().find(|it| Some(it.as_str()) == found.type_.as_deref());
+        let condition =
+            NodeConditionType::ALL.into_iter().find(|it| Some(it.as_str()) == found.type_.as_deref());
         if let Some(condition) = condition.filter(|it| conditions.get(*it).is_none()) {
             conditions.set(condition, found.status());
-            if condition == ConditionType::Ready {
+            if condition == NodeConditionType::Ready {
                 heartbeat = found.last_heartbeat_time.as_deref().map(Text::from);
             }
         }

@@ -21,7 +21,7 @@ pub(super) struct HeartbeatObservation {
     /// since then. An API server that cannot write may refuse heartbeats too.
     writes_fail: bool,
     /// The only node that the controller tries to mark Unknown while writes fail, to test whether writes succeed again.
-    /// `None` if no node is being tried.
+    /// `None` if no node is reserved for that.
     probe: Option<Text>,
 }
 
@@ -93,16 +93,16 @@ impl HeartbeatObservation {
         }
     }
 
-    /// Records that the API server rejected the write that marks `node` Unknown. The cause, such as a conflict, does
-    /// not concern other nodes, so another node may be tried next.
+    /// Records that the write that marks `node` Unknown failed with an error that does not concern other nodes, such as
+    /// a conflict. So another node may be tried next.
     pub(super) fn record_write_rejection(&mut self, node: &Text) {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Returns whether the controller may try to mark this node Unknown now. While writes fail, it may try only one
-    /// node at a time, because the other nodes can send heartbeats as soon as writes succeed again: the first call
-    /// reserves the attempt for its node.
-    pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
+    /// Reserves the attempt to mark this node Unknown, and returns whether the attempt may be made now. While writes
+    /// fail, only one node is tried at a time, because the other nodes can send heartbeats as soon as writes succeed
+    /// again.
+    pub(super) fn reserve_mark_attempt(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }
 

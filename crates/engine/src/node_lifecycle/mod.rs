@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{ConditionType, Conditions, Fact, Lease, Node, Pod, Taint, TimedToleration};
+pub use decode::{Conditions, Fact, Lease, Node, NodeConditionType, Pod, Taint, TimedToleration};
 
 use muster_api::core_v1::ConditionStatus;
 use muster_api::interner::Interner;
@@ -61,17 +61,17 @@ pub struct Config {
     pub node_startup_grace_period: Duration,
     /// Interval at which a healthy node sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// Minimum time between adding the `NoExecute` taint to two nodes of the same zone. The taint evicts pods.
-    /// Upstream's `node-eviction-rate` is its inverse.
+    /// Minimum time between adding the `NoExecute` taint, which evicts pods, to two nodes of the same zone: the inverse
+    /// of upstream's `node-eviction-rate`.
     pub eviction_interval: Duration,
-    /// Minimum time between adding the `NoExecute` taint to two nodes of a large zone that is partly down. Upstream's
-    /// `secondary-node-eviction-rate` is its inverse.
+    /// Minimum time between adding the `NoExecute` taint to two nodes of a large zone that is partly down: the inverse
+    /// of upstream's `secondary-node-eviction-rate`.
     pub secondary_eviction_interval: Duration,
     /// Percentage of not ready nodes from which a zone counts as partly down. Such a zone also has more than two not
     /// ready nodes, and at least one ready node. Upstream: `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
     /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes still get the `NoExecute`
-    /// taint, at [`Self::secondary_eviction_interval`]. In a smaller zone that is partly down, no node gets it.
+    /// taint, at [`Self::secondary_eviction_interval`]. In any other zone that is partly down, no node gets the taint.
     /// Upstream: `large-cluster-size-threshold`.
     pub large_zone_size: usize,
 }
@@ -106,8 +106,9 @@ pub enum Key {
 #[derive(Debug, Default)]
 pub struct NodeLifecycle {
     config: Config,
-    nodes: BTreeMap<Text, NodeState>,
-    /// The `renewTime` of each node Lease, by node name. The Node itself may not exist yet.
+    nodes: BTreeMap<Text, TrackedNode>,
+    /// The `renewTime` of each node Lease, by node name; `None` for a Lease without a `renewTime`. The Node itself may
+    /// not exist yet.
     renew_times: BTreeMap<Text, Option<Text>>,
     pods: BTreeMap<ObjectKey, PodState>,
     /// Keys of the pods on each node, by node name.
@@ -121,12 +122,12 @@ pub struct NodeLifecycle {
 
 /// A node, its last heartbeat, and the state of the writes about it.
 #[derive(Debug)]
-struct NodeState {
+struct TrackedNode {
     node: Arc<Node>,
     /// Time of the last heartbeat, by the clock of this process. Initially the time at which the Node was first seen.
     last_heartbeat: Time,
     /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
-    /// no later one. `None` before such a read.
+    /// no later one. `None` before such a read, and after the API server failed to mark a node Unknown.
     silence_confirmed_for: Option<Time>,
     /// Whether the last [`Call::ReadLease`] for this node failed.
     lease_read_failed: bool,
@@ -146,7 +147,7 @@ struct PodState {
     /// Whether a `NoExecute` taint will evict the pod at a later time, when its `tolerationSeconds` have passed.
     eviction_scheduled: bool,
     /// Whether the event `Marking for deletion Pod` was recorded. It is recorded once for each pod.
-    eviction_started: bool,
+    eviction_event_recorded: bool,
     /// The state of the last call about the pod.
     attempt: Attempt,
 }
@@ -353,8 +354,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Records a heartbeat of a node at the time `now`, for this node and for [`HeartbeatObservation`]. Does nothing if
-    /// the Node does not exist.
+    /// Records that a node sent a heartbeat at the time `now`, in the state of the node and in the
+    /// [`HeartbeatObservation`]. Does nothing if the Node does not exist.
     fn record_heartbeat(&mut self, name: &Text, now: Time) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.last_heartbeat = now;
@@ -366,8 +367,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Adds or updates a node, and adds to `keys` the keys to reconcile. A changed heartbeat time in its status counts
-    /// as a heartbeat.
+    /// Adds or updates a node, and adds to `keys` the keys to reconcile. A changed heartbeat time in the node's status
+    /// counts as a heartbeat, unless the status is `Ready=Unknown`, which this controller wrote.
     fn put_node(&mut self, node: Node, now: Time, keys: &mut Vec<Key>) {
         let name = node.name.clone();
         if self.nodes.get(&name).is_some_and(|it| it.node.uid != node.uid) {
@@ -380,7 +381,7 @@ impl NodeLifecycle {
                 node.no_execute_taints().map(|it| ((it.key.clone(), it.value.clone()), now)).collect();
             keys.extend([Key::Node(name.clone()), Key::Zone(node.zone.clone())]);
             keys.extend(self.pods_by_node.get(&name).into_iter().flatten().cloned().map(Key::Pod));
-            let state = NodeState {
+            let state = TrackedNode {
                 node,
                 last_heartbeat: now,
                 silence_confirmed_for: None,
@@ -438,14 +439,14 @@ impl NodeLifecycle {
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
             self.remove_pod(&key);
         }
-        let may_evict = |it: &NodeState| {
+        let may_evict = |it: &TrackedNode| {
             it.node.ready() == Some(ConditionStatus::Unknown) || it.node.no_execute_taints().next().is_some()
         };
         let pod = Arc::new(pod);
         let state = self.pods.entry(key.clone()).or_insert_with(|| PodState {
             pod: pod.clone(),
             eviction_scheduled: false,
-            eviction_started: false,
+            eviction_event_recorded: false,
             attempt: Attempt::None,
         });
         state.pod = pod.clone();
@@ -497,7 +498,7 @@ impl NodeLifecycle {
         let call = if !conditions.is_empty() && lost_at <= now {
             if state.silence_confirmed_for != Some(state.last_heartbeat) {
                 Some(Call::ReadLease { node: name.clone(), last_heartbeat: state.last_heartbeat })
-            } else if self.observation.may_mark_unknown(name) {
+            } else if self.observation.reserve_mark_attempt(name) {
                 Some(Call::MarkUnknown { node, conditions, at: now })
             } else {
                 let wake_at = Some(
@@ -588,11 +589,11 @@ impl NodeLifecycle {
             NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
         }
-        let is_unready = |it: &NodeState| {
+        let is_unready = |it: &TrackedNode| {
             it.node.ready() == Some(ConditionStatus::Unknown) && !it.marked_not_ready.contains(&pod.uid)
         };
         let call = if eviction_time.is_some() && !eviction_scheduled {
-            if !core::mem::replace(&mut state.eviction_started, true) {
+            if !core::mem::replace(&mut state.eviction_event_recorded, true) {
                 let message = format!("Marking for deletion Pod {key}");
                 reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION_EVENT_REASON, message)));
             }
@@ -655,8 +656,9 @@ const NOT_READY_EVENT_REASON: &str = "NodeNotReady";
 /// Rule: a node without a heartbeat for 50 seconds (by default) becomes Unknown, and so does a new node without a
 /// condition `Ready` after 60 seconds. All conditions that the kubelet reports are set to Unknown. `NetworkUnavailable`
 /// stays, because the network plugin reports it. Upstream: `tryUpdateNodeHealth`.
-fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
-    let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
+fn conditions_to_mark_unknown(node: &Node) -> Vec<NodeConditionType> {
+    let by_kubelet =
+        NodeConditionType::ALL.into_iter().filter(|it| *it != NodeConditionType::NetworkUnavailable);
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
 }
 
@@ -665,11 +667,11 @@ fn grace_period(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// Returns the `NoExecute` taints of a node, each with the time before which it evicts no pod. For a `not-ready` or
-/// `unreachable` taint from before `observed_since`, this time is `grace` after `observed_since`, because the node may
-/// still send a heartbeat.
+/// Returns the `NoExecute` taints of a node, each with the time before which the taint evicts no pod. For a `not-ready`
+/// or `unreachable` taint from before `observed_since`, this time is `grace` after `observed_since`, because the node
+/// may still send a heartbeat.
 fn no_execute_taints(
-    state: &NodeState,
+    state: &TrackedNode,
     observed_since: Time,
     grace: Duration,
 ) -> impl Iterator<Item = NoExecuteTaint> + '_ {
@@ -691,26 +693,15 @@ fn no_execute_taints(
 
 /// Returns the event `NodeNotReady` about a node that was marked Unknown.
 fn not_ready_event(node: &Node) -> EventRecord {
-    let about = ObjectReference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        key: ObjectKey::new("", node.name.clone()),
-        uid: node.uid.clone(),
-        resource_version: 0,
-    };
+    let about =
+        ObjectReference::new("v1", "Node", ObjectKey::new("", node.name.clone()), node.uid.clone(), 0);
     let message = format!("Node {} status is now: {NOT_READY_EVENT_REASON}", node.name);
     EventRecord { about, event: KubeEvent::normal(NOT_READY_EVENT_REASON, message) }
 }
 
 /// Returns an event about a pod.
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
-    let about = ObjectReference {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        key: pod.key.clone(),
-        uid: pod.uid.clone(),
-        resource_version: pod.resource_version,
-    };
+    let about = ObjectReference::new("v1", "Pod", pod.key.clone(), pod.uid.clone(), pod.resource_version);
     EventRecord { about, event }
 }
 

@@ -7,13 +7,13 @@ use muster_api::time::{Time, earliest};
 
 use super::decode::Pod;
 
-/// A `NoExecute` taint of a node, and the time from which it evicts pods.
+/// A `NoExecute` taint of a node, and the times that determine when the taint evicts pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NoExecuteTaint {
     pub taint: Taint,
-    /// The `timeAdded` of the taint or, if that is absent or less than one second earlier, the time at which the
-    /// controller first saw the taint. `tolerationSeconds` count from this time, or from the binding of the pod if that
-    /// is later.
+    /// Time at which the taint was added: its `timeAdded` if that is at least one second before the controller first
+    /// saw the taint, otherwise the time at which the controller first saw it. `tolerationSeconds` count from this
+    /// time, or from the binding of the pod if that is later.
     pub since: Time,
     /// Time before which the taint evicts no pod. It is later than `since` if heartbeats have not been observed long
     /// enough to know whether the taint still applies.

@@ -10,7 +10,7 @@ use muster_api::well_known::{
     TAINT_NODE_NOT_READY, TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
 };
 
-use super::decode::{ConditionType, Node, Taint};
+use super::decode::{Node, NodeConditionType, Taint};
 
 /// Taint effect that prevents new pods on the node.
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
@@ -19,13 +19,13 @@ pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// The unhealthy conditions: type and status of each, and the key of the taint that it adds. Upstream:
 /// `nodeConditionToTaintKeyStatusMap`.
-const TAINT_BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
-    (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
-    (ConditionType::Ready, ConditionStatus::Unknown, TAINT_NODE_UNREACHABLE),
-    (ConditionType::MemoryPressure, ConditionStatus::True, TAINT_NODE_MEMORY_PRESSURE),
-    (ConditionType::DiskPressure, ConditionStatus::True, TAINT_NODE_DISK_PRESSURE),
-    (ConditionType::PidPressure, ConditionStatus::True, TAINT_NODE_PID_PRESSURE),
-    (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
+const TAINT_BY_CONDITION: [(NodeConditionType, ConditionStatus, &str); 6] = [
+    (NodeConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
+    (NodeConditionType::Ready, ConditionStatus::Unknown, TAINT_NODE_UNREACHABLE),
+    (NodeConditionType::MemoryPressure, ConditionStatus::True, TAINT_NODE_MEMORY_PRESSURE),
+    (NodeConditionType::DiskPressure, ConditionStatus::True, TAINT_NODE_DISK_PRESSURE),
+    (NodeConditionType::PidPressure, ConditionStatus::True, TAINT_NODE_PID_PRESSURE),
+    (NodeConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
 /// Whether an unhealthy node may get its `NoExecute` taint now, which evicts its pods. The nodes of a zone get the

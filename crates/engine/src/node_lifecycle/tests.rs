@@ -347,23 +347,26 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
                     "not-ready" => ConditionStatus::False,
                     _ => ConditionStatus::Unknown,
                 };
-                let said =
-                    ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
+                let said = NodeConditionType::ALL
+                    .into_iter()
+                    .filter(|it| *it != NodeConditionType::NetworkUnavailable);
                 let other = if says == ConditionStatus::Unknown {
                     ConditionStatus::Unknown
                 } else {
                     ConditionStatus::False
                 };
                 said.for_each(|it| node.conditions.set(it, other));
-                node.conditions.set(ConditionType::Ready, says);
+                node.conditions.set(NodeConditionType::Ready, says);
                 node.heartbeat = Some(now.to_rfc3339().into());
             }
             "status-heartbeat" => node.heartbeat = Some(now.to_rfc3339().into()),
-            "memory" => node.conditions.set(ConditionType::MemoryPressure, ConditionStatus::True),
-            "disk" => node.conditions.set(ConditionType::DiskPressure, ConditionStatus::True),
-            "pid" => node.conditions.set(ConditionType::PidPressure, ConditionStatus::True),
-            "network" => node.conditions.set(ConditionType::NetworkUnavailable, ConditionStatus::True),
-            "network-up" => node.conditions.set(ConditionType::NetworkUnavailable, ConditionStatus::False),
+            "memory" => node.conditions.set(NodeConditionType::MemoryPressure, ConditionStatus::True),
+            "disk" => node.conditions.set(NodeConditionType::DiskPressure, ConditionStatus::True),
+            "pid" => node.conditions.set(NodeConditionType::PidPressure, ConditionStatus::True),
+            "network" => node.conditions.set(NodeConditionType::NetworkUnavailable, ConditionStatus::True),
+            "network-up" => {
+                node.conditions.set(NodeConditionType::NetworkUnavailable, ConditionStatus::False)
+            }
             "cordoned" => node.unschedulable = true,
             "uncordoned" => node.unschedulable = false,
             "excluded" => node.excluded = true,

@@ -91,8 +91,8 @@ fn merge_values(field: &str, live: Option<&Value>, last: &Value, file: &Value) -
 }
 
 /// Returns the three-way merge of a list, element by element. `field` is the name of the list. `None` if the list must
-/// be replaced as a whole: it has no merge key, an element lacks the field of the merge key, or two elements have the
-/// same value of it.
+/// be replaced as a whole: the list has no merge key, an element lacks the field of the merge key, or two elements have
+/// the same value in that field.
 fn merge_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);

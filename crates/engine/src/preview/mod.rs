@@ -35,7 +35,7 @@ use crate::daemonset::planner::Planner;
 use crate::daemonset::progressive::policy::{Approval, Policy};
 use crate::daemonset::progressive::record::{OperatorRequests, RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
-use crate::daemonset::{NodeState, ZERO_BUDGET_MESSAGE, is_budget_always_zero};
+use crate::daemonset::{NodeSummary, ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, SnapshotError};
 use crate::scheduler::FitExplainer;
 
@@ -57,8 +57,8 @@ pub struct RolloutPreview {
     pub batches: Vec<UpdateBatch>,
     /// Names of the nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
-    /// With the strategy `OnDelete`, names of the nodes whose outdated pod stays until a user deletes it. Otherwise
-    /// empty.
+    /// With the strategy `OnDelete` and no policy, names of the nodes whose outdated pod stays until a user deletes it.
+    /// Otherwise empty.
     pub waits: Vec<Text>,
     /// Minimum duration of the rollout, computed from `minReadySeconds` and, with a policy, from the soak times.
     pub at_least: Duration,
@@ -111,8 +111,8 @@ pub struct StalledRollout {
 const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
                            revision before its step, and a revision that fails is stopped, not rolled back.";
 
-/// Maximum number of simulated reconciles per node. For the whole simulation, 100 reconciles are added. Fewer are
-/// needed, because on each node a pod is deleted once, created once and becomes available once.
+/// The simulation ends after this number of reconciles per node, plus 100. Fewer are needed, because on each node a pod
+/// is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE_MAX: usize = 8;
 
 impl Snapshot {
@@ -539,7 +539,7 @@ impl<'a> RolloutSimulation<'a> {
         }
         let is_there = |it: &&Arc<Pod>| it.is_live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
-        for node in after.nodes.iter().filter(|it| it.explained.state != NodeState::Gone) {
+        for node in after.nodes.iter().filter(|it| it.explained.state != NodeSummary::Gone) {
             let name = &node.explained.node;
             let before: Vec<&Arc<Pod>> =
                 self.initial_pods.get(name).into_iter().flatten().filter(is_there).collect();
@@ -559,7 +559,7 @@ impl<'a> RolloutSimulation<'a> {
             batch.nodes.retain(|it| !others.contains(it));
         }
         batches.retain(|it| !it.nodes.is_empty());
-        let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeState::Outdated;
+        let is_old = |it: &&crate::explain::NodeReport| it.explained.state == NodeSummary::Outdated;
         let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.explained.node.clone()).collect();
         let policy = after.rollout.progressive.as_ref().and_then(|it| it.policy.as_ref());
         let policy = policy.map(|(_, name)| name.clone());

@@ -9,12 +9,12 @@ use core::fmt;
 use muster_api::text::Text;
 
 use super::{RevisionChange, RolloutPreview};
-use crate::explain::{NodeState, format_duration, format_names, pluralize, write_labelled, write_wrapped};
+use crate::explain::{NodeSummary, format_duration, format_names, pluralize, write_labelled, write_wrapped};
 
 /// Maximum number of batches that are printed. For further batches only their number is printed.
 const BATCHES_MAX: usize = 8;
 
-/// Number of node names after which [`format_names`] shortens a list of nodes.
+/// Number of node names that [`format_names`] prints of a list that it shortens.
 const NAMES_MAX: usize = 5;
 
 /// Formats the preview as `muster plan` prints it.
@@ -65,8 +65,8 @@ impl fmt::Display for RolloutPreview {
 }
 
 /// Whether a node in this state has no pod of the DaemonSet.
-fn lacks_pod(state: NodeState) -> bool {
-    matches!(state, NodeState::Excluded | NodeState::Missing)
+fn lacks_pod(state: NodeSummary) -> bool {
+    matches!(state, NodeSummary::Excluded | NodeSummary::Missing)
 }
 
 impl RolloutPreview {
@@ -97,7 +97,7 @@ impl RolloutPreview {
 
     /// Returns one line for each reason, such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`.
     /// `is_asked` selects the nodes by name and by state after the rollout.
-    fn reason_lines(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
+    fn reason_lines(&self, is_asked: impl Fn(&Text, NodeSummary) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes =
                 group.nodes.iter().map(|it| &it.explained.node).filter(|it| is_asked(it, group.state));

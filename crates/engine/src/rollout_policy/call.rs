@@ -45,8 +45,8 @@ impl Call {
     }
 }
 
-/// Formats the call for logs and tests: `update rolloutpolicies/status a/careful: 2 1 0 0`. The numbers count the
-/// matched, rolling, waiting and failed DaemonSets.
+/// Formats the call for logs and tests, such as `update rolloutpolicies/status a/careful: 2 1 0 0`. The numbers count
+/// the matched, rolling, waiting and failed DaemonSets.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = &self.policy.policy;

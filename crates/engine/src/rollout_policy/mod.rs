@@ -249,7 +249,8 @@ impl RolloutPolicyController {
         own.chain(cluster).map(|(_, entry)| &*entry.policy)
     }
 
-    /// Counts the DaemonSets that a policy governs, and collects those that it selects but another policy governs.
+    /// Counts the DaemonSets that a policy governs, and collects the DaemonSets that it selects but another policy
+    /// governs.
     fn summarize(&self, policy: &Policy) -> status::PolicySummary<'_> {
         let own = PolicyKey::for_policy(policy);
         let mut summary = status::PolicySummary::default();

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use muster_api::muster_v1alpha1::daemon_rollout::StatusCondition;
 use muster_api::muster_v1alpha1::policy::{PolicySetCounts, RolloutPolicyStatus};
 use muster_api::object_key::ObjectKey;
+use muster_api::text::truncate;
 use muster_api::time::Time;
 
 use super::PolicyKey;
@@ -27,7 +28,7 @@ const CONDITION_READY: &str = "Ready";
 /// Type of the condition that reports that another policy governs a DaemonSet which this policy selects.
 const CONDITION_CONFLICT: &str = "Conflict";
 
-/// Counts of the DaemonSets that one policy governs, and those that it selects but another policy governs.
+/// Counts of the DaemonSets that one policy governs, and the DaemonSets that it selects but another policy governs.
 #[derive(Debug, Default)]
 pub(super) struct PolicySummary<'a> {
     counts: PolicySetCounts,
@@ -89,7 +90,10 @@ pub(super) fn policy_status(
             condition(CONDITION_READY, true, "Accepted", "the policy is in effect".into()),
         ])
     } else {
-        let fields = join_entries(invalid.iter().map(|it| shorten(it)), invalid.len());
+        let fields = join_entries(
+            invalid.iter().map(|it| truncate(it, ENTRY_BYTES_MAX, "…").into_owned()),
+            invalid.len(),
+        );
         let held = format!("the DaemonSets of the policy are held until its fields are valid: {fields}");
         Vec::from([
             condition(CONDITION_ACCEPTED, false, "InvalidFields", fields),
@@ -117,16 +121,4 @@ fn join_entries(entries: impl Iterator<Item = String>, count: usize) -> String {
     let more = count.saturating_sub(listed.len());
     let listed = listed.join(", ");
     if more == 0 { listed } else { format!("{listed}, and {more} more") }
-}
-
-/// Cuts an entry that is longer than [`ENTRY_BYTES_MAX`], and marks the cut with `…`.
-fn shorten(entry: &str) -> String {
-    if entry.len() <= ENTRY_BYTES_MAX {
-        return entry.into();
-    }
-    let mut end = ENTRY_BYTES_MAX;
-    while !entry.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &entry[..end])
 }

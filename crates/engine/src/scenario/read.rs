@@ -274,8 +274,8 @@ impl<'a> ScenarioLine<'a> {
         (self.value("ns").unwrap_or("default"), self.name)
     }
 
-    /// Builds the metadata of the object from the keywords that all kinds of lines have. If the line has the keyword
-    /// `deleting` without a time, the `deletionTimestamp` is `now`.
+    /// Builds the metadata of the object from the name on the line and the [`COMMON_KEYWORDS`]. If the line has the
+    /// keyword `deleting` without a time, the `deletionTimestamp` is `now`.
     fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
         let mut metadata = Map::new();
         metadata.insert("name".to_string(), self.name.into());
@@ -338,7 +338,7 @@ fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let generation = line.number("gen")?.unwrap_or(number);
     metadata.insert("generation".to_string(), generation.into());
     if let Some(generation) = line.number("template-generation")? {
-        let annotations = json!({TEMPLATE_GENERATION_ANNOTATION: generation.to_string()});
+        let annotations = json!({ANNOTATION_TEMPLATE_GENERATION: generation.to_string()});
         metadata.insert("annotations".to_string(), annotations);
     }
 
@@ -445,7 +445,7 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let made = line.seconds("made")?.unwrap_or(0);
     let since = to_timestamp(line.seconds("since")?.unwrap_or(made));
     let (phase, container) = match (line.value("waiting"), line.value("failed")) {
-        // A container that crashed has been running, and so has its pod; one with any other trouble has not.
+        // A pod whose container crashed has been running. With any other waiting reason, it has not.
         (Some(CRASHED_REASON), _) => ("Running", waiting(CRASHED_REASON)),
         (Some(reason), _) => ("Pending", waiting(reason)),
         _ if line.has("ready") || line.has("unready") => {
@@ -560,8 +560,8 @@ fn add_metadata(
 }
 
 /// Returns the owner for the owner reference of a pod or revision: its DaemonSet, with the UID of `owner=` if the line
-/// has this keyword. If the object belongs to no DaemonSet, namespace and name are `none`, and the UID is that of
-/// `owner=` or else `none`.
+/// has this keyword. If the object belongs to no DaemonSet, namespace and name are `none`, and so is the UID if the
+/// line has no `owner=`.
 fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE_VALUE, |it| text_at(it, at));
     Owner {

@@ -171,7 +171,7 @@ fn print_set(set: &Value, world: &World) -> PrintedLine {
     row.add_unless_default(
         "",
         "template-generation",
-        plain_text(&set["metadata"]["annotations"][TEMPLATE_GENERATION_ANNOTATION]),
+        plain_text(&set["metadata"]["annotations"][ANNOTATION_TEMPLATE_GENERATION]),
     );
     row.with_common_keywords(LineKind::Set, set, world.now)
 }
@@ -264,7 +264,7 @@ fn add_daemon_pod_keywords(row: &mut PrintedLine, pod: &Value, set: &Value, worl
         row.add_word("unlabel", key);
     }
 
-    // The shortest list that becomes the pod's once the automatic ones are added.
+    // The shortest list that, with the automatic tolerations added, equals the tolerations of the pod.
     let spec = fields_at(&template, "/spec");
     let whole = list_at(pod, "/spec/tolerations");
     let becomes_whole = |own: &[Value]| {

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use muster_api::object_key::ObjectKey;
-use muster_api::text::Text;
+use muster_api::text::{self, Text};
 use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Value, json};
@@ -20,8 +20,9 @@ use crate::controller::{PatchFormat, Request, Verb, Watch};
 pub enum Call {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
-    /// Sets the condition `PodScheduled` of a pod to False with this message, and its `nominatedNodeName` if that has
-    /// changed (`None` clears it). `at` is the transition time of the condition if the condition was not False before.
+    /// Sets the condition `PodScheduled` of a pod to False with this message. Also sets the pod's `nominatedNodeName`
+    /// to `nominated_node` if they differ (`None` clears it). `at` is the transition time of the condition if the
+    /// condition was not False before.
     WriteUnschedulable { pod: Arc<Pod>, message: Text, nominated_node: Option<Text>, at: Time },
     /// Clears the pod's `nominatedNodeName`.
     ClearNomination { pod: Arc<Pod> },
@@ -137,9 +138,5 @@ pub(super) fn truncate_event_message(message: &str) -> String {
     if message.len() <= EVENT_MESSAGE_BYTES_MAX {
         return message.into();
     }
-    let end = (0..=EVENT_MESSAGE_BYTES_MAX - ELLIPSIS.len())
-        .rev()
-        .find(|it| message.is_char_boundary(*it))
-        .unwrap_or(0);
-    format!("{}{ELLIPSIS}", &message[..end])
+    text::truncate(message, EVENT_MESSAGE_BYTES_MAX - ELLIPSIS.len(), ELLIPSIS).into_owned()
 }

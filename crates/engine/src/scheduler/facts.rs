@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::core_v1::{self, Container, parse_quantities};
+use muster_api::core_v1::{self, PodWithoutContainerStatuses, parse_quantities};
 use muster_api::interner::Interner;
 use muster_api::json::{self, StrMap};
 use muster_api::labels::{LabelRequirement, Labels, Selector};
@@ -17,9 +17,6 @@ use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{DEFAULT_SCHEDULER_NAME, DISRUPTION_TARGET, POD_SCHEDULED};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use crate::controller;
 use crate::daemonset::facts::decode::{decode_node_affinity, decode_term, extract_node};
@@ -111,7 +108,8 @@ pub struct Pod {
     pub may_preempt: bool,
     /// The scheduling requirements and preferences of the pod.
     pub requirements: Arc<Requirements>,
-    /// Reason and message of the condition `PodScheduled`. `None` if its status is not False.
+    /// Reason and message of the condition `PodScheduled`. `None` if the pod does not have this condition with the
+    /// status False.
     pub unschedulable_condition: Option<(Text, Text)>,
     /// Whether the pod has the condition `DisruptionTarget` with the reason `PreemptionByScheduler`.
     pub preempted: bool,
@@ -141,8 +139,8 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// Returns the amount of a resource that the pod requests, in the units of [`Self::requests`]. `None` if it
-    /// requests none.
+    /// Returns the amount of a resource that the pod requests, in the units of [`Self::requests`]. `None` if the pod
+    /// does not request the resource.
     pub(crate) fn request(&self, resource: &str) -> Option<i64> {
         self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
@@ -238,19 +236,11 @@ pub struct Node {
 
 /// Decodes a pod from JSON text.
 pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
-    Ok(pod_fact(&json::from_slice(json)?, shared))
+    Ok(extract_pod(&json::from_slice(json)?, shared))
 }
 
-/// Decodes a pod from parsed JSON.
-pub fn decode_pod_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
-    Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
-}
-
-/// A pod as the scheduler decodes it. Container statuses are ignored.
-type ScheduledPod<'a> = core_v1::Pod<'a, Container<'a>, IgnoredAny>;
-
-/// Extracts the fields of a pod that the scheduler reads.
-fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
+/// Extracts the fields that the scheduler reads from a parsed pod.
+pub(crate) fn extract_pod(pod: &PodWithoutContainerStatuses<'_>, shared: &mut Interner) -> Pod {
     let meta = &pod.metadata;
     let (no_spec, no_status) = (core_v1::PodSpec::default(), core_v1::PodStatus::default());
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
@@ -342,8 +332,8 @@ fn scheduling_requirements(
     let mut amounts = resources::pod_total(
         spec.containers.iter().flatten().map(|it| requests(&it.resources)),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), requests(&it.resources))),
+        requests(&spec.resources),
     );
-    resources::override_with_pod_level(&mut amounts, requests(&spec.resources));
     resources::add_quantities(&mut amounts, &parse_quantities(spec.overhead.as_ref()));
     let amounts =
         amounts.iter().map(|(name, amount)| (shared.intern_text(name), resource_amount(name, *amount)));

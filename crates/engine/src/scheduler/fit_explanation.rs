@@ -18,8 +18,8 @@ pub struct UnfitDetail {
     /// The reason, such as `too little memory`, without the amounts on this node. `muster explain` groups nodes with
     /// the same reason.
     pub reason: String,
-    /// The part of the reason that may differ from node to node, such as the amounts of memory. `None` if there is
-    /// none.
+    /// The part of the reason that may differ from node to node, such as the amounts of memory. `None` if the reason
+    /// has no such part.
     pub detail: Option<String>,
 }
 

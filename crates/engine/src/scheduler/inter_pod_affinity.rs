@@ -15,9 +15,9 @@ use super::node_info::NodeInfo;
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
 use crate::daemonset::placement;
 
-/// How many existing pods in each topology domain match the affinity terms and spread constraints of one pod to
-/// schedule. The numbers are computed once for all nodes. Upstream: `PreFilter` of `InterPodAffinity` and
-/// `PodTopologySpread`.
+/// Counts for each topology domain, computed once for one pod to schedule: the existing pods that match its affinity
+/// terms and spread constraints, and the anti-affinity terms of existing pods that match it. Upstream: `PreFilter` of
+/// `InterPodAffinity` and `PodTopologySpread`.
 #[derive(Debug, Default)]
 pub(super) struct InterPodAffinity {
     /// For each pod affinity term, the number of pods that match all pod affinity terms, by domain of the term's
@@ -32,8 +32,7 @@ pub(super) struct InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    /// Counts the pods on all nodes that match the affinity terms and spread constraints of `pod`. `all` is the
-    /// scheduler with its nodes.
+    /// Computes the counts for `pod`. `all` is the scheduler with all nodes and pods.
     pub(super) fn for_pod(all: &Scheduler, pod: &Pod) -> Self {
         let mut inter_pod = Self::default();
         for (labels, other) in all.nodes.pods_with_anti_affinity() {
@@ -105,8 +104,8 @@ impl InterPodAffinity {
     /// `gone` are the pods that count as removed from the node.
     ///
     /// Rule: with the new pod, the node's domain may have at most `maxSkew` matching pods more than the domain with the
-    /// fewest matching pods. If there are fewer domains than `minDomains`, the fewest is zero. A pod does not fit on a
-    /// node without the topology key.
+    /// fewest matching pods. If there are fewer domains than `minDomains`, the smallest number of matching pods counts
+    /// as zero. A pod does not fit on a node without the topology key.
     fn check_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), UnfitReason> {
         let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
         for (spread, counts) in must.zip(&self.spread) {
@@ -199,8 +198,8 @@ impl InterPodAffinity {
 }
 
 /// Returns, for each constraint of `spreads`, the number of pods that the constraint counts in each topology domain. A
-/// domain without such pods has the number zero. Nodes that lack a topology key of any of the constraints are left out,
-/// and so are, for each constraint, the nodes that its policies exclude.
+/// domain without such pods has the number zero. Nodes that lack the topology key of any of the constraints are left
+/// out. Each constraint also leaves out the nodes that its `nodeAffinityPolicy` or `nodeTaintsPolicy` excludes.
 pub(super) fn matching_pods_by_domain(
     all: &Scheduler,
     pod: &Pod,

@@ -36,9 +36,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use call::Call;
+pub(crate) use facts::extract_pod;
 pub use facts::{
     Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
-    TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod, decode_pod_value,
+    TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod,
 };
 pub use filter::{Shortage, UnfitReason};
 pub use fit_explanation::{FitExplainer, UnfitDetail};
@@ -69,7 +70,8 @@ const DECISIONS_PER_RECONCILE_MAX: usize = 100;
 /// Minimum number of feasible nodes (nodes on which a pod fits) to find and score. Upstream: `minFeasibleNodesToFind`.
 const FEASIBLE_NODES_MIN: usize = 100;
 
-/// The scheduler: all nodes with their pods, and the pending pods.
+/// The scheduler: the nodes with their pods, the pending pods, and the bindings, preemptions and status writes in
+/// progress.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     nodes: NodeInfos,
@@ -287,8 +289,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds or updates a pod: assigns it to its node, or queues it if it has none. Removes a finished pod. Also removes
-    /// an unbound pod from the queue if it is being deleted, or if it is not for this scheduler.
+    /// Adds or updates a pod: assigns a bound pod to its node, and queues an unbound pod. Removes a finished pod. Also
+    /// removes an unbound pod from the queue if it is being deleted, or if it is not for this scheduler.
     fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
         let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
@@ -423,9 +425,9 @@ impl Scheduler {
         }
     }
 
-    /// Nominates a node for a pod, and adds to `reconcile` a call for each victim on that node: it marks the victim,
-    /// which is deleted afterwards. Victims that are already being deleted or preempted get no call. Also clears the
-    /// nominations of pods of lower priority for that node.
+    /// Nominates a node for a pod, and adds to `reconcile` a [`Call::MarkVictim`] for each victim on that node. A
+    /// victim is deleted once that call has succeeded. Victims that are already being deleted or preempted get no call.
+    /// Also clears the nominations of pods of lower priority for that node.
     fn preempt(
         &mut self,
         pod: &Arc<Pod>,
@@ -508,8 +510,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `unfit` are the nodes with
-    /// their reasons. `preemption` is the reason why no pod is preempted, or `None` if pods are being preempted.
+    /// Returns the message of the condition `PodScheduled` of a pod that fits on no node. `unfit` are the nodes that
+    /// were checked, each with the reason why the pod does not fit on it. `preemption` is the reason why no pod is
+    /// preempted, or `None` if pods are being preempted.
     ///
     /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
     fn unschedulable_message(&self, unfit: &[(&NodeInfo, UnfitReason)], preemption: Option<&str>) -> String {
@@ -561,9 +564,9 @@ impl Scheduler {
     }
 }
 
-/// Returns how many feasible nodes to find and score in a cluster with `nodes` nodes: all nodes of a cluster of up to
-/// [`FEASIBLE_NODES_MIN`] nodes, and of a larger cluster a percentage that decreases with its size, but at least
-/// [`FEASIBLE_NODES_MIN`]. Upstream: `numFeasibleNodesToFind`.
+/// Returns how many feasible nodes to find and score in a cluster with `nodes` nodes: a percentage that decreases with
+/// the size of the cluster, but at least [`FEASIBLE_NODES_MIN`]. So all nodes of a small cluster are checked. Upstream:
+/// `numFeasibleNodesToFind`.
 fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(FEASIBLE_NODES_MIN)
@@ -578,13 +581,7 @@ fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> Stri
 
 /// Returns an event about a pod.
 fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
-    let about = ObjectReference {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        key: pod.key.clone(),
-        uid: pod.uid.clone(),
-        resource_version: pod.resource_version,
-    };
+    let about = ObjectReference::new("v1", "Pod", pod.key.clone(), pod.uid.clone(), pod.resource_version);
     EventRecord { about, event }
 }
 

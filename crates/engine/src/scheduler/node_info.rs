@@ -96,7 +96,7 @@ impl NodeInfos {
         self.with_node_labels(&self.pods_with_affinity)
     }
 
-    /// Pairs each pod with the labels of its node. Pods whose Node object does not exist are left out.
+    /// Pairs each pod with the labels of its node. A pod is left out if the Node object of its node does not exist.
     fn with_node_labels<'a>(
         &'a self,
         pods: &'a BTreeMap<ObjectKey, Arc<Pod>>,
@@ -139,7 +139,7 @@ impl NodeInfos {
         Some(node)
     }
 
-    /// Adds or updates a node. Returns whether a field changed that scheduling depends on.
+    /// Adds or updates a node. Returns whether the node is new, or a field that scheduling depends on has changed.
     pub(super) fn put_node(&mut self, node: Arc<Node>) -> bool {
         let name = node.fact.name.clone();
         if let Some(info) = self.nodes.get_mut(&name) {

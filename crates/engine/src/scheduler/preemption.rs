@@ -16,8 +16,8 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
-/// Minimum number of nodes with victims that preemption compares before it chooses the best one, if there are so many.
-/// Of more than 1000 candidate nodes, it compares a tenth. Upstream: `MinCandidateNodesAbsolute`,
+/// Number of nodes with victims after which preemption stops the search and chooses the best of them. If a tenth of the
+/// candidate nodes is more, that number is used instead. Upstream: `MinCandidateNodesAbsolute`,
 /// `MinCandidateNodesPercentage`.
 const CANDIDATE_NODES_MIN: usize = 100;
 
@@ -125,10 +125,10 @@ fn start_time(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Chooses the victims on one node. All pods of lower priority are candidates, and as many of them as possible stay
-/// while the pod still fits. Candidates whose deletion violates a PodDisruptionBudget stay first, then candidates of
-/// higher priority. Returns the number of victims whose deletion violates a PodDisruptionBudget, and the victims,
-/// highest priority first.
+/// Chooses the victims on one node. All pods of lower priority are candidates. They are tried one after the other: a
+/// candidate stays if the pod then still fits. Candidates whose deletion violates a PodDisruptionBudget are tried
+/// first, then candidates of higher priority. Returns the number of victims whose deletion violates a
+/// PodDisruptionBudget, and the victims, highest priority first.
 ///
 /// The error is the reason why the pod would not fit even if all pods of lower priority were deleted. It is `None` if
 /// the node has no pod of lower priority. Upstream: `SelectVictimsOnNode`.

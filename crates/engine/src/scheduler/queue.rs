@@ -30,7 +30,7 @@ pub(super) struct SchedulingQueue {
     pending: BTreeMap<ObjectKey, PendingPod>,
     /// Pods to schedule now, by priority, then by age.
     active: BTreeSet<QueueOrder>,
-    /// Parked pods, sorted by the time at which they become active even without a change.
+    /// Parked pods, sorted by the latest time at which they become active.
     due: BTreeSet<(Time, ObjectKey)>,
     /// Parked pods that a change since the last call of [`Self::park`] may have made schedulable. They become active
     /// when their backoff ends, or as soon as no other pod is active.
@@ -67,8 +67,8 @@ enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
     /// The pod has been parked since `since`. It is tried at `until`. If `is_activated`, it may be tried earlier, as
-    /// soon as no other pod is active. `names` are the nodes that its node affinity names, `None` if it names none or
-    /// the pod is in backoff.
+    /// soon as no other pod is active. `names` are the nodes that the node affinity of the pod names. It is `None` if
+    /// the node affinity names no nodes, or if the pod is in backoff.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
@@ -153,8 +153,8 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// Makes the parked pods active whose time has come, and returns the key of the next pod to schedule. `None` if no
-    /// pod is to be tried now. The pod stays active until it is parked or removed.
+    /// Moves parked pods to the active pods if their time has come. Returns the key of the next pod to schedule, which
+    /// stays active until it is parked or removed. `None` if no pod is to be tried now.
     ///
     /// Rule: pods are scheduled by priority, then by age. After a change that may help an unschedulable pod, the pod is
     /// tried again: at once if no pod is active, otherwise after a backoff of one to ten seconds. Without such a
@@ -235,8 +235,7 @@ impl SchedulingQueue {
         self.park_until(key, now, now + backoff_duration(attempts + 1), None);
     }
 
-    /// Parks a pod until the time `until`, and counts a failed attempt. `names` are the nodes that its node affinity
-    /// names.
+    /// Parks a pod until the time `until`, and counts a failed attempt. `names` is stored in [`QueueState::Parked`].
     fn park_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.active.remove(&queue_order(&pending.pod));

@@ -35,7 +35,7 @@ pub enum QueryType {
     Txt,
     Soa,
     Ns,
-    /// A record type of which the service proxy has no records.
+    /// Any other record type. The service proxy has no records of these types.
     Other,
 }
 
@@ -60,7 +60,7 @@ pub enum Record {
     Address(IpAddr),
     /// An SRV record. `target` is a fully qualified name, and `addresses` are its addresses.
     Srv {
-        /// Port number of the service, as in the SRV record.
+        /// The port number in the SRV record.
         number: u16,
         target: String,
         addresses: Vec<IpAddr>,
@@ -76,9 +76,9 @@ pub enum Record {
 
 /// Answers a DNS query. `domain` is the cluster domain, such as `cluster.local`.
 ///
-/// Rule: the name of a Service resolves to its cluster IP, and the name of a headless Service to its ready endpoints.
-/// Queries for names outside the cluster domain are forwarded, except for the reverse names of addresses in the
-/// cluster.
+/// Rule: the name of a Service resolves to its cluster IP, the name of a headless Service to its ready endpoints, and
+/// the name of an ExternalName Service to its external name. Queries for names outside the cluster domain are
+/// forwarded, except for the reverse names of addresses in the cluster.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -70,6 +70,7 @@ fn variable_name_part(name: &str) -> String {
 mod tests {
     use expect_test::expect;
     use muster_api::object_key::ObjectKey;
+    use muster_api::time::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -81,7 +82,7 @@ mod tests {
         let mut put = |namespace: &str, name: &str, address: &str, ports: Value| {
             let object = json!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"clusterIP": address, "clusterIPs": [address], "ports": ports}});
-            let service = Service::decode(&object).unwrap();
+            let service = Service::decode(Time::default(), &object).unwrap();
             state.put_service(ObjectKey::new(namespace, name), service);
         };
         put("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}]));

@@ -9,6 +9,7 @@ use core::time::Duration;
 use muster_api::core_v1::{self, NodeAddress};
 use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_TOPOLOGY_ZONE};
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,14 +19,16 @@ use crate::controller::Malformed;
 /// The fields of a Service that the service proxy reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
+    /// The `creationTimestamp`. Of Services with the same external address and port, the oldest one gets the traffic.
+    pub created: Time,
     /// The type of the Service: with cluster IPs, headless or `ExternalName`.
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// The IPv4 addresses of `externalIPs`. The proxy ignores those that are reserved, such as the address of a node,
-    /// and those that the operator does not allow.
+    /// The IPv4 addresses of `externalIPs`. The proxy ignores addresses that are reserved, such as the address of a
+    /// node, or that the operator does not allow.
     pub external_ips: Vec<Ipv4Addr>,
-    /// IPv4 addresses of the load balancer (`status.loadBalancer.ingress`), except for those with the IP mode `Proxy`.
-    /// The proxy ignores those that are reserved, such as the address of a node.
+    /// IPv4 addresses of the load balancer (`status.loadBalancer.ingress`), without addresses that have the IP mode
+    /// `Proxy`. The proxy ignores reserved addresses, such as the address of a node.
     pub ingress: Vec<Ipv4Addr>,
     /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until the client has been idle for this
     /// time. `None` without session affinity.
@@ -194,8 +197,8 @@ impl core::fmt::Display for Ipv4Cidr {
 }
 
 impl Service {
-    /// Decodes a Service from its JSON. Ignores the metadata.
-    pub fn decode(object: &Value) -> Result<Self, Malformed> {
+    /// Decodes a Service from its `creationTimestamp` and its JSON.
+    pub fn decode(created: Time, object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
         let spec = spec.unwrap_or_default();
@@ -222,6 +225,7 @@ impl Service {
         };
         let timeout_s = || spec.session_affinity_config.as_ref()?.client_ip.as_ref()?.timeout_seconds;
         Ok(Self {
+            created,
             kind,
             external_ips: spec.external_ips.iter().flatten().filter_map(|it| it.parse().ok()).collect(),
             ingress: ingress.filter_map(|it| it.ip.as_ref()?.parse().ok()).collect(),

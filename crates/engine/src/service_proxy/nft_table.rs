@@ -17,7 +17,8 @@ use super::{ProxyState, Routes};
 /// Name of the network bridge of the node's pods.
 pub(super) const BRIDGE_NAME: &str = "cni0";
 
-/// Bit in the packet mark of the packets that are to be masqueraded. Upstream: bit 14 (`--iptables-masquerade-bit`).
+/// Bit of the packet mark that is set on packets that are to be masqueraded. Upstream: bit 14
+/// (`--iptables-masquerade-bit`).
 const MASQUERADE_MARK: &str = "0x4000";
 
 /// First rule of every base chain that could redirect or reject a connection. It accepts connections to the API server,
@@ -32,9 +33,9 @@ pub struct ThisNode {
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server. `None` if the node runs none.
     pub dns: Option<Ipv4Addr>,
-    /// Whether `bridge-nf-call-iptables` is off. If it is off, packets between two pods of the node bypass the nftables
-    /// rules. The replies of an endpoint to a client on the same node are then translated back only if they are routed
-    /// through the node.
+    /// Whether `bridge-nf-call-iptables` is off. If so, packets between two pods of the node bypass the nftables rules.
+    /// The replies of an endpoint to a client on the same node are then translated back only if they are routed through
+    /// the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses and ports of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
@@ -51,7 +52,8 @@ pub struct NftTable {
     /// Chains of the table, by name.
     pub(super) chains: BTreeMap<String, NftChain>,
     /// The endpoints of each UDP port of a Service, by destination address and port. The address `None` stands for all
-    /// addresses of the node (node ports). [`Self::is_stale_flow`] finds outdated conntrack entries with it.
+    /// addresses of the node (node ports). [`Self::is_stale_flow`] uses the endpoints to find outdated conntrack
+    /// entries.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
@@ -73,8 +75,8 @@ impl NftTable {
 
     /// Whether a UDP conntrack entry must be deleted after the table `before` was replaced by this table.
     ///
-    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active. If that address
-    /// is no longer an endpoint of the Service, the conntrack entry is deleted, and the next packet goes to another
+    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active. If this
+    /// endpoint no longer belongs to the Service, the conntrack entry is deleted, and the next packet goes to another
     /// endpoint. Upstream: `CleanStaleEntries`.
     pub fn is_stale_flow(&self, before: &Self, flow: UdpFlow) -> bool {
         let (address, port) = flow.destination;
@@ -115,10 +117,18 @@ type Backend = (Ipv4Addr, u16);
 /// has endpoints, but its traffic policy permits none of them on this node, connections are dropped.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
     let reserved = ReservedAddresses::collect(state, me, routes);
-    let mut builder =
-        TableBuilder { state, me, table: NftTable::default(), reserved, is_dns_ours: me.dns.is_some() };
+    let mut builder = TableBuilder {
+        state,
+        me,
+        table: NftTable::default(),
+        reserved,
+        external_ports: BTreeSet::new(),
+        is_dns_ours: me.dns.is_some(),
+    };
     builder.declare_sets();
-    for (key, service) in &state.services {
+    let mut services: Vec<_> = state.services.iter().collect();
+    services.sort_by_key(|(key, service)| (service.created, *key));
+    for (key, service) in services {
         if let ServiceType::Cluster(addresses) = &service.kind
             && is_safe_name(key)
         {
@@ -132,10 +142,10 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
 /// Returns the endpoints that get traffic with the traffic policy `Cluster`. `me` and `zone` are the name and zone of
 /// this node.
 ///
-/// Rule: if every ready endpoint has node hints, and some of them are for this node, only the endpoints with these
-/// hints get traffic. Otherwise, if every ready endpoint has zone hints, and some of them are for this node's zone,
-/// only the endpoints with these hints get traffic. Otherwise all ready endpoints get traffic. If no endpoint is ready,
-/// the endpoints that are serving and terminating get traffic. Upstream: `CategorizeEndpoints`.
+/// Rule: if every ready endpoint has node hints, and some endpoints have a hint for this node, only these endpoints get
+/// traffic. Otherwise, if every ready endpoint has zone hints, and some endpoints have a hint for this node's zone,
+/// only these endpoints get traffic. Otherwise all ready endpoints get traffic. If no endpoint is ready, the endpoints
+/// that are serving and terminating get traffic. Upstream: `CategorizeEndpoints`.
 fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>) -> Vec<PortEndpoint<'a>> {
     let ready: Vec<PortEndpoint<'a>> = all.iter().filter(|it| it.endpoint.ready).copied().collect();
     if ready.is_empty() {
@@ -156,9 +166,9 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
 
 /// Returns the endpoints that get traffic with the traffic policy `Local`. `me` is the name of this node.
 ///
-/// Rule: with the traffic policy `Local`, only ready endpoints on this node get traffic or, if none is ready, those
-/// that are serving and terminating. If only other nodes have endpoints, traffic is dropped, so that the health check
-/// of a load balancer fails. Upstream: `CategorizeEndpoints`.
+/// Rule: with the traffic policy `Local`, only ready endpoints on this node get traffic. If none of them is ready, the
+/// endpoints on this node that are serving and terminating get traffic. If only other nodes have endpoints, traffic is
+/// dropped, so that the health check of a load balancer fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
     let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
     let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
@@ -192,6 +202,9 @@ struct TableBuilder<'a> {
     table: NftTable,
     /// Decides for which addresses of a Service rules are written.
     reserved: ReservedAddresses<'a>,
+    /// The external addresses, with protocol and port, of the Services that were added. A later Service with the same
+    /// address, protocol and port does not get them.
+    external_ports: BTreeSet<(Ipv4Addr, Protocol, u16)>,
     /// Whether the node's own DNS server answers at its DNS address. False if the node runs none, or if a Service with
     /// endpoints has that address.
     is_dns_ours: bool,
@@ -234,6 +247,9 @@ impl TableBuilder<'_> {
 
     /// Adds the rules of a Service port. `addresses` are the cluster IPs and `outside` the external addresses of the
     /// Service. Returns whether the port has endpoints that get traffic with at least one of the two traffic policies.
+    ///
+    /// Rule: if several Services have the same external address and port, the oldest one gets the traffic, also if it
+    /// has no endpoints. Of Services that were created in the same second, it is the first one by namespace and name.
     fn add_port(
         &mut self,
         key: &ObjectKey,
@@ -242,6 +258,9 @@ impl TableBuilder<'_> {
         outside: &[Ipv4Addr],
         port: &Port,
     ) -> bool {
+        let mut outside = outside.to_vec();
+        outside.retain(|it| self.external_ports.insert((*it, port.protocol, port.number)));
+        let outside = &outside[..];
         let all = port_endpoints(self.state, key, port);
         let zone = self.state.node(&self.me.name).and_then(|it| it.zone.as_deref());
         let (cluster, local) =
@@ -268,10 +287,10 @@ impl TableBuilder<'_> {
             self.add_external_chain(service, outside, &name, port, !cluster.is_empty(), !local.is_empty());
         }
         if port.protocol == Protocol::Udp {
-            let resolver: BTreeSet<Backend> = cluster.iter().chain(&local).map(|it| it.backend).collect();
+            let backends: BTreeSet<Backend> = cluster.iter().chain(&local).map(|it| it.backend).collect();
             let claimed = addresses.iter().chain(outside).map(|it| (Some(*it), port.number));
             for to in claimed.chain(port.node_port.map(|it| (None, it))) {
-                self.table.flows.entry(to).or_insert_with(|| resolver.clone());
+                self.table.flows.entry(to).or_insert_with(|| backends.clone());
             }
         }
         if !has_any {
@@ -292,15 +311,17 @@ impl TableBuilder<'_> {
     }
 
     /// Adds the chain for external traffic to a Service port: traffic to a node port, an external IP or a load balancer
-    /// IP. `any` is whether the traffic policy `Cluster` finds endpoints, and `here` whether the policy `Local` does.
+    /// IP. `outside` are the external addresses of the Service, and `name` identifies the Service port.
+    /// `has_cluster_endpoints` is whether endpoints get traffic with the traffic policy `Cluster`, and
+    /// `has_local_endpoints` with the policy `Local`.
     fn add_external_chain(
         &mut self,
         service: &Service,
         outside: &[Ipv4Addr],
         name: &str,
         port: &Port,
-        any: bool,
-        here: bool,
+        has_cluster_endpoints: bool,
+        has_local_endpoints: bool,
     ) {
         let chain = format!("out/{name}");
         let protocol = port.protocol.as_str();
@@ -314,16 +335,16 @@ impl TableBuilder<'_> {
         let marked = format!("meta mark set meta mark | {MASQUERADE_MARK}");
         let rules = match service.external_traffic_policy {
             // A pod on another node would reply to the client directly, which would drop the reply.
-            TrafficPolicy::Cluster if any => [marked, format!("goto all/{name}")].into(),
+            TrafficPolicy::Cluster if has_cluster_endpoints => [marked, format!("goto all/{name}")].into(),
             TrafficPolicy::Cluster => ["drop".into()].into(),
             TrafficPolicy::Local => {
                 let mut rules = Vec::new();
                 // For clients in the cluster, the external address works like the cluster IP.
-                if any {
+                if has_cluster_endpoints {
                     rules.push(format!("ip saddr @pods goto all/{name}"));
                     rules.push(format!("fib saddr type local {marked} goto all/{name}"));
                 }
-                rules.push(if here { format!("goto local/{name}") } else { "drop".into() });
+                rules.push(if has_local_endpoints { format!("goto local/{name}") } else { "drop".into() });
                 rules
             }
         };
@@ -388,8 +409,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
     }
 
-    /// Adds the base chains, which the kernel calls at its hooks, and the chain `balance`, to which they jump. `own` is
-    /// the pod CIDR of this node.
+    /// Adds the base chains, which the kernel calls at its hooks, and the chain `balance`, to which `nat-prerouting`
+    /// and `nat-output` jump. Also fills the sets `pods` and `api-server`. `own` is the pod CIDR of this node.
     ///
     /// Rule: traffic of pods to destinations outside the pod network is masqueraded, and so is traffic whose replies
     /// would otherwise bypass the node.
@@ -463,7 +484,6 @@ impl TableBuilder<'_> {
     /// Adds an element with a value to a set or map. An existing element keeps its value.
     fn add_element(&mut self, set: &str, element: String, value: String) {
         if let Some(set) = self.table.sets.get_mut(set) {
-            // If two Services claim one external address, the first one by name gets it.
             set.elements.entry(element).or_insert(value);
         }
     }

@@ -1,5 +1,5 @@
-//! Decides for which addresses of a Service the proxy writes rules. Addresses that belong to the API server, a node, a
-//! pod or another Service get no rules.
+//! Decides for which addresses of a Service the proxy writes rules. Reserved addresses, such as the address of the API
+//! server, get no rules.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
-    /// Returns those of the cluster IPs `addresses` for which the proxy writes rules.
+    /// Returns the IPv4 cluster IPs in `addresses` for which the proxy writes rules.
     ///
     /// Rule: an IPv4 cluster IP gets rules unless it is special or the address of the API server, of this node or of a
     /// pod on this node. A cluster IP that is the address of another node gets rules. Otherwise any node could disable

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use expect_test::{Expect, expect};
+use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use super::*;
@@ -52,7 +53,7 @@ fn state() -> ProxyState {
 }
 
 fn service(state: &mut ProxyState, name: &str, spec: Value) {
-    let service = Service::decode(&json!({"spec": spec})).expect("a service");
+    let service = Service::decode(Time::default(), &json!({"spec": spec})).expect("a service");
     state.put_service(ObjectKey::new("shop", name), service);
 }
 
@@ -422,7 +423,10 @@ fn udp_flows_to_a_removed_endpoint_are_stale() {
 #[test]
 fn invalid_names_are_not_in_the_script() {
     let mut state = state();
-    let service = Service::decode(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
+    let service = Service::decode(
+        Time::default(),
+        &json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}),
+    );
     state.put_service(ObjectKey::new("shop", "a; flush ruleset"), service.expect("a service"));
     assert!(!made(&state).replacement_script().contains("10.96.9.9"));
 }

@@ -29,6 +29,9 @@ enum Missing {
     Fence,
     /// A transaction does not compare the pools from which it allocates.
     Pool,
+    /// A transaction that etcd answers with "no space" counts as not applied: the server does not see in its lane that
+    /// it was.
+    SpaceCheck,
 }
 
 /// The test that notices a bug.
@@ -44,16 +47,19 @@ enum Check {
     Fence,
     /// `two_servers_do_not_allocate_from_the_same_state`
     Pools,
+    /// `every_answer_is_true_when_etcd_has_no_space`
+    AnswersWithoutSpace,
 }
 
 /// The mutants with the tests that notice them, and what these tests report.
-const MUTANTS: [(Missing, Check, &str); 6] = [
+const MUTANTS: [(Missing, Check, &str); 7] = [
     (Missing::Barrier, Check::Answers, "a stale read after the barrier"),
     (Missing::Lane, Check::LateRequest, "a refused commit was made later"),
     (Missing::LeaderCheck, Check::LeaderLoss, "the watch is silent"),
     (Missing::Position, Check::Answers, "no event was lost"),
     (Missing::Fence, Check::Fence, "it has not held the Lease"),
     (Missing::Pool, Check::Pools, "another server has allocated from this state"),
+    (Missing::SpaceCheck, Check::AnswersWithoutSpace, "was refused and is written"),
 ];
 
 /// Number of seeds with which [`Check::Answers`] looks for a bug.
@@ -86,9 +92,13 @@ impl EtcdApi for MutantEtcd {
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
         let is_barrier = request.keys_only && request.key == "/m/l/";
+        let is_lane = request.range_end.is_empty() && request.key.starts_with(b"/m/l/");
         let mut response = self.etcd.range(request).await?;
         if self.missing == Some(Missing::Barrier) && is_barrier {
             response.kvs.clear();
+        }
+        if self.missing == Some(Missing::SpaceCheck) && is_lane {
+            response.kvs.iter_mut().for_each(|it| it.value.clear());
         }
         Ok(response)
     }
@@ -129,10 +139,11 @@ fn run(check: Check, missing: Option<Missing>) -> Option<String> {
     let checked = async {
         let mutant = |seed, faults| MutantEtcd { etcd: FakeEtcd::new(seed, faults), missing };
         match check {
-            Check::Answers => {
+            Check::Answers | Check::AnswersWithoutSpace => {
+                let faults = if matches!(check, Check::Answers) { FAULTS } else { FULL };
                 for seed in 0..SEEDS {
-                    let mutant = mutant(seed, FAULTS);
-                    run_model_on(seed, &mutant.etcd, &mutant, FAULTS, (3, 9, 25)).await;
+                    let mutant = mutant(seed, faults);
+                    run_model_on(seed, &mutant.etcd, &mutant, faults, (3, 9, 25)).await;
                 }
             }
             Check::LateRequest => {
@@ -163,7 +174,14 @@ fn every_mutant_is_noticed() {
             "{check:?} without {missing:?}: {reported:?}"
         );
     }
-    for check in [Check::Answers, Check::LateRequest, Check::LeaderLoss, Check::Fence, Check::Pools] {
+    for check in [
+        Check::Answers,
+        Check::LateRequest,
+        Check::LeaderLoss,
+        Check::Fence,
+        Check::Pools,
+        Check::AnswersWithoutSpace,
+    ] {
         assert_eq!(run(check, None), None, "{check:?} fails without a bug");
     }
 }

@@ -52,15 +52,15 @@ async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
     // Objects keep their resourceVersions, and those of all servers are the same.
     assert_eq!(objects(&one), objects(&two));
     expect_test::expect![[r#"
-        pods/a/changed 2 256..768
-        pods/a/new 1 896..896
-        pods/a/recreated 2 1152..1152
-        pods/a/same 1 512..512"#]]
+        pods/a/changed 2 384..896
+        pods/a/new 1 1024..1024
+        pods/a/recreated 2 1280..1280
+        pods/a/same 1 640..640"#]]
     .assert_eq(&objects(&one).join("\n"));
     assert!(Arc::ptr_eq(&same, &one.get("pods/a/same").unwrap()), "equal objects share their memory");
     // The history begins with the reload. Watches are woken by the differences.
     let reloaded = one.published.read().revision();
-    assert_eq!(reloaded, Keyspace::new("/m", 0).last_resource_version(12));
+    assert_eq!(reloaded, Keyspace::new("/m", 0).last_resource_version(13));
     assert_eq!(events_since(&one, before), Err(reloaded));
     assert_eq!(events_since(&one, reloaded), Ok(Vec::new()));
     let differences: Vec<_> = one.events.lock().unwrap()[known..].iter().map(|it| line(it)).collect();
@@ -82,6 +82,35 @@ async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
     let last = put_now(&one, "pods/a/changed", "3").await;
     assert!(reloaded < next && next < last);
     assert_eq!(*one.failure.lock().unwrap(), None);
+}
+
+/// After a reload, a server shows a revision between those of two commits. Other servers can reach it.
+#[tokio::test(start_paused = true)]
+async fn other_servers_reach_the_revision_of_a_reload() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    put_now(&two, "pods/a/a", "1").await;
+    assert!(one.read_barrier().await);
+    etcd.stop_watch(0);
+    put_now(&two, "pods/a/b", "1").await;
+    let last = put_now(&two, "pods/a/b", "2").await;
+    etcd.compact_to_current();
+    etcd.resume_watches();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reloaded = one.published.read().revision();
+    assert!(last < reloaded && two.published.read().revision() == last);
+    assert!(two.read_barrier_at(reloaded).await);
+    assert_eq!(two.published.read().revision(), reloaded);
+    // A revision of the future is not reached.
+    assert!(two.read_barrier_at(reloaded + 1).await);
+    assert_eq!(two.published.read().revision(), reloaded);
+    // Both servers go on, and no event is taken for a lost one.
+    let next = put_now(&one, "pods/a/a", "2").await;
+    assert!(two.read_barrier_at(next).await);
+    assert_eq!(two.published.read().revision(), next);
+    assert_eq!(events_since(&two, reloaded), Ok(vec![format!("{next} pods/a/a")]));
+    assert_eq!(two.statistics(), FollowerStatistics::default());
+    assert_eq!(objects(&one), objects(&two));
 }
 
 /// The events of a server's own transactions are compacted before its watch delivers them.
@@ -235,7 +264,7 @@ async fn a_server_that_loads_all_objects_from_an_older_etcd_ends() {
     etcd.restore(2);
     tokio::time::sleep(Duration::from_secs(1)).await;
     expect_test::expect![
-        "etcd is at revision 2, and this server has seen revision 3: etcd was restored from a snapshot"
+        "etcd is at revision 2, and this server has seen revision 4: etcd was restored from a snapshot. Restart the servers"
     ]
     .assert_eq(one.failure.lock().unwrap().as_deref().unwrap_or_default());
 }

@@ -174,6 +174,43 @@ async fn after_an_interrupted_restore_no_server_starts_until_it_is_run_again() {
     assert!(5 < interrupted, "{interrupted}");
 }
 
+/// One prefix is the beginning of the other one. A restore of the outer cluster would delete the inner one.
+#[tokio::test(start_paused = true)]
+async fn two_clusters_do_not_share_keys() {
+    let (objects, encryption) = (backup_objects(), encryption());
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let (outer, inner) = (Keyspace::new("/muster", 0), Keyspace::new("/muster/v1", 0));
+    let start = async |keys: &Keyspace| {
+        let loaded = load::load(&etcd, keys.clone(), &ObjectCodec::default(), WIDE).await;
+        loaded.map(drop).map_err(|it| it.to_string())
+    };
+    let state = async |keys: &Keyspace| cluster_state::read(&etcd, keys).await.unwrap();
+    let input = input(&objects, &encryption);
+    let refuse = async |keys: &Keyspace| {
+        let before = etcd.keys();
+        let refused = restore(&etcd, keys, &state(keys).await, &input, &mut |_| ()).await.unwrap_err();
+        assert!(matches!(refused, RestoreError::Unusable(UnusableError::Prefix(_))), "{refused}");
+        assert_eq!(etcd.keys(), before);
+        start(keys).await.unwrap_err()
+    };
+    assert_eq!((start(&outer).await, start(&inner).await), (Ok(()), Ok(())));
+    create_cluster_keys(&etcd, &inner, Bytes::from_static(b"keys")).await.unwrap();
+    assert_eq!(start(&inner).await, Ok(()));
+    expect_test::expect![
+        "etcd has the key /muster/v1/m/keys below the prefix /muster/, which is not one of this cluster but perhaps of another one: choose another --etcd-prefix"
+    ]
+    .assert_eq(&refuse(&outer).await);
+    restore(&etcd, &inner, &state(&inner).await, &input, &mut |_| ()).await.unwrap();
+    assert_eq!(start(&Keyspace::new("/muster-2", 0)).await, Ok(()));
+    etcd.delete_prefix("/muster/");
+    create_cluster_keys(&etcd, &outer, Bytes::from_static(b"keys")).await.unwrap();
+    assert_eq!(start(&outer).await, Ok(()));
+    expect_test::expect![
+        "etcd has a cluster with the prefix /muster/, which has all keys below /muster/v1/: choose another --etcd-prefix"
+    ]
+    .assert_eq(&refuse(&inner).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restore_changes_nothing_if_a_server_writes() {
     let (objects, encryption) = (backup_objects(), encryption());
@@ -225,7 +262,7 @@ async fn a_server_that_was_cut_off_during_a_restore_ends() {
     etcd.compact_to_current();
     etcd.resume_watches();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    expect_test::expect!["the cluster was restored while this server was cut off"]
+    expect_test::expect!["the cluster was restored while this server was cut off. Restart the server"]
         .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
     // It has published nothing of the restored cluster.
     assert_eq!(server.published.read().list("").map(|it| value_of(it)).collect::<Vec<_>>(), ["1"]);

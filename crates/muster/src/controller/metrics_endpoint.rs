@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: usize = 32;
 /// Maximum duration of a connection. A connection that lasts longer is closed.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay before the next accept after a failed accept, for example because no file descriptors are left.
+/// Delay after a failed call of `accept`, for example because no file descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The listener for metrics, health checks and explain queries.
@@ -87,8 +87,8 @@ impl MetricsEndpoint {
 }
 
 /// Builds the response to a query at `/debug/explain`.
-fn explain_response(known: Result<String, QueryError>) -> Response<Full<Bytes>> {
-    match known {
+fn explain_response(answer: Result<String, QueryError>) -> Response<Full<Bytes>> {
+    match answer {
         Ok(json) => text_response(StatusCode::OK, "application/json", json),
         Err(why @ QueryError::NoSuchSet) => {
             text_response(StatusCode::NOT_FOUND, "text/plain", why.to_string())

@@ -111,9 +111,9 @@ impl RolloutApi {
         Ok(snapshot)
     }
 
-    /// Reads the DaemonRollout, and the settings of its policy (the default settings if it has no policy). `set` is the
-    /// DaemonSet, or `None` if it could not be read. A DaemonRollout that belongs to another DaemonSet is left out of
-    /// the snapshot.
+    /// Reads the DaemonRollout and the settings of its policy. A DaemonRollout without a policy has the default
+    /// settings. `set` is the DaemonSet, or `None` if it could not be read. A DaemonRollout that belongs to another
+    /// DaemonSet is left out of the snapshot.
     async fn read_rollout(&self, set: Option<&Value>) -> anyhow::Result<RolloutSnapshot> {
         let key = self.set.key();
         let (rollout, are_kinds_served) = match self.get(&self.rollout_path()).await {

@@ -33,7 +33,7 @@ pub(super) enum ApprovedSteps {
     All,
 }
 
-/// A change to write to a DaemonRollout, with a description for the user.
+/// A change or the deletion of a DaemonRollout, with a description for the user.
 #[derive(Debug)]
 pub(super) struct PlannedChange {
     /// The fields of the spec to write, as a JSON merge patch. Null if the DaemonRollout is deleted.
@@ -52,7 +52,7 @@ impl PlannedChange {
     }
 }
 
-/// Returns the change that an operator requests. Fails if the change would have no effect.
+/// Returns the change that an operator requests. Fails if the change is not possible or would have no effect.
 pub(super) fn plan_change(
     action: &OperatorAction,
     snapshot: &RolloutSnapshot,
@@ -260,9 +260,9 @@ fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Re
 }
 
 /// Checks that an approval can make a stopped rollout continue. Fails if its revision has the verdict `Bad`, because
-/// only a retry starts it again, or if the revisions could not be read. Also fails unless all steps are approved: a
-/// rollout without this verdict has stopped for example because its policy was deleted, so it has no steps that could
-/// be approved one by one.
+/// only a retry starts it again, or if the revisions could not be read. Otherwise only the approval of all steps is
+/// accepted. Such a rollout has stopped, for example, because its policy was deleted, and has no steps to approve one
+/// by one.
 fn check_stopped_promotion(
     snapshot: &RolloutSnapshot,
     rollout: &StoredRollout,
@@ -570,7 +570,7 @@ fn current_revision_text(rollout: &StoredRollout) -> String {
     }
 }
 
-/// Formats the number and hash of a revision: `revision 2 (7d9c4b)`.
+/// Formats the number and hash of a revision, such as `revision 2 (7d9c4b)`.
 fn revision_text(number: i64, hash: &str) -> String {
     format!("revision {number} ({})", printable(hash))
 }

@@ -87,7 +87,7 @@ pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     line
 }
 
-/// Formats the phase and the step of a rollout: `Soaking, step canary (1 of 3)`. Returns `no status yet` if the
+/// Formats the phase and the step of a rollout, such as `Soaking, step canary (1 of 3)`. Returns `no status yet` if the
 /// controller has not written the status.
 fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     if rollout.current().is_none() {
@@ -196,12 +196,12 @@ pub(super) fn status_text(snapshot: &RolloutSnapshot) -> String {
     text
 }
 
-/// Formats the number and hash of a revision: `2 (7d9c4b)`.
+/// Formats the number and hash of a revision, such as `2 (7d9c4b)`.
 fn number_and_hash(number: i64, hash: &str) -> String {
     format!("{number} ({})", printable(hash))
 }
 
-/// Formats a count of nodes: `1 node`, `2 nodes`.
+/// Formats a count of nodes, such as `1 node` or `2 nodes`.
 fn nodes_text(count: i32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
@@ -297,9 +297,9 @@ fn waiting_text(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Returns how a rollout continues that its policy pauses. If the policy sets `paused`, the text says how to unset it.
-/// If the policy has windows, the text says that the next window continues the rollout. Otherwise the text refers to
-/// the conditions of the policy.
+/// Returns the text that says how a rollout can continue that is paused by its policy. If the policy sets `paused`, the
+/// text says how to unset it. If the policy has windows, the text says that the next window continues the rollout.
+/// Otherwise the text refers to the conditions of the policy.
 fn policy_pause_text(snapshot: &RolloutSnapshot, status: &DaemonRolloutStatus) -> String {
     let policy = status.policy.as_ref();
     let name =

@@ -172,8 +172,8 @@ impl RolloutSnapshot {
         self.controller_mode() == ControllerMode::Assist && self.update_strategy() != "OnDelete"
     }
 
-    /// Whether the controller runs in assist mode and the current revision has the verdict `Bad`. An abort of its
-    /// stopped rollout would then have no effect.
+    /// Whether the controller runs in assist mode and the current revision has the verdict `Bad`. Then an abort of the
+    /// stopped rollout would have no effect.
     pub(super) fn is_bad_in_assist_mode(&self) -> bool {
         let is_bad = self.newest_revision().is_some_and(RevisionRecord::is_bad);
         self.controller_mode() == ControllerMode::Assist && is_bad
@@ -207,8 +207,8 @@ impl RolloutSnapshot {
         checks.iter().find(|it| it.name == check).map(|it| it.external.is_some())
     }
 
-    /// Returns the revision of the DaemonSet's current template, which has the highest number. `None` if the controller
-    /// has not observed the template yet, or if the DaemonSet or its revisions were not read.
+    /// Returns the revision of the DaemonSet's current template: the revision with the highest number. `None` if the
+    /// controller has not observed the template yet, or if the DaemonSet or its revisions were not read.
     pub(super) fn newest_revision(&self) -> Option<&RevisionRecord> {
         let set = self.daemon_set.as_ref()?;
         let generation = set.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();

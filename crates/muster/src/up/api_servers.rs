@@ -13,7 +13,7 @@ use anyhow::{Context as _, anyhow, bail};
 use hyper::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
-use muster_server::BuiltinUser;
+use muster_server::{BuiltinUser, SERVER_TOKEN_FILE};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::balancer::{Backend, Balancer};
 use super::child_process::{open_log, read_log_tail, run_until_stop, stop_leftover_processes};
-use super::trial_etcd::{EtcdMember, MEMBERS, member_dir};
+use super::trial_etcd::{EtcdMember, MEMBER_COUNT, member_dir};
 use crate::logging::print_to_stderr;
 use crate::serving_flags::{ServingFlags, user_agent};
 use crate::supervisor::{Supervisor, restart_until_stopped};
@@ -36,9 +36,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Maximum time that a member of etcd gets to exit, after the servers.
 const ETCD_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// File in the data directory with the server token.
-const TOKEN_FILE: &str = "server-token";
 
 /// Flags of `muster up` about its servers.
 #[derive(Debug, clap::Args)]
@@ -107,7 +104,7 @@ impl ApiServers {
         let log_dir = data_dir.join("logs");
         fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
         print_to_stderr(format_args!(
-            "muster: starting {MEMBERS} members of etcd and {count} {} on this machine: this is for trying, not for production",
+            "muster: starting {MEMBER_COUNT} members of etcd and {count} {} on this machine: this is for trying, not for production",
             if count == 1 { "server" } else { "servers" }
         ));
         let members = EtcdMember::of_data_dir(&data_dir, &log_dir);
@@ -119,7 +116,7 @@ impl ApiServers {
             member.wait_until_healthy(process).await?;
         }
 
-        let token = data_dir.join(TOKEN_FILE);
+        let token = data_dir.join(SERVER_TOKEN_FILE);
         muster_server::create_server_token_if_missing(&token)?;
         let listen = serving.listen_address();
         let listener = TcpListener::bind(listen).await;
@@ -321,7 +318,7 @@ fn reachable_from_here(listen: SocketAddr) -> SocketAddr {
 }
 
 /// Returns `count` addresses on `ip` with free ports. Ports are tried in order from [`FIRST_PORT`] on, so that the
-/// addresses are usually those of the last start.
+/// addresses are usually the same as at the last start.
 fn free_addresses(ip: IpAddr, count: u8) -> anyhow::Result<Vec<SocketAddr>> {
     let all = (FIRST_PORT..FIRST_PORT + 1000).map(|port| SocketAddr::new(ip, port));
     let free: Vec<_> = all.filter(|it| StdListener::bind(it).is_ok()).take(count.into()).collect();

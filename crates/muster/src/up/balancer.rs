@@ -26,7 +26,7 @@ const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of consecutive failed health checks after which a server counts as unhealthy.
 const FAILED_CHECKS_MAX: usize = 2;
 
-/// Delay before the next call of `accept` after it has failed, for example because too many files are open.
+/// Delay after a failed call of `accept`, for example because too many files are open.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// An API server behind the balancer.

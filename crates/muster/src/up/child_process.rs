@@ -12,11 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
-use super::trial_etcd::{MEMBERS, member_dir};
+use super::trial_etcd::{MEMBER_COUNT, member_dir};
 
-/// Number of bytes at the end of a log that an error message quotes at most.
+/// Maximum number of bytes, from the end of a log, that an error message quotes.
 const LOG_TAIL_BYTES_MAX: u64 = 1024;
-/// Number of lines at the end of a log that an error message quotes at most.
+/// Maximum number of lines, from the end of a log, that an error message quotes.
 const LOG_TAIL_LINES_MAX: usize = 3;
 
 /// Opens the log of a child process for appending.
@@ -73,7 +73,7 @@ pub(crate) async fn stop_leftover_processes(data_dir: &Path) -> anyhow::Result<V
     let servers = fs::read_dir(&data_dir).into_iter().flatten().flatten().map(|it| it.path());
     let is_server =
         |it: &PathBuf| it.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"server-"));
-    let members = (1..=MEMBERS).map(|it| member_dir(&data_dir, it));
+    let members = (1..=MEMBER_COUNT).map(|it| member_dir(&data_dir, it));
     let arguments: Vec<_> = members
         .chain(servers.filter(is_server))
         .map(|it| {

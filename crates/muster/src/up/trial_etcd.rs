@@ -15,8 +15,8 @@ use tokio::process::{Child, Command};
 
 use super::child_process::{open_log, read_log_tail};
 
-/// Number of members. A cluster of three goes on without one of them.
-pub(super) const MEMBERS: u8 = 3;
+/// Number of members. A cluster of three keeps working while one member is down.
+pub(super) const MEMBER_COUNT: u8 = 3;
 
 /// Port on which a member serves clients. Every member has a loopback address of its own.
 const CLIENT_PORT: u16 = 2379;
@@ -38,7 +38,7 @@ pub(super) struct EtcdMember {
     address: Ipv4Addr,
     data_dir: PathBuf,
     log: PathBuf,
-    /// The members with their URLs for each other, as in `--initial-cluster`.
+    /// The name of each member and the URL at which the other members reach it, as in `--initial-cluster`.
     initial_cluster: String,
 }
 
@@ -50,7 +50,7 @@ impl EtcdMember {
         let address = |number| Ipv4Addr::new(127, subnet[0], subnet[1], number);
         let peer =
             |number| format!("etcd-{number}=http://{}", SocketAddr::new(address(number).into(), PEER_PORT));
-        let initial_cluster = (1..=MEMBERS).map(peer).collect::<Vec<_>>().join(",");
+        let initial_cluster = (1..=MEMBER_COUNT).map(peer).collect::<Vec<_>>().join(",");
         let member = |number| Self {
             number,
             address: address(number),
@@ -58,7 +58,7 @@ impl EtcdMember {
             log: log_dir.join(format!("etcd-{number}.log")),
             initial_cluster: initial_cluster.clone(),
         };
-        (1..=MEMBERS).map(member).collect()
+        (1..=MEMBER_COUNT).map(member).collect()
     }
 
     /// Returns the name of the member.

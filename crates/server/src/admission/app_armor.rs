@@ -1,15 +1,13 @@
 //! Converts deprecated AppArmor annotations of new pods to `securityContext.appArmorProfile` fields, which the kubelet
 //! and Pod Security read. Upstream: `applyAppArmorVersionSkew`.
 
+use muster_api::well_known::ANNOTATION_APP_ARMOR_PREFIX;
 use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
 use crate::request::RequestContext;
 use crate::unstructured::str_at;
 use crate::validation::is_valid_app_armor_profile;
-
-/// Key prefix of the annotation that sets the AppArmor profile of a container. The container name follows.
-const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// For each AppArmor annotation of a container in a new pod, sets the field `appArmorProfile` of the container and
 /// warns that the annotation is deprecated. An invalid annotation only causes the warning. Skips a container that sets
@@ -19,7 +17,7 @@ pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'
     let profiles: Vec<(String, String)> = annotations
         .iter()
         .filter_map(|(key, value)| {
-            Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value.as_str()?.to_owned()))
+            Some((key.strip_prefix(ANNOTATION_APP_ARMOR_PREFIX)?.to_owned(), value.as_str()?.to_owned()))
         })
         .collect();
     if profiles.is_empty() || !attributes.is_create() || str_at(pod, "spec.os.name") == "windows" {
@@ -43,7 +41,7 @@ pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'
                 container["securityContext"]["appArmorProfile"] = profile;
             }
             context.add_warning(format!(
-                "metadata.annotations[{ANNOTATION_PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+                "metadata.annotations[{ANNOTATION_APP_ARMOR_PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
             ));
         }
     }
@@ -73,7 +71,7 @@ mod tests {
 
     #[test]
     fn annotations_of_new_pods_become_fields() {
-        let kind = Kind::find("", "v1", "pods").unwrap();
+        let kind = Kind::builtin("", "v1", "pods");
         let target = RequestTarget {
             kind,
             namespace: Some("a".into()),
@@ -82,7 +80,7 @@ mod tests {
         };
         let admitted = |annotation: &str, of_pod: &Value, is_create: bool| {
             let mut pod = json!({
-                "metadata": {"annotations": {format!("{ANNOTATION_PREFIX}c"): annotation}},
+                "metadata": {"annotations": {format!("{ANNOTATION_APP_ARMOR_PREFIX}c"): annotation}},
                 "spec": {"securityContext": {"appArmorProfile": of_pod}, "containers": [{"name": "c"}, {"name": "d"}]},
             });
             let old = pod.clone();

@@ -2,20 +2,16 @@
 //! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
 use jiff::Timestamp;
+use muster_api::well_known::{API_GROUP_CERTIFICATES, USER_GROUP_MASTERS};
 use serde_json::{Value, json};
 
 use crate::auth::bootstrap_token::NODE_EXTRA_KEY;
 use crate::auth::{AccessControl, authorize};
 use crate::error::ApiError;
 use crate::pki::CertificateRequest;
-use crate::request::{
-    MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User, parse_node_name,
-};
+use crate::request::{RequestAttributes, RequestTarget, ResourceAttributes, User, parse_node_name};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
-
-/// API group of CertificateSigningRequests.
-pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
 /// Name of the built-in signer of the client certificates with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -78,11 +74,11 @@ pub(crate) const MASTERS_FORBIDDEN_MESSAGE: &str =
 
 /// Whether the requested certificate would give its user the group `system:masters`.
 pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
-    request.organizations.iter().any(|it| it == MASTERS_GROUP)
+    request.organizations.iter().any(|it| it == USER_GROUP_MASTERS)
 }
 
-/// Sets missing `lastUpdateTime` and `lastTransitionTime` fields in the conditions of a CertificateSigningRequest to
-/// `now`. If the status of a condition has not changed, its missing `lastTransitionTime` gets the stored value.
+/// Fills in the timestamps that conditions of a CertificateSigningRequest lack: `lastUpdateTime` with `now`, and
+/// `lastTransitionTime` with the stored value if the status of the condition has not changed, otherwise with `now`.
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -105,7 +101,7 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         let attributes = ResourceAttributes {
-            group: CERTIFICATES_GROUP.to_owned(),
+            group: API_GROUP_CERTIFICATES.to_owned(),
             plural: "signers".to_owned(),
             name,
             ..ResourceAttributes::default()

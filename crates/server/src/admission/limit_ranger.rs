@@ -5,16 +5,15 @@ use serde_json::{Map, Value, json};
 
 use super::AdmissionAttributes;
 use super::AdmissionChain;
-use super::resources::pod_resources;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{ResourceQuantities, quantities_from_json};
+use muster_api::resources::{ResourceQuantities, quantities_from_json, spec_pod_total};
 
-/// Annotation of a pod that lists the defaults that were applied to it. If several LimitRanges set defaults, it lists
-/// only those of the last one.
+/// Annotation of a pod that lists the defaults that were applied to it. If several LimitRanges set defaults, the
+/// annotation lists only the defaults of the last one.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Applies the LimitRange defaults to a new pod. Updates are ignored, because they do not change the resources of
@@ -56,8 +55,8 @@ fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
-/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. If it sets any, it
-/// lists them in the annotation `DEFAULTS_ANNOTATION` of the pod, and replaces an earlier value of the annotation.
+/// Sets missing requests and limits of regular and init containers to the defaults of a LimitRange. Lists the defaults
+/// that it has set, if any, in the annotation `DEFAULTS_ANNOTATION` of the pod, in place of an earlier value.
 fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -104,7 +103,7 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
                 }
             }
             "Pod" => {
-                let of = |which| pod_resources(pod, which);
+                let of = |which| spec_pod_total(spec, which);
                 check_limit_range_item(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Admission plugins, which mutate or refuse writes. Unlike defaulting and validation, a plugin may depend on the user
 //! of the request and on other stored objects.
 //!
-//! [`crate::kinds::WRITABLE_KINDS`] lists the plugins of each kind, in upstream's order. [`AdmissionChain`] runs
+//! [`Kind::admission_plugins`] lists the plugins of each kind, in upstream's order. [`AdmissionChain`] runs
 //! `namespace_lifecycle`, `resource_quota` and the plugins that prevent privilege escalation for all kinds, so they are
 //! not in that list.
 //!
@@ -22,7 +22,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 /// Restricts the addresses that a node may add to its Node.
 mod node_address;
-/// Restricts a node's writes of Nodes, Leases, pods, service account tokens and CertificateSigningRequests.
+/// Restricts a node's writes to Nodes, Leases, pods, service account tokens and CertificateSigningRequests.
 pub(crate) mod node_restriction;
 /// Adds the not-ready taint to new Nodes.
 mod node_taint;
@@ -36,8 +36,6 @@ mod priority;
 pub(crate) mod rbac_escalation;
 /// Enforces ResourceQuotas.
 mod resource_quota;
-/// Sums of the resource requests and limits of a pod, for several plugins. Not a plugin itself.
-mod resources;
 /// Applies the overhead and scheduling constraints of a RuntimeClass to pods.
 mod runtime_class;
 /// Sets the service account of a pod and mounts its token.
@@ -50,10 +48,11 @@ mod toleration_seconds;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::well_known::{API_GROUP_CERTIFICATES, API_GROUP_RBAC};
 use muster_store::{Allocation, Revision};
 use serde_json::Value;
 
-use crate::auth::{AccessControl, RBAC_GROUP, revocation};
+use crate::auth::{AccessControl, revocation};
 use crate::error::ApiError;
 use crate::kinds::{AdmissionPlugin, Kind};
 use crate::metrics::ServerMetrics;
@@ -145,7 +144,7 @@ impl AdmissionChain {
     /// Rule: each cluster IP and each node port belongs to one Service. Each pod CIDR and each node address belongs to
     /// one Node.
     pub(crate) fn allocation_pool(&self, kind: &Kind) -> Option<AllocationPool> {
-        let (name, allocates): (_, fn(&Value, &Value) -> bool) = match (kind.group, kind.plural) {
+        let (name, allocates): (_, fn(&Value, &Value) -> bool) = match kind.resource() {
             ("", "services") => ("services", service_address::allocates),
             ("", "nodes") => ("nodes", pod_cidr::allocates),
             _ => return None,
@@ -265,8 +264,8 @@ impl AdmissionChain {
             return Ok(());
         }
         match target.kind.group {
-            RBAC_GROUP => rbac_escalation::check_rbac_write(&self.access, user, target, new, old),
-            certificate_approval::CERTIFICATES_GROUP => certificate_approval::check_signing_request_write(
+            API_GROUP_RBAC => rbac_escalation::check_rbac_write(&self.access, user, target, new, old),
+            API_GROUP_CERTIFICATES => certificate_approval::check_signing_request_write(
                 &self.access,
                 user,
                 target,
@@ -279,11 +278,11 @@ impl AdmissionChain {
     }
 }
 
-/// Sets timestamps that the server owns, if the client left them out: those of the conditions of a
-/// CertificateSigningRequest in a write to a subresource, and those of the entries of the revocation list.
+/// Sets timestamps that the server owns and that the client left out: in the conditions of a CertificateSigningRequest,
+/// in a write to one of its subresources, and in the entries of the revocation list.
 fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let AdmissionOperation::Update { old } = attributes.operation
-        && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP
+        && attributes.target.kind.group == API_GROUP_CERTIFICATES
         && attributes.target.subresource != Subresource::Whole
     {
         certificate_approval::set_condition_times(now, new, old);

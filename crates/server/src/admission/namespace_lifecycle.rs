@@ -1,6 +1,7 @@
 //! Refuses new objects in missing or terminating namespaces, and the deletion of `default`, `kube-public` and
 //! `kube-system`. Upstream: `NamespaceLifecycle`.
 
+use muster_api::well_known::NAMESPACE_SYSTEM;
 use serde_json::Value;
 
 use super::AdmissionChain;
@@ -10,7 +11,7 @@ use crate::kinds::Kind;
 use crate::unstructured::{self, str_at};
 
 /// Namespaces that cannot be deleted. Upstream: `immortalNamespaces`.
-const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", NAMESPACE_SYSTEM];
 
 /// Refuses a create in a missing or terminating namespace, and the deletion of a namespace in `IMMORTAL_NAMESPACES`.
 ///

@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn nodes() -> &'static Kind {
-        Kind::find("", "v1", "nodes").unwrap()
+        Kind::builtin("", "v1", "nodes")
     }
 
     fn context(by: &str, verb: &'static str) -> RequestContext {

@@ -1,4 +1,4 @@
-//! Restricts a node's writes of Nodes, Leases, pods, service account tokens and CertificateSigningRequests to those
+//! Restricts a node's writes to Nodes, Leases, pods, service account tokens and CertificateSigningRequests to those
 //! that concern the node itself. Upstream: `NodeRestriction`.
 
 use serde_json::Value;
@@ -9,7 +9,9 @@ use crate::kinds::Kind;
 use crate::pki::CertificateRequest;
 use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
-use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
+use muster_api::well_known::{
+    ANNOTATION_CONFIG_MIRROR, API_GROUP_CERTIFICATES, KUBELET_LABELS, NAMESPACE_NODE_LEASE, USER_NODE_PREFIX,
+};
 
 /// Domains below `kubernetes.io` in which a node may set labels on its Node. Subdomains are allowed too.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
@@ -47,7 +49,7 @@ pub(crate) fn check_node_write(
         NodeWrite::Delete => "",
     };
     let name = if target.name.is_empty() { object_name } else { &target.name };
-    let checked = match (target.kind.group, target.kind.plural) {
+    let checked = match target.kind.resource() {
         ("", "pods") => check_pod_write(access, node, target, subresource, write),
         ("", "nodes") => check_node_object_write(node, name, write),
         ("", "serviceaccounts") if subresource == "token" => check_token_request(access, node, target, write),
@@ -60,7 +62,7 @@ pub(crate) fn check_node_write(
                 Ok(())
             }
         }
-        ("certificates.k8s.io", "certificatesigningrequests") => check_signing_request(node, write),
+        (API_GROUP_CERTIFICATES, "certificatesigningrequests") => check_signing_request(node, write),
         _ => Ok(()),
     };
     checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
@@ -272,9 +274,9 @@ fn check_token_request(
     ))
 }
 
-/// Checks a CertificateSigningRequest that a node creates. The common name of a kubelet certificate must be the user
-/// name of the node (`system:node:NAME`). Requests to other signers are not checked. The error is the reason for the
-/// refusal.
+/// Checks a CertificateSigningRequest that a node creates. If it asks for a kubelet certificate (serving or client),
+/// its common name must be the user name of the node (`system:node:NAME`). Requests to all other signers pass. The
+/// error is the reason for the refusal.
 fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");
@@ -283,8 +285,8 @@ fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String>
     }
     let request =
         CertificateRequest::from_object(new).map_err(|error| format!("unable to parse csr: {error}"))?;
-    if request.common_name == format!("system:node:{node}") {
+    if request.common_name == format!("{USER_NODE_PREFIX}{node}") {
         return Ok(());
     }
-    Err(format!("can only create a node CSR with CN=system:node:{node}"))
+    Err(format!("can only create a node CSR with CN={USER_NODE_PREFIX}{node}"))
 }

@@ -130,7 +130,7 @@ pub(super) fn mutate(
     allocations.sync_nodes(admission, context.now);
     let block = if requested.is_empty() {
         // When no CIDR is free, the Node is created without one.
-        let Some(block) = allocations.find_free_cidr(all, name) else { return Ok(()) };
+        let Some(block) = allocations.pending_or_free_cidr(all, name) else { return Ok(()) };
         let text = block.to_string();
         let spec = map_at_mut(node, "spec");
         spec.insert("podCIDR".into(), json!(text));
@@ -207,7 +207,7 @@ impl PodCidrAllocations {
 
     /// Returns the pending pod CIDR of the node `name` if no other node uses it. Otherwise returns the lowest free pod
     /// CIDR in the cluster range `all` that is not reserved, or `None` if there is none.
-    fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
+    fn pending_or_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR, unless a node got it through another server.
         if let Some((block, _)) = self.pending.get(name)
             && self.overlapping_node(*block, name).is_none()

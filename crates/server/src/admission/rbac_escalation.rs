@@ -1,13 +1,14 @@
 //! Prevents privilege escalation through RBAC: users can only grant permissions that they hold.
 
+use muster_api::well_known::{API_GROUP_RBAC, USER_GROUP_MASTERS};
 use serde_json::Value;
 
 use crate::auth::policy_rule::{PolicyRule, go_string_list, missing_rules};
 use crate::auth::roles::{RbacObjectType, RoleRef};
-use crate::auth::{AccessControl, RBAC_GROUP, RBAC_RESOURCES, authorize};
+use crate::auth::{AccessControl, RBAC_RESOURCES, authorize};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::{MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User};
+use crate::request::{RequestAttributes, RequestTarget, ResourceAttributes, User};
 use crate::unstructured::list_at;
 
 /// Checks whether the user may write a role or a binding. Writes by members of `system:masters`, and updates of only
@@ -27,14 +28,14 @@ pub(crate) fn check_rbac_write(
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    if user.is_in_group(MASTERS_GROUP) || old.is_some_and(|old| changes_only_gc_fields(new, old)) {
+    if user.is_in_group(USER_GROUP_MASTERS) || old.is_some_and(|old| changes_only_gc_fields(new, old)) {
         return Ok(());
     }
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let forbid = |why: &str| ApiError::forbidden(target.kind, &target.name, why);
     let is_allowed = |verb: &str, plural: &str, name: &str| {
         let attributes = ResourceAttributes {
-            group: RBAC_GROUP.to_owned(),
+            group: API_GROUP_RBAC.to_owned(),
             plural: plural.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -65,7 +66,7 @@ pub(crate) fn check_rbac_write(
         return Ok(());
     }
     let rules = access.with_roles(|roles| roles.role_rules(&role, namespace).cloned());
-    let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
+    let kind = Kind::builtin(API_GROUP_RBAC, "v1", plural);
     let rules = rules.map_err(|_| ApiError::not_found(kind, &role.name))?;
     check_permissions_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }

@@ -16,17 +16,20 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use super::AdmissionChain;
-use super::resources::{is_best_effort, pod_resources};
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, QuotaEvaluator};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::storage::QuotaUpdate;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
+use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
+use muster_api::resources::{
+    ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json, spec_pod_total,
+    spec_total_with_overhead,
+};
 
 /// Serializes the writes that change the usage of ResourceQuotas in a namespace. Concurrent writes of this server would
 /// otherwise conflict with each other and be retried, because each updates the quota. The locks only save retries: the
@@ -53,8 +56,8 @@ impl QuotaLocks {
     }
 }
 
-/// The usage that a write adds to the quotas of its namespace. The caller commits `updates` together with the write. It
-/// drops this value only after the commit, because the value holds the lock of the namespace in [`QuotaLocks`].
+/// The usage that a write adds to the quotas of its namespace. The caller commits `updates` together with the write,
+/// and drops the `QuotaCharge` only after the commit, because it holds the lock of the namespace in [`QuotaLocks`].
 #[derive(Debug)]
 pub(crate) struct QuotaCharge {
     pub(crate) updates: Vec<QuotaUpdate>,
@@ -133,7 +136,7 @@ fn usage_after_write(
     if restricted.is_empty() || !matches_scopes(quota, kind, object) {
         return Ok(None);
     }
-    if is_pod_kind(kind) {
+    if kind.quota_evaluator == QuotaEvaluator::Pod {
         require_compute_resources(attributes, object, name, &restricted)?;
     }
     if restricted.iter().any(|it| !used.contains_key(*it)) {
@@ -221,10 +224,10 @@ fn require_compute_resources(
 fn can_increase_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
     match operation {
         AdmissionOperation::Create => true,
-        AdmissionOperation::Update { old } if is_pod_kind(kind) => {
+        AdmissionOperation::Update { old } if kind.quota_evaluator == QuotaEvaluator::Pod => {
             has_active_deadline(old) != has_active_deadline(object)
         }
-        AdmissionOperation::Update { .. } => is_service_kind(kind),
+        AdmissionOperation::Update { .. } => kind.quota_evaluator == QuotaEvaluator::Service,
         AdmissionOperation::Delete => false,
     }
 }
@@ -234,55 +237,57 @@ fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
     if let Some(counted) = resource.strip_prefix("count/") {
         return counted == kind.group_resource();
     }
-    if is_pod_kind(kind) {
-        let compute_name = resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
-        let name = compute_name.unwrap_or(resource);
-        return resource == "pods"
-            || matches!(name, "cpu" | "memory" | "ephemeral-storage")
-            || is_huge_pages(name)
-            // Extended resources, which cannot be overcommitted.
-            || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"));
+    match kind.quota_evaluator {
+        QuotaEvaluator::ObjectCount => false,
+        QuotaEvaluator::ObjectCountAndPlural => resource == kind.plural,
+        QuotaEvaluator::Pod => {
+            let compute_name =
+                resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
+            let name = compute_name.unwrap_or(resource);
+            resource == "pods"
+                || matches!(name, "cpu" | "memory" | "ephemeral-storage")
+                || is_huge_pages(name)
+                // Extended resources, which cannot be overcommitted.
+                || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"))
+        }
+        QuotaEvaluator::Service => {
+            matches!(resource, "services" | "services.nodeports" | "services.loadbalancers")
+        }
     }
-    if is_service_kind(kind) {
-        return matches!(resource, "services" | "services.nodeports" | "services.loadbalancers");
-    }
-    kind.group.is_empty()
-        && resource == kind.plural
-        && matches!(kind.plural, "configmaps" | "resourcequotas" | "secrets")
 }
 
 /// Returns the usage of one object, by quota resource such as `count/pods` or `requests.cpu`.
 fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantities {
     let mut used =
         ResourceQuantities::from([(format!("count/{}", kind.group_resource()), Quantity::from_units(1))]);
-    if is_pod_kind(kind) {
-        if !is_excluded_from_usage(object, now) {
-            let (mut requests, mut limits) =
-                (pod_resources(object, "requests"), pod_resources(object, "limits"));
-            let overhead = quantities_from_json(&object["spec"]["overhead"]);
-            add_quantities(&mut requests, &overhead);
-            for (name, amount) in &overhead {
-                if let Some(limit) = limits.get_mut(name) {
-                    *limit = limit.plus(*amount);
-                }
-            }
-            used.extend(compute_resource_usage(&requests, &limits));
+    match kind.quota_evaluator {
+        QuotaEvaluator::ObjectCount => {}
+        QuotaEvaluator::ObjectCountAndPlural => {
+            used.insert(kind.plural.to_owned(), Quantity::from_units(1));
         }
-    } else if is_service_kind(kind) {
-        let ports = list_at(&object["spec"], "ports");
-        let count = |many: usize| Quantity::from_units(i64::try_from(many).unwrap_or(i64::MAX));
-        let with_node_port = ports.iter().filter(|it| it["nodePort"].as_i64().unwrap_or(0) != 0).count();
-        let (node_ports, balancers) = match str_at(object, "spec.type") {
-            "NodePort" => (ports.len(), 0),
-            "LoadBalancer" if object["spec"]["allocateLoadBalancerNodePorts"] == false => (with_node_port, 1),
-            "LoadBalancer" => (ports.len(), 1),
-            _ => (0, 0),
-        };
-        used.insert("services".into(), Quantity::from_units(1));
-        used.insert("services.nodeports".into(), count(node_ports));
-        used.insert("services.loadbalancers".into(), count(balancers));
-    } else {
-        used.insert(kind.plural.to_owned(), Quantity::from_units(1));
+        QuotaEvaluator::Pod if is_excluded_from_usage(object, now) => {}
+        QuotaEvaluator::Pod => {
+            let spec = &object["spec"];
+            let mut requests = spec_pod_total(spec, "requests");
+            add_quantities(&mut requests, &quantities_from_json(&spec["overhead"]));
+            used.extend(compute_resource_usage(&requests, &spec_total_with_overhead(spec, "limits")));
+        }
+        QuotaEvaluator::Service => {
+            let ports = list_at(&object["spec"], "ports");
+            let count = |many: usize| Quantity::from_units(i64::try_from(many).unwrap_or(i64::MAX));
+            let with_node_port = ports.iter().filter(|it| it["nodePort"].as_i64().unwrap_or(0) != 0).count();
+            let (node_ports, balancers) = match str_at(object, "spec.type") {
+                "NodePort" => (ports.len(), 0),
+                "LoadBalancer" if object["spec"]["allocateLoadBalancerNodePorts"] == false => {
+                    (with_node_port, 1)
+                }
+                "LoadBalancer" => (ports.len(), 1),
+                _ => (0, 0),
+            };
+            used.insert("services".into(), Quantity::from_units(1));
+            used.insert("services.nodeports".into(), count(node_ports));
+            used.insert("services.loadbalancers".into(), count(balancers));
+        }
     }
     used
 }
@@ -315,7 +320,9 @@ fn matches_scopes(quota: &Value, kind: &Kind, object: &Value) -> bool {
     let plain = list_at(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
     let selectors = list_at(&spec["scopeSelector"], "matchExpressions").iter();
     let mut scopes = plain.chain(selectors.map(|it| (str_at(it, "scopeName"), it)));
-    scopes.all(|(scope, selector)| is_pod_kind(kind) && matches_scope(scope, selector, object))
+    scopes.all(|(scope, selector)| {
+        kind.quota_evaluator == QuotaEvaluator::Pod && matches_scope(scope, selector, object)
+    })
 }
 
 /// Whether a pod is in one scope. `selector` is the match expression of the scope, or null for a scope without one.
@@ -323,8 +330,8 @@ fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     match scope {
         "Terminating" => has_active_deadline(pod),
         "NotTerminating" => !has_active_deadline(pod),
-        "BestEffort" => is_best_effort(pod),
-        "NotBestEffort" => !is_best_effort(pod),
+        "BestEffort" => QosClass::of_pod(pod) == QosClass::BestEffort,
+        "NotBestEffort" => QosClass::of_pod(pod) != QosClass::BestEffort,
         "PriorityClass" => {
             let class = str_at(pod, "spec.priorityClassName");
             let is_among = list_at(selector, "values").iter().any(|it| *it == class);
@@ -405,7 +412,8 @@ pub(crate) async fn recalculate_quotas(
 fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Value, now: Timestamp) -> Value {
     let hard = quantities_from_json(&quota["spec"]["hard"]);
     let mut used: ResourceQuantities = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
-    let stored = admission.storage.kinds.writable_kinds().filter(|it| it.namespaced && it.is_stored());
+    let kinds = admission.storage.kinds.served();
+    let stored = kinds.all().filter(|it| it.namespaced && it.is_stored());
     for kind in stored.filter(|kind| hard.keys().any(|it| kind_uses_quota_resource(kind, it))) {
         let (objects, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
         for object in objects
@@ -433,12 +441,4 @@ fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
 
 fn resource_quota_kind() -> &'static Kind {
     Kind::builtin("", "v1", "resourcequotas")
-}
-
-fn is_pod_kind(kind: &Kind) -> bool {
-    kind.group.is_empty() && kind.plural == "pods"
-}
-
-fn is_service_kind(kind: &Kind) -> bool {
-    kind.group.is_empty() && kind.plural == "services"
 }

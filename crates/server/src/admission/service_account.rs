@@ -88,7 +88,7 @@ async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -
     tokio::time::timeout(DEFAULT_ACCOUNT_WAIT_TIMEOUT, arrives).await.ok().flatten()
 }
 
-/// Mounts the token volume into every regular and init container that mounts nothing else at `TOKEN_MOUNT_PATH`. Adds
+/// Mounts the token volume into every regular and init container that mounts nothing at `TOKEN_MOUNT_PATH` yet. Adds
 /// the volume to the pod spec if a container mounts it and the spec has no token volume yet.
 fn mount_token(spec: &mut Value) {
     let existing = list_at(spec, "volumes")

@@ -3,6 +3,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
+use muster_api::well_known::{NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX, SECRET_TYPE_BOOTSTRAP_TOKEN};
 use serde_json::Value;
 
 use super::AccessControl;
@@ -10,11 +11,6 @@ use super::default_roles::BOOTSTRAPPERS_GROUP;
 use crate::kinds::Kind;
 use crate::request::{AUTHENTICATED_GROUP, User};
 use crate::unstructured::{self, is_set, str_at};
-
-/// Namespace of the Secrets of bootstrap tokens.
-const TOKEN_NAMESPACE: &str = "kube-system";
-/// Secret type of bootstrap tokens.
-const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
 /// Key in `User::extra` of a bootstrap token's user. Its value is the name of the only node that may join with the
 /// token. The key is absent if the token is not restricted to one node.
@@ -58,9 +54,13 @@ impl BootstrapTokenSecret {
     /// deleted, expired or not enabled for authentication.
     fn find_valid(access: &AccessControl, id: &str, now: Timestamp) -> Option<Self> {
         let secrets = Kind::builtin("", "v1", "secrets");
-        let stored = access.storage.find(secrets, Some(TOKEN_NAMESPACE), &format!("bootstrap-token-{id}"))?;
+        let stored = access.storage.find(
+            secrets,
+            Some(NAMESPACE_SYSTEM),
+            &format!("{SECRET_BOOTSTRAP_TOKEN_PREFIX}{id}"),
+        )?;
         let stored = Self(unstructured::parse_stored(&stored));
-        let is_valid = stored.0["type"] == TOKEN_SECRET_TYPE
+        let is_valid = stored.0["type"] == SECRET_TYPE_BOOTSTRAP_TOKEN
             && !is_set(&stored.0["metadata"]["deletionTimestamp"])
             && stored.decoded_field("token-id").as_deref() == Some(id)
             && stored.decoded_field("usage-bootstrap-authentication").as_deref() == Some("true")

@@ -1,12 +1,15 @@
-//! The ClusterRoles and ClusterRoleBindings that every cluster has: those of upstream, for the kinds that this server
-//! serves, and those of the components of Muster. Upstream: `bootstrappolicy`.
+//! The ClusterRoles and ClusterRoleBindings that every cluster has: upstream's, for the kinds that this server serves,
+//! and Muster's own. Upstream: `bootstrappolicy`.
 
 use std::collections::BTreeMap;
 
 use muster_api::muster_v1alpha1::GROUP;
+use muster_api::well_known::{
+    API_GROUP_AUTHENTICATION, API_GROUP_CERTIFICATES, API_GROUP_RBAC, USER_GROUP_MASTERS, USER_GROUP_NODES,
+};
 use serde_json::{Value, json};
 
-use crate::kinds::WRITABLE_KINDS;
+use crate::kinds::ServedKinds;
 use crate::request::{
     DAEMONSET_CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
     ROLLOUT_POLICY_USER, SCHEDULER_USER, SIMULATED_NODES_USER,
@@ -15,12 +18,6 @@ use crate::request::{
 /// Group of nodes that authenticate with a bootstrap token, before they have a certificate.
 pub(crate) const BOOTSTRAPPERS_GROUP: &str = "system:bootstrappers";
 
-/// API group of Role, ClusterRole and their bindings.
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-/// API group of CertificateSigningRequest.
-const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
-/// API group of TokenReview and SelfSubjectReview.
-const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 /// API group of the access reviews, such as SubjectAccessReview.
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 /// API group of Lease.
@@ -50,7 +47,7 @@ const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection pa
 pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// Returns the ClusterRoles that every cluster has.
-pub(crate) fn default_cluster_roles() -> Vec<Value> {
+pub(crate) fn default_cluster_roles(kinds: &ServedKinds) -> Vec<Value> {
     let mut roles = vec![
         cluster_role("cluster-admin", [resource_rule("*", "*", "*"), url_rule("*", "*")]),
         cluster_role(
@@ -78,7 +75,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
                     AUTHORIZATION_GROUP,
                     "selfsubjectaccessreviews selfsubjectrulesreviews",
                 ),
-                resource_rule("create", AUTHENTICATION_GROUP, "selfsubjectreviews"),
+                resource_rule("create", API_GROUP_AUTHENTICATION, "selfsubjectreviews"),
             ],
         ),
         cluster_role(
@@ -92,7 +89,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
             "admin",
             [
                 resource_rule("create", AUTHORIZATION_GROUP, "localsubjectaccessreviews"),
-                resource_rule(READ_WRITE_VERBS, RBAC_GROUP, "roles rolebindings"),
+                resource_rule(READ_WRITE_VERBS, API_GROUP_RBAC, "roles rolebindings"),
             ],
         ),
         role_aggregated_to(
@@ -146,12 +143,12 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
         ),
         cluster_role(
             "system:node-bootstrapper",
-            [resource_rule("create get list watch", CERTIFICATES_GROUP, "certificatesigningrequests")],
+            [resource_rule("create get list watch", API_GROUP_CERTIFICATES, "certificatesigningrequests")],
         ),
         cluster_role(
             "system:auth-delegator",
             [
-                resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),
+                resource_rule("create", API_GROUP_AUTHENTICATION, "tokenreviews"),
                 resource_rule("create", AUTHORIZATION_GROUP, "subjectaccessreviews"),
             ],
         ),
@@ -221,7 +218,7 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
                 resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        cluster_role_from_json(GARBAGE_COLLECTOR_USER, garbage_collector_rules()),
+        cluster_role_from_json(GARBAGE_COLLECTOR_USER, garbage_collector_rules(kinds)),
         cluster_role(
             NODE_LIFECYCLE_USER,
             [
@@ -267,19 +264,19 @@ pub(crate) fn default_cluster_roles() -> Vec<Value> {
         let resource = format!("certificatesigningrequests/{subresource}");
         roles.push(cluster_role(
             &format!("system:certificates.k8s.io:certificatesigningrequests:{subresource}"),
-            [resource_rule("create", CERTIFICATES_GROUP, &resource)],
+            [resource_rule("create", API_GROUP_CERTIFICATES, &resource)],
         ));
     }
     for signer in ["kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet"] {
-        let mut rule = resource_rule("approve", CERTIFICATES_GROUP, "signers");
+        let mut rule = resource_rule("approve", API_GROUP_CERTIFICATES, "signers");
         rule["resourceNames"] = json!([format!("kubernetes.io/{signer}")]);
         roles.push(cluster_role(&format!("system:certificates.k8s.io:{signer}-approver"), [rule]));
     }
     roles
 }
 
-/// Returns the ClusterRoles for the kinds of `muster.dev`, which are aggregated to `view`, `edit` and `admin`. For
-/// other API servers, deploy/kubernetes/access/rollout-roles.yaml has the same ClusterRoles.
+/// Returns the ClusterRoles for the kinds of `muster.dev`. They are aggregated to `view`, `edit` and `admin`. For other
+/// API servers, deploy/kubernetes/access/rollout-roles.yaml has the same ClusterRoles.
 fn rollout_roles() -> Vec<Value> {
     /// Resource names of ClusterRolloutPolicies and RolloutPolicies, separated by a space.
     const POLICY_RESOURCES: &str = "clusterrolloutpolicies rolloutpolicies";
@@ -306,12 +303,12 @@ fn rollout_roles() -> Vec<Value> {
 
 /// Returns the ClusterRoleBindings that every cluster has.
 pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
-    let group = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": it});
-    let user = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": it});
+    let group = |it: &str| json!({"apiGroup": API_GROUP_RBAC, "kind": "Group", "name": it});
+    let user = |it: &str| json!({"apiGroup": API_GROUP_RBAC, "kind": "User", "name": it});
     let everyone = || vec![group("system:authenticated")];
     let csrs = "system:certificates.k8s.io:certificatesigningrequests";
     vec![
-        cluster_role_binding("cluster-admin", "cluster-admin", vec![group("system:masters")]),
+        cluster_role_binding("cluster-admin", "cluster-admin", vec![group(USER_GROUP_MASTERS)]),
         cluster_role_binding("system:monitoring", "system:monitoring", vec![group("system:monitoring")]),
         cluster_role_binding("system:discovery", "system:discovery", everyone()),
         cluster_role_binding("system:basic-user", "system:basic-user", everyone()),
@@ -323,7 +320,7 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
         cluster_role_binding("system:node", "system:node", Vec::new()),
         cluster_role_binding("system:node-proxier", "system:node-proxier", vec![user("system:kube-proxy")]),
         // Nodes read Services and endpoints to route packets of their pods.
-        cluster_role_binding("muster:node-proxiers", "system:node-proxier", vec![group("system:nodes")]),
+        cluster_role_binding("muster:node-proxiers", "system:node-proxier", vec![group(USER_GROUP_NODES)]),
         cluster_role_binding(
             "system:service-account-issuer-discovery",
             "system:service-account-issuer-discovery",
@@ -359,16 +356,16 @@ pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
         cluster_role_binding(
             "muster:approve-node-renewals",
             &format!("{csrs}:selfnodeclient"),
-            vec![group("system:nodes")],
+            vec![group(USER_GROUP_NODES)],
         ),
     ]
 }
 
 /// Returns the RBAC rules of the garbage collector. They cover every deletable kind, because any object can be a
 /// dependent. The kinds are listed one by one, because a rule on all resources would include `pods/exec`.
-fn garbage_collector_rules() -> Value {
+fn garbage_collector_rules(kinds: &ServedKinds) -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for kind in WRITABLE_KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
+    for kind in kinds.writable().filter(|it| it.verbs.contains(&"delete")) {
         groups
             .entry(if kind.group.is_empty() { CORE_GROUP } else { kind.group })
             .or_default()
@@ -385,7 +382,7 @@ fn garbage_collector_rules() -> Value {
 /// the node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
-        resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),
+        resource_rule("create", API_GROUP_AUTHENTICATION, "tokenreviews"),
         resource_rule("create", AUTHORIZATION_GROUP, "subjectaccessreviews localsubjectaccessreviews"),
         resource_rule(READ_VERBS, CORE_GROUP, "services"),
         resource_rule("create get list watch", CORE_GROUP, "nodes"),
@@ -398,7 +395,7 @@ pub(crate) fn node_rules() -> Value {
         resource_rule("create", CORE_GROUP, "pods/eviction"),
         resource_rule(READ_VERBS, CORE_GROUP, "secrets configmaps"),
         resource_rule("get", CORE_GROUP, "endpoints"),
-        resource_rule("create get list watch", CERTIFICATES_GROUP, "certificatesigningrequests"),
+        resource_rule("create get list watch", API_GROUP_CERTIFICATES, "certificatesigningrequests"),
         resource_rule("create delete get patch update", COORDINATION_GROUP, "leases"),
         resource_rule("create", CORE_GROUP, "serviceaccounts/token"),
         resource_rule("get", CORE_GROUP, "serviceaccounts"),
@@ -446,7 +443,7 @@ fn aggregate_label(to: &str) -> String {
 fn cluster_role_binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     let mut binding = json!({
         "metadata": default_metadata(name),
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "roleRef": {"apiGroup": API_GROUP_RBAC, "kind": "ClusterRole", "name": role},
     });
     if !subjects.is_empty() {
         binding["subjects"] = Value::Array(subjects);

@@ -1,6 +1,7 @@
 //! User impersonation: `kubectl --as`.
 
 use hyper::HeaderMap;
+use muster_api::well_known::API_GROUP_AUTHENTICATION;
 
 use super::AccessControl;
 use super::{authorize, forbidden_error};
@@ -10,10 +11,6 @@ use crate::request::{
     AUTHENTICATED_GROUP, RequestAttributes, ResourceAttributes, UNAUTHENTICATED_GROUP, User,
     parse_service_account, service_account_groups,
 };
-
-/// API group of the resources `userextras` and `uids`. To impersonate an extra value or a UID, a user needs the verb
-/// `impersonate` on these resources.
-const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Returns the user that the `Impersonate-…` headers name, or `None` if the request has no such headers. Returns a 403
 /// error if `user` may not impersonate that user, and a 400 error if the headers are invalid.
@@ -82,14 +79,15 @@ fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Res
     for group in other.groups.iter().filter(|_| !is_default) {
         require(resource("", "groups", group))?;
     }
+    // Extra values and the UID are impersonated as the resources `userextras` and `uids`.
     for (key, value) in other.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it))) {
         require(ResourceAttributes {
             subresource: key.clone(),
-            ..resource(AUTHENTICATION_GROUP, "userextras", value)
+            ..resource(API_GROUP_AUTHENTICATION, "userextras", value)
         })?;
     }
     if !other.uid.is_empty() {
-        require(resource(AUTHENTICATION_GROUP, "uids", &other.uid))?;
+        require(resource(API_GROUP_AUTHENTICATION, "uids", &other.uid))?;
     }
     Ok(())
 }

@@ -39,6 +39,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use hyper::HeaderMap;
 use jiff::Timestamp;
+use muster_api::well_known::{API_GROUP_RBAC, USER_GROUP_MASTERS};
 use muster_store::{KeyChange, Revision};
 use serde_json::Value;
 
@@ -54,7 +55,7 @@ pub(crate) use self::service_account_token::{
 use crate::error::ApiError;
 use crate::headers;
 use crate::kinds::Kind;
-use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User};
+use crate::request::{AccessTarget, RequestAttributes, User};
 use crate::selector::ObjectSelector;
 use crate::storage::ObjectStorage;
 use crate::unstructured::{self, str_at};
@@ -66,9 +67,6 @@ pub(crate) const RBAC_RESOURCES: [(&str, RbacObjectType); 4] = [
     ("rolebindings", RbacObjectType::Binding),
     ("clusterrolebindings", RbacObjectType::Binding),
 ];
-
-/// The API group of RBAC.
-pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Authenticates and authorizes requests. Reads credentials and RBAC objects from the store.
 #[derive(Debug)]
@@ -177,8 +175,8 @@ fn authenticate_token(
 
 /// Authorizes a request. Returns the grant that allows the request, or an error message.
 ///
-/// Rule: members of `system:masters` may do anything. Nodes have the permissions of the node authorizer. All users,
-/// including nodes, have the permissions of their RBAC roles.
+/// Rule: members of `system:masters` may do anything. Nodes have the permissions that the node authorizer grants. All
+/// users, including nodes, have the permissions of their RBAC roles.
 ///
 /// The error message is added to the message of the 403 response. It may be empty.
 pub(crate) fn authorize(
@@ -186,7 +184,7 @@ pub(crate) fn authorize(
     user: &User,
     attributes: &RequestAttributes,
 ) -> Result<AuthorizationGrant, String> {
-    if user.is_in_group(MASTERS_GROUP) {
+    if user.is_in_group(USER_GROUP_MASTERS) {
         return Ok(AuthorizationGrant::Masters);
     }
     let node_reason = match user.node_name() {
@@ -240,7 +238,7 @@ impl AccessControl {
 fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObjectType)> {
     /// The four RBAC kinds, looked up on first use.
     static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObjectType)>> = LazyLock::new(|| {
-        let kind = |plural| Kind::builtin(RBAC_GROUP, "v1", plural);
+        let kind = |plural| Kind::builtin(API_GROUP_RBAC, "v1", plural);
         RBAC_RESOURCES.iter().map(|(plural, object)| (kind(plural), *object)).collect()
     });
     RBAC_KINDS.iter().copied()

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use muster_api::well_known::NAMESPACE_NODE_LEASE;
+use muster_api::well_known::{NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM};
 use serde_json::Value;
 
 use super::AccessControl;
@@ -18,7 +18,7 @@ use crate::unstructured::{self, list_at, str_at};
 const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
 /// Namespace whose UID identifies the cluster. A node compares this UID with the UID of the cluster that it joined.
-const IDENTITY_NAMESPACE: &str = "kube-system";
+const IDENTITY_NAMESPACE: &str = NAMESPACE_SYSTEM;
 
 /// The policy rules of the ClusterRole `system:node`.
 static NODE_RULES: LazyLock<Vec<PolicyRule>> =

@@ -88,7 +88,7 @@ impl Reauthorization {
         reauthorize(access, self, now)
     }
 
-    /// Waits until a reauthorization fails.
+    /// Reauthorizes the request at intervals. Returns when the request is no longer allowed.
     pub(crate) async fn wait_until_denied(self, access: Arc<AccessControl>) {
         let mut next_check = self.first_check_time(Instant::now());
         loop {

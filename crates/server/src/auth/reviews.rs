@@ -106,8 +106,8 @@ pub(crate) fn review_access(
     Ok(with_access_decision(access, &user, review))
 }
 
-/// Answers a SelfSubjectRulesReview (`kubectl auth can-i --list`): returns the review with the RBAC rules that apply to
-/// the user of the request in `spec.namespace`. The permissions that the node authorizer grants are not included.
+/// Answers a SelfSubjectRulesReview (`kubectl auth can-i --list`): returns the review with the RBAC rules that apply in
+/// `spec.namespace` to the user of the request. The permissions that the node authorizer grants are not included.
 pub(crate) fn review_own_rules(
     access: &AccessControl,
     context: &RequestContext,
@@ -138,7 +138,8 @@ pub(crate) fn review_own_rules(
     Ok(review)
 }
 
-/// Authorizes the request in the spec of an access review for `user`, and returns the review with its status set.
+/// Checks whether `user` may perform the request in the spec of an access review. Returns the review with its status
+/// set.
 fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {

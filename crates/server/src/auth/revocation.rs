@@ -9,6 +9,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
+use muster_api::well_known::{
+    CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX, CONFIG_MAP_REVOKED_CREDENTIALS, NAMESPACE_SYSTEM,
+    USER_GROUP_MASTERS,
+};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -16,15 +20,8 @@ use super::AccessControl;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::pki::CA_LIFETIME_DAYS;
-use crate::request::{ClientCertificate, MASTERS_GROUP, RequestTarget, User};
+use crate::request::{ClientCertificate, RequestTarget, User};
 use crate::unstructured::{self, is_set, str_at};
-
-/// Namespace of the ConfigMaps with issued and revoked credentials.
-pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
-/// Name prefix of the ConfigMaps with issued certificates. A number follows the prefix.
-pub(crate) const ISSUED_CERTIFICATES_NAME_PREFIX: &str = "muster-issued-certificates-";
-/// Name of the ConfigMap with revoked credentials.
-pub(super) const REVOKED_CREDENTIALS_NAME: &str = "muster-revoked-credentials";
 
 /// Key prefix of the revocation list entries that revoke all certificates of one user that were issued up to a time.
 /// The SHA-256 of the user name follows the prefix, because a ConfigMap key cannot contain all characters of a user
@@ -50,7 +47,7 @@ struct RevocationList {
     config_map: Option<Bytes>,
     /// Keys of all entries of the ConfigMap.
     keys: HashSet<String>,
-    /// The entries that revoke the certificates of a user that were issued up to a time, by user name.
+    /// By user name: the entries that revoke the certificates of one user that were issued up to a time.
     subjects: HashMap<String, RevokedSubject>,
 }
 
@@ -122,7 +119,7 @@ pub(crate) fn revoked_until(access: &AccessControl, user: &str) -> Option<Timest
 /// Returns the revocation list. Parses it again if the ConfigMap has changed.
 fn current_revocation_list(access: &AccessControl) -> Arc<RevocationList> {
     let kind = Kind::builtin("", "v1", "configmaps");
-    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_CREDENTIALS_NAME);
+    let stored = access.storage.find(kind, Some(NAMESPACE_SYSTEM), CONFIG_MAP_REVOKED_CREDENTIALS);
     let cached = access.revocations.0.read().unwrap_or_else(PoisonError::into_inner).clone();
     // Stored bytes are never changed in place, and the cache holds them, so equal pointers mean the same object.
     let is_same = match (&stored, &cached.config_map) {
@@ -167,10 +164,9 @@ fn parse_revocation_entry(text: &Value) -> Option<Value> {
 /// Whether the target of a write is the ConfigMap `muster-revoked-credentials`.
 fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
-    target.kind.group.is_empty()
-        && target.kind.plural == "configmaps"
-        && target.namespace.as_deref() == Some(CREDENTIALS_NAMESPACE)
-        && name == REVOKED_CREDENTIALS_NAME
+    target.kind.resource() == ("", "configmaps")
+        && target.namespace.as_deref() == Some(NAMESPACE_SYSTEM)
+        && name == CONFIG_MAP_REVOKED_CREDENTIALS
 }
 
 /// Sets the times in new revocation list entries that revoke the certificates of a user. Entries that have
@@ -209,7 +205,7 @@ pub(crate) fn check_credential_record_write(
     target: &RequestTarget,
     new: &Value,
 ) -> Result<(), ApiError> {
-    if target.kind.plural != "configmaps" || target.namespace.as_deref() != Some(CREDENTIALS_NAMESPACE) {
+    if target.kind.resource() != ("", "configmaps") || target.namespace.as_deref() != Some(NAMESPACE_SYSTEM) {
         return Ok(());
     }
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
@@ -217,13 +213,14 @@ pub(crate) fn check_credential_record_write(
         let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
         key.starts_with(SUBJECT_KEY_PREFIX) && !parse_revocation_entry(entry).is_some_and(is_for_subject)
     };
-    if name == REVOKED_CREDENTIALS_NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
+    if name == CONFIG_MAP_REVOKED_CREDENTIALS && new["data"].as_object().into_iter().flatten().any(is_invalid)
+    {
         let why =
             "an entry with the prefix subject. must be a JSON object whose subject is the user in its key";
         return Err(ApiError::bad_request(why));
     }
-    if (name == REVOKED_CREDENTIALS_NAME || name.starts_with(ISSUED_CERTIFICATES_NAME_PREFIX))
-        && !user.is_in_group(MASTERS_GROUP)
+    if (name == CONFIG_MAP_REVOKED_CREDENTIALS || name.starts_with(CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX))
+        && !user.is_in_group(USER_GROUP_MASTERS)
     {
         let why = "only members of system:masters may write the records of issued and revoked credentials";
         return Err(ApiError::forbidden(target.kind, name, why));

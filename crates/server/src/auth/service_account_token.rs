@@ -1,5 +1,5 @@
-//! Service account tokens: JWTs signed by this server, with an audience and an expiration, valid only while the objects
-//! that they are bound to exist.
+//! Service account tokens: JWTs signed by the API server, with an audience and an expiration, valid only while the
+//! objects that they are bound to exist.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -106,7 +106,7 @@ impl TokenSigner {
         }
     }
 
-    /// Replaces the keys. Tokens of keys that are no longer among them are rejected from now on.
+    /// Replaces the keys. A token that was signed with none of the new keys is rejected from now on.
     pub(crate) fn replace_keys(&self, keys: Arc<SigningKeys>) {
         let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
@@ -147,7 +147,7 @@ impl TokenSigner {
     }
 
     /// Verifies the signature of a token and returns its claims, from the cache if the token was verified before.
-    /// Returns `None` if the token is too long, malformed or not signed by this server.
+    /// Returns `None` if the token is too long, malformed or not signed with one of the keys.
     /// [`TokenClaims::authenticated_user`] checks whether the claims are still valid.
     pub(crate) fn verified_claims(&self, token: &str) -> Option<Arc<TokenClaims>> {
         if TOKEN_BYTES_MAX < token.len() {

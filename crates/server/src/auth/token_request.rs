@@ -1,6 +1,7 @@
 //! The subresource `token` of service accounts: issues a service account token for a TokenRequest.
 
 use jiff::SignedDuration;
+use muster_api::well_known::API_GROUP_AUTHENTICATION;
 use serde_json::{Value, json};
 
 use super::AccessControl;
@@ -11,8 +12,6 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
-/// API group of TokenRequest.
-const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 /// Kind name of TokenRequest in `kind` and in error messages.
 const TOKEN_REQUEST_KIND: &str = "TokenRequest";
 
@@ -42,7 +41,7 @@ pub(crate) fn create_token(
             let why = format!("must match the service account {field} if specified");
             let cause = FieldError::invalid(format!("metadata.{field}"), given, &why);
             return Err(ApiError::invalid_of_kind(
-                AUTHENTICATION_GROUP,
+                API_GROUP_AUTHENTICATION,
                 TOKEN_REQUEST_KIND,
                 &target.name,
                 &[cause],
@@ -57,7 +56,7 @@ pub(crate) fn create_token(
             "the UID in the token request ({given_uid}) does not match the UID of the service account ({account_uid})"
         );
         return Err(ApiError::conflict_naming_kind(
-            AUTHENTICATION_GROUP,
+            API_GROUP_AUTHENTICATION,
             TOKEN_REQUEST_KIND,
             &target.name,
             &why,
@@ -76,7 +75,7 @@ pub(crate) fn create_token(
     };
     if let Some(why) = error {
         let cause = FieldError::invalid("spec.expirationSeconds", &json!(lifetime_s), why);
-        return Err(ApiError::invalid_of_kind(AUTHENTICATION_GROUP, TOKEN_REQUEST_KIND, "", &[cause]));
+        return Err(ApiError::invalid_of_kind(API_GROUP_AUTHENTICATION, TOKEN_REQUEST_KIND, "", &[cause]));
     }
     let is_bound = is_set(&request["spec"]["boundObjectRef"]);
     let lifetime_s = access.tokens.granted_lifetime_s(lifetime_s, is_bound);
@@ -88,7 +87,7 @@ pub(crate) fn create_token(
     }
     let token = access.tokens.sign(&claims).map_err(|_| ApiError::internal("cannot sign the token"))?;
     let expires = context.now + SignedDuration::from_secs(lifetime_s);
-    request["apiVersion"] = json!(format!("{AUTHENTICATION_GROUP}/v1"));
+    request["apiVersion"] = json!(format!("{API_GROUP_AUTHENTICATION}/v1"));
     request["kind"] = json!(TOKEN_REQUEST_KIND);
     request["metadata"] = json!({
         "name": target.name,
@@ -105,9 +104,9 @@ pub(crate) fn create_token(
     Ok(request)
 }
 
-/// Binds the claims to the object that `bound`, the `spec.boundObjectRef` of a TokenRequest, names. Claims that are
-/// bound to a pod also name the node of the pod. Returns an error if the object does not exist or has another UID, if
-/// its kind is not Pod, Node or Secret, or if it is a pod with another service account.
+/// Binds the claims to the object that `spec.boundObjectRef` of a TokenRequest (`bound`) names. Claims that are bound
+/// to a pod also name the node of the pod. Returns an error if the object does not exist or has another UID, if its
+/// kind is not Pod, Node or Secret, or if it is a pod with another service account.
 fn bind_claims(
     access: &AccessControl,
     namespace: &str,

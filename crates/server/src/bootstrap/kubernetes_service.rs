@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_SKIP_MIRROR};
 use serde_json::{Value, json};
 
-use super::{BootstrapObject, builtin_kind};
+use super::BootstrapObject;
 use crate::admission::API_SERVER_IP;
+use crate::kinds::Kind;
 
 /// Name of the Service `kubernetes`, of its Endpoints object and of its first EndpointSlice. The names of further
 /// EndpointSlices begin with it.
@@ -28,11 +29,11 @@ pub(super) fn service(port: u16) -> BootstrapObject {
             "sessionAffinity": "None",
         },
     });
-    (builtin_kind("", "services"), Some(SERVICE_NAMESPACE), service)
+    (Kind::builtin("", "v1", "services"), Some(SERVICE_NAMESPACE), service)
 }
 
-/// Returns the Endpoints and the EndpointSlices of the Service. `servers` are the addresses of the API servers that
-/// other machines reach. If there are none, the only EndpointSlice has no endpoints and the port `port`.
+/// Returns the Endpoints and the EndpointSlices of the Service. `servers` are the addresses at which other machines
+/// reach the API servers. If there are none, the only EndpointSlice has no endpoints and the port `port`.
 ///
 /// Rule: the endpoints of the Service `kubernetes` are the API servers that other machines reach. All endpoints of an
 /// EndpointSlice have the same IP family and port, so the Service may have several EndpointSlices.
@@ -73,9 +74,12 @@ pub(super) fn endpoints(servers: &BTreeSet<SocketAddr>, port: u16) -> Vec<Bootst
             "ports": [endpoint_port(*port)],
             "endpoints": endpoints,
         });
-        (builtin_kind("discovery.k8s.io", "endpointslices"), Some(SERVICE_NAMESPACE), slice)
+        (Kind::builtin("discovery.k8s.io", "v1", "endpointslices"), Some(SERVICE_NAMESPACE), slice)
     });
-    [(builtin_kind("", "endpoints"), Some(SERVICE_NAMESPACE), endpoints)].into_iter().chain(slices).collect()
+    [(Kind::builtin("", "v1", "endpoints"), Some(SERVICE_NAMESPACE), endpoints)]
+        .into_iter()
+        .chain(slices)
+        .collect()
 }
 
 fn endpoint_port(port: u16) -> Value {

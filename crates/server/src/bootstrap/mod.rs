@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_api::well_known::{LABEL_SERVICE_NAME, NAMESPACE_NODE_LEASE};
+use muster_api::well_known::{LABEL_SERVICE_NAME, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM};
 use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, DNS_IP};
 use crate::error::ApiError;
-use crate::kinds::{Kind, WRITABLE_KINDS};
+use crate::kinds::Kind;
 use crate::machine_address::machine_address;
 use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget};
@@ -38,12 +38,15 @@ mod token_secrets;
 
 /// Namespaces that every cluster has.
 pub(crate) const BOOTSTRAP_NAMESPACES: [&str; 4] =
-    ["default", NAMESPACE_NODE_LEASE, "kube-public", "kube-system"];
+    ["default", NAMESPACE_NODE_LEASE, "kube-public", NAMESPACE_SYSTEM];
 
 /// Name of the service account that the server creates in every namespace.
 const DEFAULT_ACCOUNT: &str = "default";
 /// Name of the ConfigMap with the CA certificate that the server creates in every namespace.
 const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
+
+/// Group and plural name of EndpointSlices.
+const ENDPOINT_SLICES: (&str, &str) = ("discovery.k8s.io", "endpointslices");
 
 /// Time for which changes are collected before quota usage is recalculated. A recalculation reads all objects of a
 /// namespace, so it is not done for each change.
@@ -63,8 +66,8 @@ pub(crate) struct ServerIdentity {
 impl ServerIdentity {
     /// Returns the address at which nodes and other machines reach the server: the node-facing address if there is one,
     /// otherwise the listen address. An unspecified listen address such as `0.0.0.0` stands for the address of this
-    /// machine. Returns `None` if the listen address is a loopback address, or if it is unspecified and this machine
-    /// has no route to other machines.
+    /// machine. Without a node-facing address, returns `None` if the listen address is a loopback address, or if it is
+    /// unspecified and this machine has no route to other machines.
     pub(crate) fn endpoint(&self) -> Option<SocketAddr> {
         let listens_on = self.listen_address.ip();
         let reachable = match listens_on.is_unspecified() {
@@ -127,7 +130,7 @@ pub(crate) async fn ensure_bootstrap_objects(
 
 /// Creates the Services `kubernetes` and `kube-dns` if they are missing. Resets the endpoints of `kubernetes` to the
 /// API servers in `endpoints`, unless `endpoints` is `None`. Logs a warning for each write that fails. Returns `false`
-/// if a write other than that of `kube-dns` fails.
+/// if a write fails, except the write of `kube-dns`.
 async fn ensure_cluster_services(
     bootstrap: &BootstrapWriter<'_>,
     endpoints: Option<&BTreeSet<SocketAddr>>,
@@ -137,13 +140,13 @@ async fn ensure_cluster_services(
     if let Some(endpoints) = endpoints {
         let endpoints = kubernetes_service::endpoints(endpoints, port);
         // The address type of an EndpointSlice cannot be updated.
-        is_done &= bootstrap.delete_slices(|it| has_address_type_conflict(it, &endpoints)).await;
+        is_done &= bootstrap.delete_endpoint_slices(|it| has_address_type_conflict(it, &endpoints)).await;
         for object in &endpoints {
             is_done &= bootstrap.ensure_or_warn(object.clone()).await;
         }
         // Slices are left behind when the ports of the API servers change. They are deleted last, so that a server is
         // always listed.
-        is_done &= bootstrap.delete_slices(|it| !has_expected_name(it, &endpoints)).await;
+        is_done &= bootstrap.delete_endpoint_slices(|it| !has_expected_name(it, &endpoints)).await;
     }
     bootstrap.ensure_dns_service().await;
     is_done
@@ -155,7 +158,7 @@ fn has_address_type_conflict(object: &Value, expected: &[BootstrapObject]) -> bo
     let is_other = |it: &Value| {
         it["metadata"]["name"] == object["metadata"]["name"] && it["addressType"] != object["addressType"]
     };
-    expected.iter().filter(|(kind, ..)| kind.plural == "endpointslices").any(|(_, _, it)| is_other(it))
+    expected.iter().filter(|(kind, ..)| kind.resource() == ENDPOINT_SLICES).any(|(_, _, it)| is_other(it))
 }
 
 /// Whether one of the `expected` objects has the same name as `object`.
@@ -206,15 +209,15 @@ impl ApiEndpoints {
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = BootstrapWriter { registry, server: &ServerIdentity::for_test(), now };
-    for name in ["default", NAMESPACE_NODE_LEASE, "kube-system"] {
+    for name in ["default", NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM] {
         bootstrap.ensure_object((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
     }
     let account = json!({"metadata": {"name": DEFAULT_ACCOUNT}});
-    bootstrap.ensure_object((builtin_kind("", "serviceaccounts"), Some("default"), account)).await
+    bootstrap.ensure_object((Kind::builtin("", "v1", "serviceaccounts"), Some("default"), account)).await
 }
 
-/// Recreates deleted bootstrap objects, recalculates quota usage and reconciles token Secrets, until `stop` is
-/// cancelled.
+/// Recreates deleted bootstrap objects, creates the objects of new namespaces, updates the endpoints of the Service
+/// `kubernetes`, recalculates quota usage and reconciles token Secrets, until `stop` is cancelled.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     server: ServerIdentity,
@@ -302,7 +305,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Creates bootstrap objects, and resets their server-owned fields.
+/// Creates bootstrap objects, and resets their server-owned fields. Also deletes EndpointSlices of the Service
+/// `kubernetes`.
 struct BootstrapWriter<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,
@@ -331,8 +335,13 @@ impl BootstrapWriter<'_> {
             "data": {"ca.crt": self.server.ca_pem},
         });
         futures::future::try_join(
-            self.create_or_reset(builtin_kind("", "serviceaccounts"), Some(namespace), account, &[]),
-            self.create_or_reset(builtin_kind("", "configmaps"), Some(namespace), authority, &["data"]),
+            self.create_or_reset(Kind::builtin("", "v1", "serviceaccounts"), Some(namespace), account, &[]),
+            self.create_or_reset(
+                Kind::builtin("", "v1", "configmaps"),
+                Some(namespace),
+                authority,
+                &["data"],
+            ),
         )
         .await
         .map(drop)
@@ -340,22 +349,22 @@ impl BootstrapWriter<'_> {
 
     /// Creates the Service `kube-dns` if it is missing. Logs a warning if this fails.
     async fn ensure_dns_service(&self) {
-        // Another Service may already have the cluster IP; it keeps it.
+        // If another Service already has the cluster IP, that Service keeps it.
         if let Err(error) = self.ensure_object(dns_service()).await {
             tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
         }
     }
 
-    /// Deletes the EndpointSlices of the Service `kubernetes` for which `is_deleted` returns `true`. If this fails,
+    /// Deletes the EndpointSlices of the Service `kubernetes` for which `should_delete` returns `true`. If this fails,
     /// logs a warning and returns `false`.
-    async fn delete_slices(&self, is_deleted: impl Fn(&Value) -> bool) -> bool {
-        let kind = builtin_kind("discovery.k8s.io", "endpointslices");
+    async fn delete_endpoint_slices(&self, should_delete: impl Fn(&Value) -> bool) -> bool {
+        let kind = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let namespace = Some(kubernetes_service::SERVICE_NAMESPACE);
         let (slices, _) = self.registry.storage.list(kind, namespace, &ObjectSelector::default());
         let mut is_done = true;
         for slice in slices.iter().map(|it| unstructured::parse_stored(it)) {
             let (name, labels) = (str_at(&slice, "metadata.name"), &slice["metadata"]["labels"]);
-            if labels[LABEL_SERVICE_NAME] != kubernetes_service::SERVICE_NAME || !is_deleted(&slice) {
+            if labels[LABEL_SERVICE_NAME] != kubernetes_service::SERVICE_NAME || !should_delete(&slice) {
                 continue;
             }
             let target = RequestTarget {
@@ -384,9 +393,9 @@ impl BootstrapWriter<'_> {
 
     /// Creates the object if it is missing. Resets the endpoints of an existing Endpoints or EndpointSlice object.
     async fn ensure_object(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
-        let owned_fields: &[&str] = match kind.plural {
-            "endpoints" => &["subsets"],
-            "endpointslices" => &["endpoints", "ports"],
+        let owned_fields: &[&str] = match kind.resource() {
+            ("", "endpoints") => &["subsets"],
+            ENDPOINT_SLICES => &["endpoints", "ports"],
             _ => &[],
         };
         self.create_or_reset(kind, namespace, object, owned_fields).await
@@ -519,7 +528,7 @@ fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
             "description": description,
             "preemptionPolicy": "PreemptLowerPriority",
         });
-        (builtin_kind("scheduling.k8s.io", "priorityclasses"), None, class)
+        (Kind::builtin("scheduling.k8s.io", "v1", "priorityclasses"), None, class)
     };
     [
         class(
@@ -553,13 +562,7 @@ fn dns_service() -> BootstrapObject {
             "sessionAffinity": "None",
         },
     });
-    (builtin_kind("", "services"), Some("kube-system"), service)
-}
-
-/// Returns the built-in kind of this group and plural name. Panics if there is no such kind.
-fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
-    let found = WRITABLE_KINDS.iter().find(|it| it.group == group && it.plural == plural);
-    found.expect("the kind is in the table")
+    (Kind::builtin("", "v1", "services"), Some(NAMESPACE_SYSTEM), service)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_api::well_known::{
     ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_FEATURE_LEVEL, ANNOTATION_SERVER_VERSION,
-    LABEL_SERVER_IDENTITY,
+    LABEL_SERVER_IDENTITY, NAMESPACE_SYSTEM,
 };
 use muster_etcd::FEATURE_LEVEL;
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::builtin_kind;
 use crate::error::ApiError;
+use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
@@ -27,7 +27,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 /// Namespace of the Leases of API servers.
-const LEASE_NAMESPACE: &str = "kube-system";
+const LEASE_NAMESPACE: &str = NAMESPACE_SYSTEM;
 /// Name prefix of the Leases of API servers. The ID of the server follows.
 const LEASE_NAME_PREFIX: &str = "apiserver-";
 
@@ -38,7 +38,7 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Time without a renewal after which the Lease of a server is deleted.
 const LEASE_RETENTION: Duration = Duration::from_secs(120);
 
-/// ID and address of an API server, which it writes to its Lease.
+/// ID and address of an API server. The server writes them to its Lease.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRegistration {
     /// ID of the server process. It is unique, so that a restarted server has a new Lease.
@@ -47,14 +47,15 @@ pub(crate) struct ServerRegistration {
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// Channels with the live servers that share a store, including this server.
+/// Channels on which [`run`] publishes the servers that share the store, including this server.
 #[derive(Debug, Default)]
 pub(crate) struct LiveServers {
     /// The addresses at which other machines reach the live servers. `None` until they are known.
     pub(crate) endpoints: watch::Sender<Option<BTreeSet<SocketAddr>>>,
     /// The names of the Leases of the live servers.
     pub(crate) names: watch::Sender<BTreeSet<String>>,
-    /// The lowest feature level of all servers that have a Lease. `None` until it is known.
+    /// The lowest feature level of all servers that have a Lease. `None` until it is known, and while this server
+    /// cannot renew its own Lease.
     pub(crate) feature_level: watch::Sender<Option<u32>>,
 }
 
@@ -82,12 +83,12 @@ impl LeasePreference {
     /// Whether this server should hold the Lease of a controller.
     ///
     /// Rule: the preferred holder of a Lease is the live server with the highest hash of its own name and the name of
-    /// the Lease (rendezvous hashing). When a server starts or stops, only the Leases that prefer this server change
-    /// their preferred holder.
+    /// the Lease (rendezvous hashing). When a server starts or stops, the preferred holder changes only for the Leases
+    /// whose preferred holder that server is.
     pub fn is_preferred(&self, lease: &str) -> bool {
         let weight = |server: &str| {
-            // FNV-1a, and the finalizer of SplitMix64, because similar names have similar FNV-1a hashes. All servers must
-            // calculate the same value, also servers of different versions.
+            // FNV-1a, and the finalizer of SplitMix64, because similar names have similar FNV-1a hashes. All servers
+            // must calculate the same value, also servers of different versions.
             let bytes = server.bytes().chain(lease.bytes());
             let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, it| {
                 (hash ^ u64::from(it)).wrapping_mul(0x100_0000_01b3)
@@ -126,7 +127,7 @@ pub(crate) async fn run(
         published.endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
         let mut names = servers.names();
         names.insert(lease_name(&own.id));
-        // Also of servers that count as dead: they may be stopped only.
+        // This includes servers that count as dead, because they may only be suspended.
         published.feature_level.send_replace(renewed.is_ok().then(|| servers.feature_level()));
         published.names.send_if_modified(|it| std::mem::replace(it, names.clone()) != names);
         for (name, version) in expired {
@@ -144,7 +145,7 @@ fn lease_name(id: &str) -> String {
 /// Returns the target of a write to the Lease with this name.
 fn lease_target(name: &str) -> RequestTarget {
     RequestTarget {
-        kind: builtin_kind("coordination.k8s.io", "leases"),
+        kind: Kind::builtin("coordination.k8s.io", "v1", "leases"),
         namespace: Some(LEASE_NAMESPACE.to_owned()),
         name: name.to_owned(),
         subresource: Subresource::Whole,
@@ -212,7 +213,7 @@ struct ServerLease {
 
 /// Returns the stored Leases of all API servers.
 fn list_leases(registry: &Registry) -> Vec<ServerLease> {
-    let kind = builtin_kind("coordination.k8s.io", "leases");
+    let kind = Kind::builtin("coordination.k8s.io", "v1", "leases");
     let (leases, _) = registry.storage.list(kind, Some(LEASE_NAMESPACE), &ObjectSelector::default());
     let leases = leases.iter().map(|it| unstructured::parse_stored(it));
     let of_servers = leases.filter(|it| str_at(it, "metadata.name").starts_with(LEASE_NAME_PREFIX));
@@ -283,7 +284,7 @@ impl ObservedServers {
         self.0.iter().filter(|(_, it)| it.is_live).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the addresses of the live servers that other machines reach.
+    /// Returns the addresses at which other machines reach the live servers.
     fn endpoints(&self) -> BTreeSet<SocketAddr> {
         self.0.values().filter(|it| it.is_live).filter_map(|it| it.endpoint).collect()
     }

@@ -26,7 +26,7 @@ impl World {
 
     async fn create(&self, plural: &str, namespace: Option<&str>, object: Value) {
         let context = RequestContext::for_server("create", Timestamp::now());
-        self.registry.create(&context, builtin_kind("", plural), namespace, object).await.unwrap();
+        self.registry.create(&context, Kind::builtin("", "v1", plural), namespace, object).await.unwrap();
     }
 
     async fn delete(&self, plural: &str, namespace: &str, name: &str) {
@@ -48,7 +48,7 @@ impl World {
     fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         self.registry
             .storage
-            .find(builtin_kind("", plural), Some(namespace), name)
+            .find(Kind::builtin("", "v1", plural), Some(namespace), name)
             .map(|it| unstructured::parse_stored(&it))
     }
 
@@ -79,7 +79,7 @@ impl Drop for World {
 
 fn target(plural: &str, namespace: &str, name: &str) -> RequestTarget {
     RequestTarget {
-        kind: builtin_kind("", plural),
+        kind: Kind::builtin("", "v1", plural),
         namespace: Some(namespace.to_owned()),
         name: name.to_owned(),
         subresource: Subresource::Whole,
@@ -192,7 +192,7 @@ async fn the_endpoints_follow_the_servers() {
     let (sender, endpoints) = watch::channel(None);
     tokio::spawn(run(registry.clone(), server, ApiEndpoints::Watched(endpoints), world.stop.clone()));
     let slices = || {
-        let kind = builtin_kind("discovery.k8s.io", "endpointslices");
+        let kind = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let (slices, _) = registry.storage.list(kind, Some("default"), &ObjectSelector::default());
         let slices = slices.iter().map(|it| unstructured::parse_stored(it));
         let describe = |it: Value| {

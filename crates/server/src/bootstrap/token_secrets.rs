@@ -2,19 +2,19 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
+use muster_api::well_known::SECRET_TYPE_SERVICE_ACCOUNT_TOKEN;
 use serde_json::{Value, json};
 
-use super::{ServerIdentity, builtin_kind};
+use super::ServerIdentity;
 use crate::auth::{BoundObjectRef, TOKEN_ISSUER, TokenClaims};
 use crate::error::ApiError;
+use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Secret type of service account tokens.
-const TOKEN_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 /// Annotation of a token Secret: the name of its service account.
 const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
 /// Annotation of a token Secret: the UID of its service account.
@@ -29,7 +29,7 @@ pub(super) type SecretName = (String, String);
 
 /// Whether the Secret is a token Secret, which has the type `kubernetes.io/service-account-token`.
 pub(super) fn is_token_secret(secret: &Value) -> bool {
-    secret["type"] == TOKEN_SECRET_TYPE
+    secret["type"] == SECRET_TYPE_SERVICE_ACCOUNT_TOKEN
 }
 
 /// Returns the namespace and name of each token Secret of the service account `of_account`, which is given by namespace
@@ -39,7 +39,7 @@ pub(super) fn list_token_secrets(
     of_account: Option<(&str, &str)>,
 ) -> impl Iterator<Item = SecretName> {
     let (secrets, _) = registry.storage.list(
-        builtin_kind("", "secrets"),
+        Kind::builtin("", "v1", "secrets"),
         of_account.map(|(namespace, _)| namespace),
         &ObjectSelector::default(),
     );
@@ -54,7 +54,7 @@ pub(super) fn list_token_secrets(
     })
 }
 
-/// Adds the missing data to a token Secret.
+/// Adds the missing data to a token Secret, or deletes the Secret.
 ///
 /// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist or
 /// has another UID, the Secret is deleted. Upstream: `tokens_controller`.
@@ -64,7 +64,7 @@ pub(super) async fn reconcile(
     (namespace, name): &SecretName,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let secrets = builtin_kind("", "secrets");
+    let secrets = Kind::builtin("", "v1", "secrets");
     let Some(stored) = registry.storage.find(secrets, Some(namespace), name) else { return Ok(()) };
     let secret = unstructured::parse_stored(&stored);
     if !is_token_secret(&secret) || is_set(&secret["metadata"]["deletionTimestamp"]) {
@@ -92,11 +92,11 @@ pub(super) async fn reconcile(
 }
 
 /// Returns the service account that the annotations of the Secret name. Returns `None` if the account does not exist,
-/// or if the annotations contain a UID that is not that of the account.
+/// or if the annotations contain another UID.
 fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
     let stored = registry.storage.find(
-        builtin_kind("", "serviceaccounts"),
+        Kind::builtin("", "v1", "serviceaccounts"),
         Some(namespace),
         annotation(ACCOUNT_NAME_ANNOTATION),
     )?;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::well_known::{CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX, NAMESPACE_SYSTEM};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::revocation::{CREDENTIALS_NAMESPACE, ISSUED_CERTIFICATES_NAME_PREFIX};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::pki::{IssuedCertificate, Pki};
@@ -56,7 +56,7 @@ pub(crate) async fn record_issued_certificates(
         if unrecorded.is_empty() {
             return Ok(());
         }
-        let name = format!("{ISSUED_CERTIFICATES_NAME_PREFIX}{number}");
+        let name = format!("{CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX}{number}");
         let config_map = record_in_config_map(registry, &name, &unrecorded, now).await?;
         unrecorded.retain(|it| config_map["data"].get(&it.serial).is_none());
     }
@@ -74,10 +74,10 @@ async fn record_in_config_map(
     now: Timestamp,
 ) -> Result<Value, ApiError> {
     let kind = Kind::builtin("", "v1", "configmaps");
-    if registry.storage.find(kind, Some(CREDENTIALS_NAMESPACE), name).is_none() {
+    if registry.storage.find(kind, Some(NAMESPACE_SYSTEM), name).is_none() {
         let object = with_records(&json!({"metadata": {"name": name}}), issued, now);
         let context = RequestContext::for_server("create", now);
-        match registry.create(&context, kind, Some(CREDENTIALS_NAMESPACE), object).await {
+        match registry.create(&context, kind, Some(NAMESPACE_SYSTEM), object).await {
             // Another server has created it.
             Err(error) if error.is_already_exists() => {}
             created => return created.map(|it| unstructured::parse_stored(&it)),
@@ -85,7 +85,7 @@ async fn record_in_config_map(
     }
     let target = RequestTarget {
         kind,
-        namespace: Some(CREDENTIALS_NAMESPACE.to_owned()),
+        namespace: Some(NAMESPACE_SYSTEM.to_owned()),
         name: name.to_owned(),
         subresource: Subresource::Whole,
     };

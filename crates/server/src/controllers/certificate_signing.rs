@@ -8,11 +8,12 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
+use muster_api::well_known::{API_GROUP_CERTIFICATES, USER_GROUP_NODES};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::certificate_approval::{
-    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN_MESSAGE, may_request_node_certificate,
+    CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN_MESSAGE, may_request_node_certificate,
     requests_masters_group,
 };
 use crate::auth::{authorize, node_addresses, revocation};
@@ -31,8 +32,6 @@ use crate::unstructured::{self, is_set, list_at, str_at};
 const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Name of the built-in signer of the serving certificates of nodes.
 const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// Group of all nodes.
-const NODES_GROUP: &str = "system:nodes";
 
 /// Default of `lifetime_max`, the maximum lifetime of a certificate. `lifetime_max` is also the lifetime of a
 /// certificate whose request sets no `expirationSeconds`.
@@ -104,9 +103,9 @@ pub(crate) async fn run(
 }
 
 /// Reconciles a CertificateSigningRequest. Deletes it if it is old. Approves or denies it if it is undecided and needs
-/// no decision by an administrator. Signs it if it is approved. An update requires that the `resourceVersion` is still
-/// that of `object`, so that a changed request is not overwritten. A delete requires the same UID, so that a new
-/// request of the same name is not deleted.
+/// no decision by an administrator. Signs it if it is approved. An update fails if the stored request has another
+/// `resourceVersion` than `object`, so that a changed request is not overwritten. A delete fails if it has another UID,
+/// so that a new request of the same name is not deleted.
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
@@ -180,8 +179,8 @@ pub(crate) async fn reconcile(
 }
 
 /// Signs an approved CertificateSigningRequest. If it cannot be signed, adds the condition `Failed` with the reason.
-/// Does nothing if the stored request is no longer this version, if it cannot be parsed, or if it names a signer that
-/// this server does not have.
+/// Does nothing if `object` is no longer the stored version, if its PKCS #10 request cannot be parsed, or if it names a
+/// signer that this server does not have.
 ///
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may deliver an approval again after the request was signed, so a version that is no longer stored is skipped.
@@ -280,7 +279,8 @@ enum ApprovalDecision {
 /// reason.
 const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
-/// Decides on a request for a node's client certificate. Returns `None` if an administrator must decide.
+/// Decides on a request for a node's client certificate. Returns `None` if an administrator must decide, and for any
+/// other request.
 ///
 /// Rule: the request is approved automatically in two cases. A new node joins with a bootstrap token: RBAC allows the
 /// requester to create `certificatesigningrequests/nodeclient`. A node renews its certificate: RBAC allows it to create
@@ -303,7 +303,7 @@ fn auto_decide_node_client(
     let user = User::new(str_at(object, "spec.username"), texts(list_at(&object["spec"], "groups")));
     let may_create = |subresource: &str| {
         let resource = ResourceAttributes {
-            group: CERTIFICATES_GROUP.to_owned(),
+            group: API_GROUP_CERTIFICATES.to_owned(),
             plural: "certificatesigningrequests".to_owned(),
             subresource: subresource.to_owned(),
             ..ResourceAttributes::default()
@@ -346,8 +346,8 @@ fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     Some(at.next().unwrap_or("an unknown address").to_owned())
 }
 
-/// Decides whether to approve a request for a node's serving certificate. Returns the message of the approval, or
-/// `None` if an administrator must decide.
+/// Decides whether to approve a request for a node's serving certificate. Returns the message of the approval. Returns
+/// `None` if an administrator must decide, and for any other request.
 ///
 /// Rule: the request is approved automatically if a node requests it only for its own name and for addresses that its
 /// Node has and no other Node has. Upstream: not approved automatically.
@@ -361,7 +361,7 @@ fn auto_approve_node_serving(
     {
         return None;
     }
-    let is_node = list_at(&object["spec"], "groups").iter().any(|it| it == NODES_GROUP);
+    let is_node = list_at(&object["spec"], "groups").iter().any(|it| it == USER_GROUP_NODES);
     if !is_node || str_at(object, "spec.username") != request.common_name {
         return None;
     }
@@ -428,7 +428,7 @@ fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<
 /// nodes. The error is the reason for the refusal.
 fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != [NODES_GROUP] {
+    if request.organizations != [USER_GROUP_NODES] {
         return refuse("subject organization is not system:nodes");
     }
     if !request.dns_names.is_empty() {
@@ -453,7 +453,7 @@ fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Re
 /// is the reason for the refusal.
 fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != [NODES_GROUP] {
+    if request.organizations != [USER_GROUP_NODES] {
         return refuse("subject organization is not system:nodes");
     }
     if request.dns_names.is_empty() && request.ip_addresses.is_empty() {
@@ -500,7 +500,7 @@ fn parse_usage(text: &str) -> Option<KeyUsage> {
 }
 
 fn signing_request_kind() -> &'static Kind {
-    Kind::builtin(CERTIFICATES_GROUP, "v1", "certificatesigningrequests")
+    Kind::builtin(API_GROUP_CERTIFICATES, "v1", "certificatesigningrequests")
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use jiff::Timestamp;
+use muster_api::well_known::API_GROUP_RBAC;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::RBAC_GROUP;
 use crate::auth::default_roles::{
     AUTO_UPDATE_ANNOTATION, default_cluster_role_bindings, default_cluster_roles,
 };
@@ -29,7 +29,8 @@ use crate::validation::selector_matches;
 /// subjects of a binding that is recreated because its `roleRef` differs.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
-    let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));
+    let roles =
+        default_cluster_roles(&registry.storage.kinds.served()).into_iter().map(|it| ("clusterroles", it));
     let bindings = default_cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
     // Concurrent, so that many writes share one sync of the disk.
     let creations =
@@ -121,7 +122,7 @@ fn reconciled_with_default(stored: &Value, default: &Value) -> Option<Value> {
 /// Upstream: the clusterrole-aggregation controller.
 async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     // Aggregated roles may be aggregated from each other: no chain is longer than the number of roles.
-    let roles = Kind::builtin(RBAC_GROUP, "v1", "clusterroles");
+    let roles = Kind::builtin(API_GROUP_RBAC, "v1", "clusterroles");
     let mut rounds = registry.storage.list(roles, None, &ObjectSelector::default()).0.len();
     loop {
         let (all, _) = registry.storage.list(roles, None, &ObjectSelector::default());
@@ -168,13 +169,13 @@ fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
 
 /// Returns the target of a write to a cluster-scoped RBAC object.
 fn rbac_target(plural: &str, name: &str) -> RequestTarget {
-    let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
+    let kind = Kind::builtin(API_GROUP_RBAC, "v1", plural);
     RequestTarget { kind, namespace: None, name: name.to_owned(), subresource: Subresource::Whole }
 }
 
 /// Aggregates ClusterRoles when they change, until `stop` is cancelled.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
-    let roles = Kind::builtin(RBAC_GROUP, "v1", "clusterroles");
+    let roles = Kind::builtin(API_GROUP_RBAC, "v1", "clusterroles");
     let mut commits = registry.storage.watch_kind_revision(roles);
     loop {
         tokio::select! {

@@ -93,9 +93,10 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
     let (pods, others): (Vec<&Kind>, Vec<&Kind>) = registry
         .storage
         .kinds
-        .writable_kinds()
+        .served()
+        .all()
         .filter(|it| it.namespaced && it.is_stored())
-        .partition(|it| it.group_resource() == "pods");
+        .partition(|it| it.resource() == ("", "pods"));
     // No objects can be created in the namespace, so a kind that is empty stays empty.
     for kinds in [pods, others] {
         if !remaining.is_empty() {

@@ -136,8 +136,9 @@ impl ObjectDecoder {
         }
     }
 
-    /// Subtracts the memory of the entry `key` of `object` from the budget, unless the entry exists. The first entry
-    /// also costs the memory of the object: Go writes many empty messages, and an empty object takes no memory.
+    /// Subtracts the memory of the entry `key` of `object` from the budget, unless the entry exists. The memory of
+    /// `object` itself is subtracted with its first entry: an empty object takes no memory, and Go writes many empty
+    /// messages.
     fn charge_entry(&mut self, object: &Map<String, Value>, key: &str) -> Result<(), &'static str> {
         if object.contains_key(key) {
             return Ok(());

@@ -21,7 +21,7 @@ pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
 }
 
 /// Returns the canonical form of a `metav1.MicroTime`: UTC with six fractional digits of a second, or null for Go's
-/// zero time. Returns Go's error message if the text is not such a time.
+/// zero time. Returns Go's error message if the text is not a time with six fractional digits.
 pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
     /// Go's layout of a `metav1.MicroTime`.
     const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";

@@ -35,7 +35,10 @@ fn told(context: &RequestContext, read: Result<Value, ApiError>) -> String {
 /// What a body is read as, unless a client asks for more strictness.
 fn check(expected: GroupVersionKind<'_>, body: &str, golden: &Expect) {
     let context = context(FieldValidation::Warn);
-    golden.assert_eq(&told(&context, decode_object(&context, expected, JSON_MEDIA_TYPE, body.as_bytes())));
+    golden.assert_eq(&told(
+        &context,
+        decode_object(&context, expected.into(), JSON_MEDIA_TYPE, body.as_bytes()),
+    ));
 }
 
 #[test]
@@ -52,11 +55,11 @@ fn unknown_fields_are_dropped_and_reported() {
     expect![[r#"
         400 DaemonSet in version "v1" cannot be handled as a DaemonSet: strict decoding error: unknown field "surprise", duplicate field "metadata.labels.a", unknown field "spec.Selector", duplicate field "spec.minReadySeconds", unknown field "spec.template.spec.containers[1].bogus"
     "#]]
-    .assert_eq(&told(&strict, decode_object(&strict, SET, JSON_MEDIA_TYPE, body.as_bytes())));
+    .assert_eq(&told(&strict, decode_object(&strict, SET.into(), JSON_MEDIA_TYPE, body.as_bytes())));
     let ignore = context(FieldValidation::Ignore);
-    let ignored = told(&ignore, decode_object(&ignore, SET, JSON_MEDIA_TYPE, body.as_bytes()));
+    let ignored = told(&ignore, decode_object(&ignore, SET.into(), JSON_MEDIA_TYPE, body.as_bytes()));
     let warn = context(FieldValidation::Warn);
-    let warned = told(&warn, decode_object(&warn, SET, JSON_MEDIA_TYPE, body.as_bytes()));
+    let warned = told(&warn, decode_object(&warn, SET.into(), JSON_MEDIA_TYPE, body.as_bytes()));
     expect![[r#"
         warning: unknown field "surprise"
         warning: duplicate field "metadata.labels.a"
@@ -132,7 +135,10 @@ fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
     ];
     let context = context(FieldValidation::Warn);
     let lines = wrong.map(|it| {
-        format!("{it}\n    {}", told(&context, decode_object(&context, SET, JSON_MEDIA_TYPE, it.as_bytes())))
+        format!(
+            "{it}\n    {}",
+            told(&context, decode_object(&context, SET.into(), JSON_MEDIA_TYPE, it.as_bytes()))
+        )
     });
     expect![[r#"
         {"spec": {"minReadySeconds": "5"}}
@@ -191,7 +197,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
     let lines = bodies.map(|it| {
         format!(
             "{it}\n    {}",
-            told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, it.as_bytes()))
+            told(&context, decode_object(&context, CONFIG_MAP.into(), JSON_MEDIA_TYPE, it.as_bytes()))
         )
     });
     expect![[r#"
@@ -210,7 +216,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
     expect![[r#"
         400 the API version in the data (extensions/v1beta1) does not match the expected API version (apps/v1)
     "#]]
-    .assert_eq(&told(&context, decode_object(&context, SET, JSON_MEDIA_TYPE, old.as_bytes())));
+    .assert_eq(&told(&context, decode_object(&context, SET.into(), JSON_MEDIA_TYPE, old.as_bytes())));
 }
 
 #[test]
@@ -378,16 +384,16 @@ fn the_result_of_a_patch_is_decoded_by_its_type() {
         serde_json::from_str(r#"{"kind": "ConfigMap", "data": {"a": "1"}, "bogus": 1}"#).expect("JSON");
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"bogus\":1,\"data\":{\"a\":\"1\"},\"kind\":\"ConfigMap\"}": strict decoding error: unknown field "bogus"
-    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, object, Vec::new())));
+    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP.into(), object, Vec::new())));
     let object: Value = serde_json::from_str(r#"{"data": {"a": 1}}"#).expect("JSON");
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":1}}": json: cannot unmarshal number into Go struct field ConfigMap.data of type string
-    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, object, Vec::new())));
+    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP.into(), object, Vec::new())));
     let (patch, twice) = decode_patch(br#"{"data": {"a": "1", "a": "2"}}"#).unwrap();
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":\"2\"}}": strict decoding error: duplicate field "data.a"
     "#]]
-    .assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, patch, twice)));
+    .assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP.into(), patch, twice)));
     expect![[r#"
         400 error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:
           line 1: key "a" already set in map
@@ -415,7 +421,7 @@ proptest! {
         for media_type in [JSON_MEDIA_TYPE, YAML_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE] {
             for field_validation in [FieldValidation::Strict, FieldValidation::Warn] {
                 let context = context(field_validation);
-                let _ = decode_object(&context, POD, media_type, &bytes);
+                let _ = decode_object(&context, POD.into(), media_type, &bytes);
             }
         }
         let _ = decode_patch(&bytes);
@@ -428,17 +434,17 @@ proptest! {
             .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated_bytes(it.to_string().into_bytes())))
     ) {
         let context = context(FieldValidation::Strict);
-        let _ = decode_object(&context, kind, JSON_MEDIA_TYPE, &bytes);
-        let _ = decode_object(&context, kind, YAML_MEDIA_TYPE, &bytes);
+        let _ = decode_object(&context, kind.into(), JSON_MEDIA_TYPE, &bytes);
+        let _ = decode_object(&context, kind.into(), YAML_MEDIA_TYPE, &bytes);
     }
 
     /// A decoded object is in canonical form: decoding it again changes nothing.
     #[test]
     fn decoding_is_idempotent((kind, it) in arbitrary::valid_objects()) {
         let context = context(FieldValidation::Strict);
-        let once = decode_object(&context, kind, JSON_MEDIA_TYPE, it.to_string().as_bytes()).map_err(|it| it.status());
+        let once = decode_object(&context, kind.into(), JSON_MEDIA_TYPE, it.to_string().as_bytes()).map_err(|it| it.status());
         let once = once.expect("every value has the right type");
-        let twice = decode_patch_result(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
+        let twice = decode_patch_result(&context, kind.into(), once.clone(), Vec::new()).map_err(|it| it.status());
         prop_assert_eq!(Ok(once), twice);
     }
 }
@@ -457,7 +463,7 @@ fn bomb(item: &str) -> String {
 /// Decodes the message of an object to JSON, without the second pass that checks the types and counts again.
 fn decode_protobuf(of: GroupVersionKind<'_>, object: &[u8]) -> Result<Value, String> {
     let body = encode_request_body("", "", object);
-    protobuf::decode_object(&body, expected_type(of).unwrap()).map(|(_, object)| object)
+    protobuf::decode_object(&body, expected_type(of.into()).unwrap()).map(|(_, object)| object)
 }
 
 #[test]
@@ -475,11 +481,14 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         // A raw extension, managed fields, and a list of a type.
         let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
         let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
-        too_many(told(&context, decode_object(&context, revision, JSON_MEDIA_TYPE, body.as_bytes())));
-        too_many(told(&context, decode_object(&context, revision, YAML_MEDIA_TYPE, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision.into(), JSON_MEDIA_TYPE, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision.into(), YAML_MEDIA_TYPE, body.as_bytes())));
         let body =
             format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
-        too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, body.as_bytes())));
+        too_many(told(
+            &context,
+            decode_object(&context, CONFIG_MAP.into(), JSON_MEDIA_TYPE, body.as_bytes()),
+        ));
         let managed = encode_bytes_field(
             17,
             encode_bytes_field(7, encode_bytes_field(1, format!(r#"{{"f:a":{list}}}"#))),
@@ -501,7 +510,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         // What a patch made of an object.
         let body: Value = serde_json::from_str(&list).unwrap();
         let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
-        let refusal = decode_patch_result(&context, revision, made, Vec::new()).unwrap_err();
+        let refusal = decode_patch_result(&context, revision.into(), made, Vec::new()).unwrap_err();
         assert!(refusal.message().contains(value_reader::TOO_MANY_VALUES_MESSAGE));
         assert!(refusal.message().len() < 4096, "what is quoted is cut");
     }
@@ -522,7 +531,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
             Some(value_reader::TOO_MANY_VALUES_MESSAGE)
         );
         let body = encode_request_body("", "", &object);
-        too_many(told(&context, decode_object(&context, of, PROTOBUF_MEDIA_TYPE, &body)));
+        too_many(told(&context, decode_object(&context, of.into(), PROTOBUF_MEDIA_TYPE, &body)));
     }
     // YAML that is not JSON.
     let yaml = format!("data:\n{}", "- {a: }\n".repeat((3 << 20) / 8));
@@ -536,7 +545,7 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     let stored = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
     let containers = vec![stored; 1_400_000 / stored.len()].join(",");
     let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
-    decode_object(&context, POD, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
+    decode_object(&context, POD.into(), JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     decode_apply_configuration(body.as_bytes()).unwrap();
     // Go also writes the empty strings, bools and messages that are not pointers.
     let env = |name: &str, value: &str| {
@@ -558,7 +567,7 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     let stored_length = stored.len() + r#","resources":{}"#.len();
     let containers = encode_bytes_field(2, container).repeat(1_400_000 / stored_length);
     let body = encode_request_body("v1", "Pod", &encode_bytes_field(2, containers));
-    decode_object(&context, POD, PROTOBUF_MEDIA_TYPE, &body).unwrap();
+    decode_object(&context, POD.into(), PROTOBUF_MEDIA_TYPE, &body).unwrap();
 }
 
 #[test]
@@ -568,7 +577,7 @@ fn managed_fields_of_a_review_are_not_read() {
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
         bomb(r#"{"":0}"#)
     );
-    let read = decode_object(&context, SELF_REVIEW, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
+    let read = decode_object(&context, SELF_REVIEW.into(), JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     assert!(read["metadata"].get("managedFields").is_none());
     let managed = encode_bytes_field(17, encode_bytes_field(7, encode_bytes_field(1, bomb(r#"{"":0}"#))));
     let metadata = [encode_bytes_field(1, "r"), managed].concat();

@@ -1,9 +1,10 @@
 //! Defaults of DaemonSets.
 
+use muster_api::defaulting::{
+    set_if_absent, set_if_zero, set_pod_spec_defaults, with_object, with_object_or_new,
+};
 use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 use serde_json::{Value, json};
-
-use super::{pod::set_pod_spec_defaults, set_if_absent, set_if_zero, with_object, with_object_or_new};
 
 /// Sets the defaults of a DaemonSet. Upstream: `SetDefaults_DaemonSet`.
 pub(crate) fn set_daemonset_defaults(set: &mut Value) {

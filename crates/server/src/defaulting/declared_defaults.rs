@@ -30,8 +30,9 @@ fn set_kind_defaults(object: &mut Value, names: &KindNames) {
     }
 }
 
-/// Sets the absent fields of an object for which its type declares a default, also in nested objects and lists. An
-/// absent nested object without a default stays absent. Upstream: `defaulting.Default` of custom resources.
+/// Sets each absent field of an object to the default that the type `of` declares for it, if any. Does the same in
+/// nested objects and lists. An absent nested object without a default stays absent. Upstream: `defaulting.Default` of
+/// custom resources.
 fn set_type_defaults(object: &mut Value, of: &'static Type) {
     for field in of.fields.iter().filter(|it| it.name != "metadata") {
         if let Some(default) = field.default.filter(|_| object[field.name].is_null()) {

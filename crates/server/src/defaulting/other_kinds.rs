@@ -1,16 +1,15 @@
 //! Defaults of the kinds that have no module of their own.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use serde_json::{Value, json};
-
-use super::{
-    copy_missing_resources, for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero,
+use muster_api::defaulting::{
+    for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, set_pod_spec_defaults,
     with_object, with_object_or_new,
 };
-use crate::unstructured::{is_set, map_at_mut, str_at};
+use muster_api::well_known::API_GROUP_RBAC;
+use serde_json::{Value, json};
 
-/// API group of the roles, users and groups that a RoleBinding or ClusterRoleBinding refers to.
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+use super::copy_missing_resources;
+use crate::unstructured::{is_set, map_at_mut, str_at};
 
 /// Sets the label `kubernetes.io/metadata.name`, by which a label selector can select a namespace by its name.
 pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
@@ -20,9 +19,9 @@ pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     }
 }
 
-/// Prepares a Role or ClusterRole, which has no defaults, for storage: replaces an empty list in `rules` with null, as
-/// upstream does.
-pub(crate) fn set_role_defaults(role: &mut Value) {
+/// Replaces an empty list in `rules` of a Role or ClusterRole with null, as upstream does. These kinds have no
+/// defaults.
+pub(crate) fn normalize_role(role: &mut Value) {
     empty_to_null(role, "rules");
 }
 
@@ -33,9 +32,9 @@ fn empty_to_null(object: &mut Value, name: &str) {
     }
 }
 
-/// Prepares a Lease, which has no defaults, for storage: removes the fields of coordinated leader election, as upstream
-/// does while its feature gate `CoordinatedLeaderElection` is off.
-pub(crate) fn set_lease_defaults(lease: &mut Value) {
+/// Removes the fields of coordinated leader election from a Lease, as upstream does while its feature gate
+/// `CoordinatedLeaderElection` is off. The kind has no defaults.
+pub(crate) fn normalize_lease(lease: &mut Value) {
     with_object(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
             remove_field(spec, name);
@@ -43,9 +42,8 @@ pub(crate) fn set_lease_defaults(lease: &mut Value) {
     });
 }
 
-/// Prepares a service account, which has no defaults, for storage: removes all fields except `name` from the references
-/// in `secrets`.
-pub(crate) fn set_service_account_defaults(account: &mut Value) {
+/// Removes all fields except `name` from the references in `secrets` of a service account. The kind has no defaults.
+pub(crate) fn normalize_service_account(account: &mut Value) {
     for_each_object(account, "secrets", |it| {
         let name = it["name"].clone();
         *it = if is_set(&name) { json!({"name": name}) } else { json!({}) };
@@ -74,6 +72,11 @@ pub(crate) fn set_node_defaults(node: &mut Value) {
         round_to_millis(status, "capacity");
         round_to_millis(status, "allocatable");
     });
+}
+
+/// Sets the defaults of an object of the kind PodTemplate.
+pub(crate) fn set_pod_template_defaults(object: &mut Value) {
+    with_object(object, "template", |template| with_object_or_new(template, "spec", set_pod_spec_defaults));
 }
 
 /// Sets the default type of a Secret, and moves the values in `stringData` to `data`, encoded as base64.
@@ -108,8 +111,8 @@ pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     });
 }
 
-/// Prepares a ResourceQuota, which has no defaults, for storage: rounds its quantities away from zero to thousandths.
-pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
+/// Rounds the quantities of a ResourceQuota away from zero to thousandths. The kind has no defaults.
+pub(crate) fn normalize_resource_quota(quota: &mut Value) {
     with_object(quota, "spec", |it| round_to_millis(it, "hard"));
     with_object(quota, "status", |it| {
         round_to_millis(it, "hard");
@@ -137,10 +140,10 @@ pub(crate) fn set_priority_class_defaults(class: &mut Value) {
 
 /// Sets the default `apiGroup` of the role, users and groups in a RoleBinding or ClusterRoleBinding.
 pub(crate) fn set_role_binding_defaults(binding: &mut Value) {
-    with_object_or_new(binding, "roleRef", |it| set_if_zero(it, "apiGroup", RBAC_GROUP));
+    with_object_or_new(binding, "roleRef", |it| set_if_zero(it, "apiGroup", API_GROUP_RBAC));
     for_each_object(binding, "subjects", |it| {
         if matches!(str_at(it, "kind"), "User" | "Group") {
-            set_if_zero(it, "apiGroup", RBAC_GROUP);
+            set_if_zero(it, "apiGroup", API_GROUP_RBAC);
         }
     });
 }

@@ -1,8 +1,10 @@
 //! Defaults of Services and Endpoints.
 
+use muster_api::defaulting::{
+    for_each_object, remove_field, set_if_absent, set_if_zero, with_object, with_object_or_new,
+};
 use serde_json::{Value, json};
 
-use super::{for_each_object, remove_field, set_if_absent, set_if_zero, with_object, with_object_or_new};
 use crate::unstructured::{is_set, str_at};
 
 /// Sets the defaults of a Service, except cluster IPs and node ports, which admission allocates. Upstream:

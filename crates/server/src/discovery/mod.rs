@@ -3,17 +3,17 @@
 //! Clients before version 1.26 request the groups one by one. Later clients use aggregated discovery: `v2beta1` from
 //! 1.26 on, `v2` from 1.30 on.
 
-/// Discovery and OpenAPI documents that are built once and served with an ETag.
+/// Discovery and OpenAPI documents that are built when the served kinds change and served with an ETag.
 mod document;
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::document::StaticDocument;
+pub(crate) use self::document::{ApiDocument, DocumentCache};
 use crate::decode::JSON_MEDIA_TYPE;
 use crate::health;
-use crate::kinds::{Kind, group_version, group_versions, served_kinds};
+use crate::kinds::{Kind, ServedKinds, group_version};
 
 /// Minor version of the Kubernetes API that the server serves.
 pub(crate) const KUBERNETES_MINOR: &str = "36";
@@ -35,7 +35,7 @@ pub(crate) fn version_info() -> Value {
 
 /// Returns the response to `GET /`: a list of paths of the server. Paths of resources and some other paths are left
 /// out.
-pub(crate) fn root_paths() -> Value {
+pub(crate) fn root_paths(kinds: &ServedKinds) -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -50,8 +50,8 @@ pub(crate) fn root_paths() -> Value {
     .map(str::to_owned)
     .to_vec();
     paths.extend(health::health_paths());
-    paths.extend(non_core_groups().iter().map(|it| format!("/apis/{it}")));
-    paths.extend(group_versions().into_iter().map(|(group, version)| match group {
+    paths.extend(non_core_groups(kinds).iter().map(|it| format!("/apis/{it}")));
+    paths.extend(kinds.group_versions().into_iter().map(|(group, version)| match group {
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     }));
@@ -59,37 +59,48 @@ pub(crate) fn root_paths() -> Value {
     json!({ "paths": paths })
 }
 
+/// The documents of `/api` or `/apis`.
+#[derive(Debug)]
+struct DiscoveryDocuments {
+    /// The list of the versions or groups, for clients without aggregated discovery.
+    unaggregated: ApiDocument,
+    /// The aggregated discovery documents in version `v2` and `v2beta1`.
+    aggregated: [ApiDocument; 2],
+}
+
 /// Returns the discovery document of the core group (`/api`). `accept` is the Accept header of the request.
-pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
-    /// The list of the versions of the core group, for clients without aggregated discovery.
-    static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
-        let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
-        StaticDocument::new(JSON_MEDIA_TYPE, versions.to_string())
+pub(crate) fn core_discovery(kinds: &Arc<ServedKinds>, accept: &str) -> ApiDocument {
+    static DOCUMENTS: DocumentCache<DiscoveryDocuments> = DocumentCache::new();
+    let documents = DOCUMENTS.get(kinds, |kinds| {
+        let versions: Vec<_> = versions_of_group(kinds, "").collect();
+        let list = json!({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []});
+        DiscoveryDocuments {
+            unaggregated: ApiDocument::new(JSON_MEDIA_TYPE, list.to_string()),
+            aggregated: aggregated_discovery(kinds, &[""]),
+        }
     });
-    /// The aggregated discovery documents of the core group, in version `v2` and `v2beta1`.
-    static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
-        LazyLock::new(|| aggregated_discovery(&[""]));
-    negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
+    documents.negotiate(accept).clone()
 }
 
 /// Returns the discovery document of all groups except the core group (`/apis`). `accept` is the Accept header of the
 /// request.
-pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
-    /// The list of all groups except the core group, for clients without aggregated discovery.
-    static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
-        let groups: Vec<_> = non_core_groups().into_iter().filter_map(api_group).collect();
+pub(crate) fn groups_discovery(kinds: &Arc<ServedKinds>, accept: &str) -> ApiDocument {
+    static DOCUMENTS: DocumentCache<DiscoveryDocuments> = DocumentCache::new();
+    let documents = DOCUMENTS.get(kinds, |kinds| {
+        let names = non_core_groups(kinds);
+        let groups: Vec<_> = names.iter().filter_map(|it| api_group(kinds, it)).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-        StaticDocument::new(JSON_MEDIA_TYPE, list.to_string())
+        DiscoveryDocuments {
+            unaggregated: ApiDocument::new(JSON_MEDIA_TYPE, list.to_string()),
+            aggregated: aggregated_discovery(kinds, &names),
+        }
     });
-    /// The aggregated discovery documents of all groups except the core group, in version `v2` and `v2beta1`.
-    static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
-        LazyLock::new(|| aggregated_discovery(&non_core_groups()));
-    negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
+    documents.negotiate(accept).clone()
 }
 
 /// Returns the `APIGroup` at `/apis/GROUP`, or `None` if the server does not serve the group or it is the core group.
-pub(crate) fn api_group(name: &str) -> Option<Value> {
-    let versions: Vec<Value> = versions_of_group(name)
+pub(crate) fn api_group(kinds: &ServedKinds, name: &str) -> Option<Value> {
+    let versions: Vec<Value> = versions_of_group(kinds, name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
         .collect();
     let preferred = versions.first().filter(|_| !name.is_empty())?.clone();
@@ -103,9 +114,9 @@ pub(crate) fn api_group(name: &str) -> Option<Value> {
 }
 
 /// Returns the `APIResourceList` of a group and version, or `None` if the server does not serve them.
-pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn api_resource_list(kinds: &ServedKinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for kind in kinds_of_group_version(group, version) {
+    for kind in kinds_of_group_version(kinds, group, version) {
         let mut resource = json!({
             "name": kind.plural,
             "singularName": kind.singular(),
@@ -146,32 +157,30 @@ pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     })
 }
 
-/// Returns the document for the first media type in `accept` that the server supports, or `unaggregated` if there is
-/// none. `aggregated` has the documents in version `v2` and `v2beta1`.
-fn negotiate_document(
-    accept: &str,
-    unaggregated: &'static StaticDocument,
-    aggregated: &'static [StaticDocument; 2],
-) -> &'static StaticDocument {
-    let document_for = |it: &str| {
-        let mut parameters = it.split(';').map(str::trim);
-        let is_json = matches!(parameters.next(), Some(JSON_MEDIA_TYPE | "*/*"));
-        let parameters: Vec<&str> = parameters.collect();
-        let is_aggregated =
-            parameters.contains(&"g=apidiscovery.k8s.io") && parameters.contains(&"as=APIGroupDiscoveryList");
-        match (is_json, is_aggregated) {
-            (true, true) if parameters.contains(&"v=v2") => Some(&aggregated[0]),
-            (true, true) if parameters.contains(&"v=v2beta1") => Some(&aggregated[1]),
-            (true, false) => Some(unaggregated),
-            _ => None,
-        }
-    };
-    accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(unaggregated)
+impl DiscoveryDocuments {
+    /// Returns the document for the first media type in `accept` that the server supports, or the unaggregated document
+    /// if there is none.
+    fn negotiate(&self, accept: &str) -> &ApiDocument {
+        let document_for = |it: &str| {
+            let mut parameters = it.split(';').map(str::trim);
+            let is_json = matches!(parameters.next(), Some(JSON_MEDIA_TYPE | "*/*"));
+            let parameters: Vec<&str> = parameters.collect();
+            let is_aggregated = parameters.contains(&"g=apidiscovery.k8s.io")
+                && parameters.contains(&"as=APIGroupDiscoveryList");
+            match (is_json, is_aggregated) {
+                (true, true) if parameters.contains(&"v=v2") => Some(&self.aggregated[0]),
+                (true, true) if parameters.contains(&"v=v2beta1") => Some(&self.aggregated[1]),
+                (true, false) => Some(&self.unaggregated),
+                _ => None,
+            }
+        };
+        accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(&self.unaggregated)
+    }
 }
 
 /// Returns the aggregated discovery documents of the groups in version `v2` and `v2beta1`. They contain the versions,
 /// resources and subresources of each group.
-fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
+fn aggregated_discovery(kinds: &ServedKinds, groups: &[&str]) -> [ApiDocument; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
         ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
@@ -181,17 +190,17 @@ fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{version}"),
             "metadata": {},
-            "items": groups.iter().map(|it| group_discovery(it)).collect::<Vec<_>>(),
+            "items": groups.iter().map(|it| group_discovery(kinds, it)).collect::<Vec<_>>(),
         });
-        StaticDocument::new(media_type, list.to_string())
+        ApiDocument::new(media_type, list.to_string())
     })
 }
 
 /// Returns the `APIGroupDiscovery` of a group for the aggregated discovery documents.
-fn group_discovery(group: &str) -> Value {
-    let versions = versions_of_group(group).map(|version| {
+fn group_discovery(kinds: &ServedKinds, group: &str) -> Value {
+    let versions = versions_of_group(kinds, group).map(|version| {
         let resources: Vec<_> =
-            kinds_of_group_version(group, version).into_iter().map(resource_discovery).collect();
+            kinds_of_group_version(kinds, group, version).into_iter().map(resource_discovery).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
     let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
@@ -233,7 +242,7 @@ fn resource_discovery(kind: &Kind) -> Value {
     resource
 }
 
-/// The description of a subresource in discovery documents. `group`, `version` and `kind` are those of its request and
+/// The description of a subresource in discovery documents. `group`, `version` and `kind` describe the request and
 /// response bodies.
 struct DiscoveredSubresource {
     name: &'static str,
@@ -257,23 +266,26 @@ fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     parts
 }
 
-/// Returns the names of all API groups except the core group, in the order of the table of kinds. If two groups serve a
+/// Returns the names of all API groups except the core group, in the order of the served kinds. If two groups serve a
 /// resource, clients use the first group.
-fn non_core_groups() -> Vec<&'static str> {
-    let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
-    groups.dedup();
-    groups.retain(|it| !it.is_empty());
+fn non_core_groups(kinds: &ServedKinds) -> Vec<&'static str> {
+    let mut groups = Vec::new();
+    for (group, _) in kinds.group_versions() {
+        if !group.is_empty() && !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
     groups
 }
 
 /// Returns the versions of a group, the preferred version first.
-fn versions_of_group(group: &str) -> impl Iterator<Item = &'static str> {
-    group_versions().into_iter().filter(move |(it, _)| *it == group).map(|(_, version)| version)
+fn versions_of_group(kinds: &ServedKinds, group: &str) -> impl Iterator<Item = &'static str> {
+    kinds.group_versions().into_iter().filter(move |(it, _)| *it == group).map(|(_, version)| version)
 }
 
 /// Returns the kinds of a group and version, sorted by plural name.
-fn kinds_of_group_version(group: &str, version: &str) -> Vec<&'static Kind> {
-    let mut kinds: Vec<_> = served_kinds().filter(|it| (it.group, it.version) == (group, version)).collect();
+fn kinds_of_group_version(kinds: &ServedKinds, group: &str, version: &str) -> Vec<&'static Kind> {
+    let mut kinds: Vec<_> = kinds.all().filter(|it| (it.group, it.version) == (group, version)).collect();
     kinds.sort_by_key(|it| it.plural);
     kinds
 }
@@ -283,19 +295,21 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+    use crate::kinds::KindRegistry;
 
     #[test]
     fn a_group_with_its_resources() {
-        let resources = api_resource_list("apps", "v1").expect("a known group");
+        let kinds = KindRegistry::builtin().served();
+        let resources = api_resource_list(&kinds, "apps", "v1").expect("a known group");
         expect![[r#"
             {"apiVersion":"v1","groupVersion":"apps/v1","kind":"APIResourceList","resources":[{"kind":"ControllerRevision","name":"controllerrevisions","namespaced":true,"singularName":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"kind":"DaemonSet","name":"daemonsets","namespaced":true,"shortNames":["ds"],"singularName":"daemonset","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"kind":"DaemonSet","name":"daemonsets/status","namespaced":true,"singularName":"","verbs":["get","patch","update"]}]}
         "#]].assert_eq(&format!("{resources}\n"));
         expect![[r#"
             {"apiVersion":"v1","kind":"APIGroup","name":"apps","preferredVersion":{"groupVersion":"apps/v1","version":"v1"},"versions":[{"groupVersion":"apps/v1","version":"v1"}]}
-        "#]].assert_eq(&format!("{}\n", api_group("apps").expect("a known group")));
+        "#]].assert_eq(&format!("{}\n", api_group(&kinds, "apps").expect("a known group")));
         expect![[r#"
             {"metadata":{"name":"apps"},"versions":[{"freshness":"Current","resources":[{"resource":"controllerrevisions","responseKind":{"group":"","kind":"ControllerRevision","version":""},"scope":"Namespaced","singularResource":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"resource":"daemonsets","responseKind":{"group":"","kind":"DaemonSet","version":""},"scope":"Namespaced","shortNames":["ds"],"singularResource":"daemonset","subresources":[{"responseKind":{"group":"","kind":"DaemonSet","version":""},"subresource":"status","verbs":["get","patch","update"]}],"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"version":"v1"}]}
-        "#]].assert_eq(&format!("{}\n", group_discovery("apps")));
+        "#]].assert_eq(&format!("{}\n", group_discovery(&kinds, "apps")));
     }
 
     #[test]
@@ -312,7 +326,8 @@ mod tests {
             format!("{},{JSON_MEDIA_TYPE}", aggregated("v9")),
             "application/vnd.kubernetes.protobuf".to_owned(),
         ];
-        let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups_discovery(&it).media_type));
+        let kinds = KindRegistry::builtin().served();
+        let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups_discovery(&kinds, &it).media_type));
         expect![[r#"
             ""
                 application/json
@@ -334,7 +349,7 @@ mod tests {
     /// Of two groups that have DaemonSets, `kubectl get ds` takes the first.
     #[test]
     fn apps_is_listed_before_extensions() {
-        let groups = non_core_groups();
+        let groups = non_core_groups(&KindRegistry::builtin().served());
         let at = |name: &str| groups.iter().position(|it| *it == name);
         assert!(at("extensions").is_none_or(|it| at("apps") < Some(it)), "{groups:?}");
     }

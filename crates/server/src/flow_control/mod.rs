@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_api::well_known::{NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE};
+use muster_api::well_known::{
+    NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, USER_GROUP_MASTERS,
+};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -30,7 +32,7 @@ pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
 pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::connections::RequestClient;
 use crate::metrics::ServerMetrics;
-use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse_service_account};
+use crate::request::{AccessTarget, RequestAttributes, User, parse_service_account};
 
 /// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -58,8 +60,9 @@ const HEARTBEAT_SEATS_MAX: usize = 4;
 pub(crate) enum FlowClass<'a> {
     /// The request is executed immediately.
     Exempt,
-    /// The request needs a seat of the priority level `level`. If no seat is free, it waits in the queue of its flow.
-    /// `flow` is the name of this flow, which is the name of the user. `seat_limit` limits the seats of the flow.
+    /// The request needs a seat of the priority level `level`. If no seat is free, the request waits in the queue of
+    /// its flow. `flow` is the name of this flow, which is the name of the user. `seat_limit` limits the seats of the
+    /// flow.
     Queued { level: PriorityLevel, flow: &'a str, seat_limit: FlowSeatLimit },
 }
 
@@ -88,12 +91,13 @@ pub(crate) enum FlowSeatLimit {
 /// check.
 ///
 /// Rule: `system:masters` and health checks are exempt. The `system` priority level is for the components of Muster,
-/// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system` and `muster-system`. The `workload` level is
-/// for the other authenticated users, with one flow for each user. The `anonymous` level is for all other requests.
+/// the heartbeats of nodes (their Lease and Node) and the Leases of leaders in `kube-system` and `muster-system`. The
+/// `workload` level is for the other authenticated users, with one flow for each user. The `anonymous` level is for all
+/// other requests.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
 pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> FlowClass<'a> {
-    if is_health || user.is_in_group(MASTERS_GROUP) {
+    if is_health || user.is_in_group(USER_GROUP_MASTERS) {
         return FlowClass::Exempt;
     }
     let queued = |level, seat_limit| FlowClass::Queued { level, flow: &user.name, seat_limit };
@@ -129,7 +133,7 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
 }
 
 /// Namespaces whose service accounts take part in leader election with Leases in the same namespace.
-const LEADER_ELECTION_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_MUSTER_SYSTEM];
+const LEADER_ELECTION_NAMESPACES: [&str; 2] = [NAMESPACE_SYSTEM, NAMESPACE_MUSTER_SYSTEM];
 
 /// Whether the request gets, creates, updates or patches the Lease of a leader election.
 ///
@@ -138,7 +142,7 @@ const LEADER_ELECTION_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_MUSTER_S
 fn is_leader_election_request(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
     let namespace = match user.name.as_str() {
-        "system:kube-controller-manager" | "system:kube-scheduler" => "kube-system",
+        "system:kube-controller-manager" | "system:kube-scheduler" => NAMESPACE_SYSTEM,
         name => parse_service_account(name).map_or("", |(namespace, _)| namespace),
     };
     LEADER_ELECTION_NAMESPACES.contains(&namespace)

@@ -207,7 +207,7 @@ impl<T> FairQueue<T> {
     ///
     /// Rule: a request waits in the bounded queue of its flow. When the total number of waiting requests is at its
     /// maximum, the last request of the longest queue is evicted, so that one flow cannot keep others out. If the queue
-    /// of the new request would become as long as the longest queue, the new request is rejected instead.
+    /// of the new request would become at least as long as the longest queue, the new request is rejected instead.
     pub(crate) fn enqueue(
         &mut self,
         level: PriorityLevel,

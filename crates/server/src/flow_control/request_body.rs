@@ -32,8 +32,8 @@ const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
-    /// The usage that is charged to the user, and a permit of the connection. Both are released when the body is
-    /// dropped. `None` for a body that is not charged.
+    /// The charge for a large body: usage of the user, and permits of the connection unless the client is in-process.
+    /// It ends when the body is dropped. `None` if the body is not charged.
     _charge: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 

@@ -52,7 +52,7 @@ struct StreamState {
     is_sending: AtomicBool,
     /// Whether the response currently has nothing to send, for example a watch without events.
     is_idle: AtomicBool,
-    /// Whether the response is small, so that its client has less time to read it.
+    /// Whether the response is small (at most 64 KiB), so that [`SMALL_RESPONSE_TIMEOUT`] applies to the stream.
     is_small: AtomicBool,
     /// Number of times that the HTTP/2 connection polled for the next frame of the response.
     frames: AtomicU32,
@@ -63,8 +63,8 @@ struct StreamState {
 pub(crate) struct ResponseCharges {
     /// Usage that is charged to the user: the unsent bytes, or one small response. `None` if nothing is charged.
     pub(crate) charge: Option<UsageLease>,
-    /// Whether the response is charged as a small one (at most 64 KiB). The client has less time to read such a
-    /// response.
+    /// Whether the response is charged as a small one (at most 64 KiB), so that [`SMALL_RESPONSE_TIMEOUT`] applies to
+    /// it.
     pub(crate) is_small: bool,
     /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -107,7 +107,7 @@ pub(crate) struct SendingBody<B> {
 /// State of the check that a client reads a response at `MIN_BYTES_PER_SECOND`.
 #[derive(Debug)]
 struct SendRateCheck {
-    /// Time at which the response body was created, and thus its sending began.
+    /// Time at which the response body was created, which is when the server begins to send it.
     began: Instant,
     /// Time that the client has in addition to the time that `MIN_BYTES_PER_SECOND` allows for the sent bytes.
     initial_timeout: Duration,

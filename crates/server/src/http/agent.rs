@@ -1,8 +1,8 @@
 //! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward`. The module `proxy`
 //! handles the subresource `proxy`.
 //!
-//! The server authorizes the request, finds the agent and relays its response. After a protocol upgrade, the server
-//! copies data between the two connections without changing it.
+//! The server authorizes the request, finds the agent and relays the agent's response. After a protocol upgrade, the
+//! server copies data between the connections of the client and the agent without changing it.
 
 use std::io;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
+use muster_api::well_known::UPGRADE_NEGOTIATION_HEADERS;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
@@ -38,26 +39,14 @@ use crate::validation::FieldError;
 /// Maximum number of bytes that are read from an agent's error response.
 pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of a protocol upgrade. Requests for `log`, `exec`, `attach` and `portforward` are sent to the agent with no
-/// other header of the client, so that the agent gets no credentials.
-const UPGRADE_HEADERS: [&str; 8] = [
-    "connection",
-    "upgrade",
-    "sec-websocket-key",
-    "sec-websocket-version",
-    "sec-websocket-protocol",
-    "sec-websocket-accept",
-    "sec-websocket-extensions",
-    "x-stream-protocol-version",
-];
-
 /// A request to upgrade the client's connection to another protocol.
 pub(super) struct ClientUpgrade {
-    /// The headers of the client's request that are listed in `UPGRADE_HEADERS`.
+    /// The headers of the client's request that [`upgrade_header_names`] lists.
     pub(super) headers: HeaderMap,
     /// Future that resolves to the client's connection after the upgrade.
     pub(super) upgraded: OnUpgrade,
-    /// Guard of the client's connection, to be held until the upgraded connection is closed.
+    /// Guard of the client's connection, to be held until the upgraded connection is closed. `None` for a client in
+    /// this process.
     pub(super) connection_guard: Option<ConnectionGuard>,
 }
 
@@ -82,17 +71,23 @@ impl ClientUpgrade {
 
     /// Replaces the upgrade headers in `headers` with those of the client.
     pub(super) fn replace_upgrade_headers(&self, headers: &mut HeaderMap) {
-        for name in UPGRADE_HEADERS {
+        for name in upgrade_header_names() {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
     }
 }
 
-/// Returns only the headers that are listed in `UPGRADE_HEADERS`.
+/// Returns the names of the headers of a protocol upgrade. Requests for `log`, `exec`, `attach` and `portforward` are
+/// sent to the agent with no other header of the client, so that the agent gets no credentials.
+fn upgrade_header_names() -> impl Iterator<Item = HeaderName> {
+    [CONNECTION, UPGRADE].into_iter().chain(UPGRADE_NEGOTIATION_HEADERS.map(HeaderName::from_static))
+}
+
+/// Returns only the headers that [`upgrade_header_names`] lists.
 fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
-    for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
+    for name in upgrade_header_names() {
         for value in headers.get_all(&name) {
             kept.append(name.clone(), value.clone());
         }
@@ -123,8 +118,8 @@ impl Api {
             reauthorization = reauthorization.map(|it| it.with_action(create));
         }
         let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
-        let agent_request = match (target.kind.plural, what) {
-            ("pods", "log") => {
+        let agent_request = match (target.kind.resource(), what) {
+            (("", "pods"), "log") => {
                 let path = log_path(&stored, api_request)?;
                 // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
@@ -132,7 +127,7 @@ impl Api {
                 }
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
-            ("pods", "attach" | "exec" | "portforward") => {
+            (("", "pods"), "attach" | "exec" | "portforward") => {
                 let path = stream_path(&stored, what, api_request)?;
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
@@ -313,11 +308,14 @@ async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc
     }
 }
 
-/// Returns the error for an object that is not on a node, or whose node has no agent.
+/// Returns the error for an object that no agent can serve: a pod without a node, an object whose node has no agent
+/// address, or any object if the server has no agent client.
 fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
-    match (target.kind.plural, str_at(stored, "spec.nodeName")) {
-        ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
-        ("pods", node) => {
+    match (target.kind.resource(), str_at(stored, "spec.nodeName")) {
+        (("", "pods"), "") => {
+            ApiError::bad_request(format!("pod {} does not have a host assigned", target.name))
+        }
+        (("", "pods"), node) => {
             let why =
                 if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
             ApiError::service_unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
@@ -333,8 +331,11 @@ fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
 /// Returns the 503 error for a failed request to the agent of `node`, whatever the cause: the agent cannot be reached,
 /// does not authenticate as this node, does not answer in time, or sends an invalid response.
 pub(super) fn agent_request_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
-    let of_pod =
-        if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
+    let of_pod = if target.kind.resource() == ("", "pods") {
+        format!(" of pod \"{}\"", target.name)
+    } else {
+        String::new()
+    };
     ApiError::service_unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
 }
 
@@ -391,7 +392,7 @@ fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
 }
 
 /// Returns the path and query of an exec, attach or port-forward request to the agent. Fails if the pod has no node, or
-/// if the requested container does not exist. Upstream: `streamLocation`, `PortForwardLocation`.
+/// if [`container_name`] fails. Upstream: `streamLocation`, `PortForwardLocation`.
 fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = match what {

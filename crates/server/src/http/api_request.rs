@@ -12,11 +12,11 @@ use super::query::{RequestQuery, delete_options};
 use super::reply::{self, ApiResponse};
 use crate::auth::Reauthorization;
 use crate::decode;
-use crate::discovery::StaticDocument;
+use crate::discovery::ApiDocument;
 use crate::error::ApiError;
 use crate::registry::DeleteOptions;
 use crate::request::{RequestContext, User};
-use crate::types::GroupVersionKind;
+use crate::types::{GroupVersionKind, TypedKind};
 
 /// An authorized request with its whole body, as the handlers receive it.
 pub(super) struct ApiRequest {
@@ -38,8 +38,8 @@ pub(super) struct ApiRequest {
     pub(super) headers: HeaderMap,
     /// Checks at intervals whether a watch or an agent stream is still authorized. `None` for other requests.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user whose limits a watch or an agent stream counts against, if the request has impersonation headers.
-    /// `None` for any other request, which counts against the limits of `context.user`.
+    /// The user whose limits the request counts against, if the request has impersonation headers. `None` for a request
+    /// without them, which counts against the limits of `context.user`.
     pub(super) charged_user: Option<User>,
     pub(super) body: Bytes,
 }
@@ -55,30 +55,29 @@ impl ApiRequest {
         Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
-    /// Returns the representation and the encoding of a list response. The representation is `view`. The encoding is
-    /// YAML if the client prefers it, otherwise JSON.
+    /// Returns `view` and the encoding of a list response: YAML if the client prefers it, otherwise JSON.
     pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
         (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }
 
     /// Returns a response with a discovery or OpenAPI document, or a 304 response if the client already has the
     /// document.
-    pub(super) fn document_response(&self, document: &StaticDocument) -> ApiResponse {
+    pub(super) fn document_response(&self, document: &ApiDocument) -> ApiResponse {
         reply::document_response(document, &self.if_none_match)
     }
 
     /// Decodes the body as an object of the kind `expected`. Fails if the body has another kind.
-    pub(super) fn decode_body(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
+    pub(super) fn decode_body(&self, expected: TypedKind<'_>) -> Result<Value, ApiError> {
         decode::decode_object(&self.context, expected, &self.media_type, &self.body)
     }
 
     /// Returns the delete options, and the context of the delete, in which `dry_run` is set if a dry run is requested.
     ///
     /// The options are in the body or, if there is no body, in the query. The body may lack `kind` and `apiVersion`,
-    /// because kubectl omits them. A dry run can be requested in the body and in the query.
+    /// because kubectl omits them. A dry run can be requested in the body or in the query.
     pub(super) fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), ApiError> {
         let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
-        let body = if self.body.is_empty() { None } else { Some(self.decode_body(expected)?) };
+        let body = if self.body.is_empty() { None } else { Some(self.decode_body(expected.into())?) };
         let (options, dry_run) = delete_options(&self.query, body.as_ref())?;
         let context = RequestContext {
             dry_run: self.context.dry_run || dry_run,

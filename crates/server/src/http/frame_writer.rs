@@ -1,4 +1,4 @@
-//! Splits the data that the server copies to a WebSocket client at the ends of the WebSocket frames.
+//! Writes the data for a WebSocket client so that no write contains bytes of two WebSocket frames.
 
 use std::io;
 use std::pin::Pin;
@@ -6,15 +6,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Maximum number of bytes in the header of a frame without its mask.
+/// Maximum number of bytes in the header of a WebSocket frame, without the mask.
 const HEADER_BYTES_MAX: usize = 10;
 
-/// A client's connection after an upgrade to a WebSocket. No write contains bytes of two frames, so that each frame is
-/// in TLS records of its own.
+/// A client's connection after an upgrade to a WebSocket. No write contains bytes of two frames, so that no TLS record
+/// does.
 ///
-/// Python's client waits until the socket is readable before it reads a frame. It misses a frame that came in the same
-/// TLS record as the one before, because OpenSSL has already read it from the socket. kube-apiserver writes each frame
-/// separately.
+/// The Python client of Kubernetes waits until the socket is readable before it reads a frame. It misses a frame that
+/// came in the same TLS record as the one before, because OpenSSL has already read it from the socket. kube-apiserver
+/// writes each frame separately.
 #[derive(Debug)]
 pub(super) struct FrameWriter<T> {
     connection: T,
@@ -38,8 +38,8 @@ struct FramePosition {
 }
 
 impl FramePosition {
-    /// Advances the position to the end of the current frame, or over all of `bytes` if they end earlier. Returns the
-    /// number of bytes.
+    /// Advances the position over `bytes` to the end of the current frame, or over all of `bytes` if the frame does not
+    /// end there. Returns the number of bytes that it advanced.
     fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut count = 0;
         while self.rest == 0 {

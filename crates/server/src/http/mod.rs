@@ -1,4 +1,4 @@
-//! The HTTP layer: turns a request into calls of the registry, and their result into a response.
+//! The HTTP layer: handles a request, mostly through the registry, and builds the response.
 //!
 //! A request passes the `filters` (authentication, authorization, limits, audit), is dispatched by its `route`, and is
 //! handled by one of the `handlers`, one for each verb. `query` parses its query parameters. `negotiation` chooses the
@@ -15,8 +15,7 @@ mod api_request;
 mod create_actions;
 /// Authentication, authorization, limits, metrics and audit of every request.
 mod filters;
-/// Splits the data that is copied from an agent to a WebSocket client, so that each WebSocket frame is written
-/// separately.
+/// Writes data from an agent to a WebSocket client so that no write contains bytes of two WebSocket frames.
 mod frame_writer;
 /// Handlers of API requests: one module for each verb on resources, and one for other paths.
 mod handlers;
@@ -49,7 +48,7 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
-/// A response whose body holds the charges of the response until it is sent.
+/// A response whose body holds its `ResponseCharges` (charged usage and permits) until it is sent.
 pub(crate) type OutgoingResponse =
     hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 

@@ -197,9 +197,9 @@ impl Representation {
         std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
     }
 
-    /// Encodes a list as JSON. Returns an iterator over its chunks. The objects are stored as JSON: a whole object is
-    /// serialized again only if its version must be converted.
-    pub(crate) fn encode_list(
+    /// Encodes a list as JSON. Returns an iterator over the chunks of the list. Objects are stored as JSON, so a whole
+    /// object is serialized again only if its version must be converted.
+    pub(crate) fn encode_list_as_json(
         self,
         kind: &'static Kind,
         objects: Vec<Bytes>,
@@ -239,6 +239,7 @@ impl Representation {
                 r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{meta},"items":["#
             ),
             Self::Table { version, .. } => {
+                let stored = kind.storage_kind().object_type();
                 let columns: Vec<_> = kind
                     .columns
                     .iter()
@@ -247,7 +248,7 @@ impl Representation {
                             "name": it.name,
                             "type": it.cell_type,
                             "format": it.column_format(),
-                            "description": it.description(kind.storage_kind().gvk()),
+                            "description": it.description(stored),
                             "priority": i32::from(it.wide),
                         })
                     })

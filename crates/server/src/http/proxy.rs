@@ -11,6 +11,7 @@ use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
 use hyper::{Method, Request, StatusCode, Uri};
+use muster_api::well_known;
 use serde_json::Value;
 
 use super::agent::{AGENT_ERROR_BYTES_MAX, agent_request_error};
@@ -30,7 +31,7 @@ const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Response header that an agent sets on a response of the backend (the pod or node port), to distinguish it from a
 /// response of the agent itself.
-const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
+const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static(well_known::BACKEND_RESPONSE_HEADER);
 
 /// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
 const AGENT_PROXY_PATHS: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
@@ -76,9 +77,9 @@ impl<'a> ProxyName<'a> {
     }
 }
 
-/// The node whose agent forwards a proxy request, and the path on that agent.
+/// The pod or node to which a proxy request is forwarded, and the agent and path through which it is reached.
 struct ProxyRoute {
-    /// The pod or node to which the request is forwarded. Error messages name this object.
+    /// The pod or node. Error messages name this object.
     target: RequestTarget,
     /// The stored object of `target`.
     stored: Value,
@@ -103,9 +104,9 @@ impl Api {
             subresource: Subresource::Whole,
             ..target.clone()
         };
-        let way = match target.kind.plural {
-            "nodes" => self.route_to_node(by, &proxy_name)?,
-            "pods" => {
+        let way = match target.kind.resource() {
+            ("", "nodes") => self.route_to_node(by, &proxy_name)?,
+            ("", "pods") => {
                 let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
                 let port = pod_port(&stored, &proxy_name).ok_or_else(malformed)?;
                 route_to_pod(by, stored, proxy_name.scheme, port)

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hyper::Uri;
+use muster_api::time::{GoDurationError, parse_go_duration};
 use muster_store::Revision;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// Options of a write request that its query parameters specify.
+/// Options that the query parameters of a write request specify, and the errors in them.
 pub(super) struct WriteOptions {
     /// Whether the parameter `dryRun` requests a dry run.
     pub(super) dry_run: bool,
@@ -83,15 +84,17 @@ impl RequestQuery {
     }
 
     /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent,
-    /// zero or negative. Fails if it is not a Go duration.
+    /// empty, zero or negative. Fails if it is not a Go duration.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
             return Ok(None);
         }
-        let wrong = |why| format!("invalid timeout specified in the request URL - time: {why}");
-        let parsed = parse_go_duration(text).map_err(|why| ApiError::bad_request(wrong(why)))?;
-        Ok(Some(parsed).filter(|it| !it.is_zero()))
+        let timeout = parse_go_duration(text).map_err(|error| {
+            let why = duration_error_message(text, error);
+            ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+        })?;
+        Ok(Duration::try_from(timeout).ok().filter(|it| !it.is_zero()))
     }
 
     /// Parses the parameters `labelSelector` and `fieldSelector` into a selector for objects of `kind`.
@@ -134,7 +137,7 @@ impl RequestQuery {
     }
 
     /// Parses the parameters `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`, which determine where a
-    /// watch starts. Fails if their combination is invalid.
+    /// watch starts. Fails if one of them or their combination is invalid.
     pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
@@ -260,37 +263,13 @@ fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// Parses a Go duration such as `1h2m3.5s`. A negative duration becomes zero. The error is the message of Go's
-/// `time.ParseDuration`.
-fn parse_go_duration(text: &str) -> Result<Duration, String> {
-    let unsigned = text.trim_start_matches(['+', '-']);
-    let invalid = || format!("invalid duration {text:?}");
-    if text.len() - unsigned.len() > 1 || unsigned.is_empty() {
-        return Err(invalid());
+/// Returns the message of Go's `time.ParseDuration` for a text that is not a duration.
+fn duration_error_message(text: &str, error: GoDurationError<'_>) -> String {
+    match error {
+        GoDurationError::Invalid => format!("time: invalid duration {text:?}"),
+        GoDurationError::MissingUnit => format!("time: missing unit in duration {text:?}"),
+        GoDurationError::UnknownUnit(unit) => format!("time: unknown unit {unit:?} in duration {text:?}"),
     }
-    let (mut rest, mut total_s) = (unsigned, 0.0);
-    while !rest.is_empty() && unsigned != "0" {
-        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
-        let count: f64 = rest[..digits].parse().map_err(|_| invalid())?;
-        rest = &rest[digits..];
-        let letters = rest.find(|it: char| it.is_ascii_digit() || it == '.').unwrap_or(rest.len());
-        total_s += count
-            * match &rest[..letters] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "\u{b5}s" | "\u{3bc}s" => 1e-6,
-                "ns" => 1e-9,
-                "" => return Err(format!("missing unit in duration {text:?}")),
-                unit => return Err(format!("unknown unit {unit:?} in duration {text:?}")),
-            };
-        rest = &rest[letters..];
-    }
-    if text.starts_with('-') {
-        return Ok(Duration::ZERO);
-    }
-    Duration::try_from_secs_f64(total_s).map_err(|_| invalid())
 }
 
 /// Quotes the values and joins them with commas.

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::negotiation::{self, Encoding, Representation};
 use crate::decode::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
-use crate::discovery::StaticDocument;
+use crate::discovery::ApiDocument;
 use crate::error::{ApiError, omit_empty};
-use crate::kinds::{Kind, group_versions};
+use crate::kinds::{Kind, ServedKinds};
 use crate::registry::WriteOutcome;
 use crate::request::RequestContext;
 use crate::storage::ListPage;
@@ -72,7 +72,7 @@ pub(super) fn list_response(
             Either::Right(StreamBody::new(frames.boxed())),
         );
     }
-    let mut pieces = view.encode_list(kind, listed.objects, &listed.meta, context.now).peekable();
+    let mut pieces = view.encode_list_as_json(kind, listed.objects, &listed.meta, context.now).peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
         return full_response(StatusCode::OK, JSON_MEDIA_TYPE, first);
@@ -120,7 +120,8 @@ fn without_body(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::default()))
 }
 
-/// Returns a `Status` that reports success. `details` is its field `details`, which describes the object.
+/// Returns a `Status` that reports success. `details` describes the object of the request. Empty fields of `details`
+/// are omitted.
 pub(super) fn success_status(details: Value) -> Value {
     let details = omit_empty(details);
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
@@ -137,11 +138,11 @@ pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
 
 /// Returns the 404 response for a path without a route. It is a `Status` (returned as `Err`) if the path is in a served
 /// API group, and plain text otherwise.
-pub(super) fn no_route_response(path: &str) -> Result<ApiResponse, ApiError> {
+pub(super) fn no_route_response(kinds: &ServedKinds, path: &str) -> Result<ApiResponse, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
         (Some("api"), Some(_)) => true,
-        (Some("apis"), Some(group)) => group_versions().iter().any(|it| it.0 == group),
+        (Some("apis"), Some(group)) => kinds.has_group(group),
         _ => false,
     };
     if is_served && !path.starts_with("//") {
@@ -166,7 +167,7 @@ pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse
 
 /// Returns a response with a static document, or a 304 response if the client already has the document
 /// (`If-None-Match`).
-pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) -> ApiResponse {
+pub(super) fn document_response(document: &ApiDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
     let (code, body) = if has_it {
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_document_that_a_client_has_is_not_sent_again() {
-        let document = StaticDocument::new(JSON_MEDIA_TYPE, "{}");
+        let document = ApiDocument::new(JSON_MEDIA_TYPE, "{}");
         let sent = |if_none_match: &str| {
             let response = super::document_response(&document, if_none_match);
             (response.status().as_u16(), response.headers()[ETAG].to_str().unwrap_or_default().to_owned())

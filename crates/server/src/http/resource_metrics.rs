@@ -166,7 +166,7 @@ mod tests {
                 said("q", "2", json!([unknown])),
             ],
         });
-        let kind = |plural| Kind::find("metrics.k8s.io", "v1beta1", plural).unwrap();
+        let kind = |plural| Kind::builtin("metrics.k8s.io", "v1beta1", plural);
         let node = json!({"metadata": {"name": "n", "labels": {"l": "v"}}});
         let measured = [
             metrics_object(kind("nodes"), MeteredResource::Nodes, &node, &summary),

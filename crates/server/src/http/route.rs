@@ -18,7 +18,7 @@ pub(crate) enum Route {
     Metrics,
     /// `/metrics/slis`: the results of the health checks as metrics.
     HealthMetrics,
-    /// `/debug/explain`: the in-memory state of the controller that runs in this process.
+    /// `/debug/explain`: the state of one DaemonSet in the memory of the DaemonSet controller in this process.
     Explain,
     /// `/.well-known/openid-configuration`: the OpenID discovery document of the service account token issuer.
     TokenIssuer,
@@ -109,9 +109,9 @@ fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }
 
-/// Parses `rest`, the path segments after the API group and version. Returns `None` if no endpoint has this path.
-fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
-    match rest {
+/// Parses `path`, the path segments after the API group and version. Returns `None` if no endpoint has this path.
+fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, path: &[&str]) -> Option<Route> {
+    match path {
         [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
         ["watch", rest @ ..] => match parse_resource_path(kinds, group, version, rest)? {
             Route::Collection { kind, namespace } => Some(Route::Watch { kind, namespace, name: None }),
@@ -120,13 +120,13 @@ fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &
             }
             _ => None,
         },
-        // A namespace contains resources, and is itself an object with subresources.
-        ["namespaces", namespace, plural, rest @ ..]
-            if kinds.find(group, version, plural).is_some_and(|it| it.namespaced) =>
-        {
-            parse_object_path(kinds.find(group, version, plural)?, Some(namespace), rest)
-        }
         [plural, rest @ ..] => {
+            // A namespace contains resources, and is itself an object with subresources.
+            if let ["namespaces", namespace, plural, rest @ ..] = path
+                && let Some(kind) = kinds.find(group, version, plural).filter(|it| it.namespaced)
+            {
+                return parse_object_path(kind, Some(namespace), rest);
+            }
             let kind = kinds.find(group, version, plural)?;
             // Across all namespaces only lists are possible.
             (!kind.namespaced || rest.is_empty()).then(|| parse_object_path(kind, None, rest))?

@@ -318,8 +318,8 @@ impl WatchStream {
     }
 
     /// Returns the frame of one event, or `None` if the object matched the selector neither before nor after the
-    /// commit. The event type is `ADDED` for an object that begins to match, and `DELETED` for an object that no longer
-    /// matches.
+    /// commit. The event type is `ADDED` for an object that is created or begins to match, `DELETED` for an object that
+    /// is deleted or no longer matches, and otherwise `MODIFIED`.
     fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
         let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
@@ -342,14 +342,14 @@ impl WatchStream {
     }
 
     /// Returns the frame of a commit event. The first watch with the same representation encodes the frame, and the
-    /// other watches share it. A table is encoded for each watch, because it contains ages, and so is an object whose
-    /// version must be converted.
+    /// other watches share it. Tables, which contain ages, and objects whose version must be converted are encoded for
+    /// each watch.
     fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(event_type, event.latest_value(), now);
         match self.options.view {
             // A converted version has another encoding.
-            _ if self.options.kind.conversion.is_some() => make(),
+            _ if self.options.kind.conversion().is_some() => make(),
             Representation::Whole => whole.get_or_init(make).clone(),
             Representation::Metadata => metadata.get_or_init(make).clone(),
             Representation::Table { .. } => make(),
@@ -387,7 +387,7 @@ fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
     encode_frame("ERROR", &unstructured::to_bytes(&ApiError::resource_expired(message).status()))
 }
 
-/// Encodes a watch event as a frame, which is one line of JSON. `object` is the JSON of its object.
+/// Encodes a watch event as a frame, which is one line of JSON. `object` is the JSON of the event's object.
 fn encode_frame(event_type: &str, object: &[u8]) -> Bytes {
     [br#"{"type":""#, event_type.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
 }

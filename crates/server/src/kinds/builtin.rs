@@ -3,10 +3,11 @@
 use muster_api::muster_v1alpha1::{
     CATEGORY, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, GROUP, KindNames, ROLLOUT_POLICY, VERSION,
 };
+use muster_api::well_known::{API_GROUP_AUTHENTICATION, API_GROUP_CERTIFICATES, API_GROUP_RBAC};
 
 use super::{
-    AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy,
-    SubresourceDefinition, strategy,
+    AdmissionPlugin, CreateAction, FieldPath, Kind, MeteredResource, PodSecuritySubject, QuotaEvaluator,
+    StatusPolicy, StoredVersion, SubresourceDefinition, strategy,
 };
 use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
@@ -18,7 +19,7 @@ const ALL_VERBS: &[&str] =
 
 /// Default values of the fields of [`Kind`]. Each entry of the kind table sets only the fields in which its kind
 /// differs.
-const DEFAULT_KIND: Kind = Kind {
+pub(crate) const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
     kind: "",
@@ -27,6 +28,7 @@ const DEFAULT_KIND: Kind = Kind {
     categories: &[],
     namespaced: true,
     verbs: ALL_VERBS,
+    added_type: None,
     status: StatusPolicy::NoSubresource,
     subresources: &[],
     update_reset_fields: &[],
@@ -41,7 +43,8 @@ const DEFAULT_KIND: Kind = Kind {
     returns_deleted_object: false,
     selectable_fields: &[],
     admission_plugins: &[],
-    conversion: None,
+    quota_evaluator: QuotaEvaluator::ObjectCount,
+    stored_version: None,
     create_action: None,
     metered_resource: None,
     read_only_error: None,
@@ -77,8 +80,8 @@ const fn create_only_subresource(
 }
 
 /// Returns the definition of a subresource of a pod, Node or Service whose requests the server forwards to a node
-/// agent. `body` is the group, version and kind that discovery lists for the subresource, which are those of its
-/// options. `None` if discovery lists the kind of the object, as for `log`.
+/// agent. `body` is the group, version and kind of the options object of the subresource, such as `PodExecOptions`. It
+/// is `None` if discovery lists the subresource under the kind of the object, as for `log`.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -179,7 +182,7 @@ const REVIEW_KIND_DEFAULTS: Kind =
 
 /// Default values of the fields of [`Kind`] for the RBAC kinds.
 const RBAC_KIND_DEFAULTS: Kind =
-    Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
+    Kind { group: API_GROUP_RBAC, name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
 /// Returns a kind of `muster.dev` without its validation, defaulting and columns. As with a custom resource, an update
 /// of `/status` does not change labels, annotations, finalizers or owner references. Upstream: `statusStrategy` of
@@ -206,24 +209,31 @@ const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> 
     }
 }
 
+/// The Events of the core group, in whose version the Events of `events.k8s.io` are stored.
+static CORE_EVENTS: Kind = EVENT_KIND;
+
+/// The DaemonSets of the group `apps`, in whose version the DaemonSets of `extensions` are stored.
+static APPS_DAEMON_SETS: Kind = DAEMON_SET_KIND;
+
 /// The built-in kinds that clients can write, in the order in which discovery lists them.
-pub(crate) static WRITABLE_KINDS: &[Kind] = &[
-    Kind {
+pub(crate) static WRITABLE_KINDS: &[&Kind] = &[
+    &Kind {
         kind: "Binding",
         plural: "bindings",
         verbs: &["create"],
         create_action: Some(CreateAction::Binding),
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "ConfigMap",
         plural: "configmaps",
         short_names: &["cm"],
+        quota_evaluator: QuotaEvaluator::ObjectCountAndPlural,
         columns: table_printer::CONFIG_MAP_COLUMNS,
         validate: validation::validate_config_map,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Endpoints",
         allows_create_on_update: true,
         plural: "endpoints",
@@ -236,8 +246,8 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_endpoints,
         ..DEFAULT_KIND
     },
-    EVENT_KIND,
-    Kind {
+    &CORE_EVENTS,
+    &Kind {
         kind: "LimitRange",
         allows_create_on_update: true,
         plural: "limitranges",
@@ -246,7 +256,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_limit_range,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Namespace",
         prepare: strategy::prepare_namespace,
         // The finalizer `kubernetes` stands for the content of the namespace: only `/finalize` removes it.
@@ -273,7 +283,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_namespace,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Node",
         plural: "nodes",
         short_names: &["no"],
@@ -292,7 +302,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::node_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Pod",
         prepare: strategy::prepare_pod,
         returns_deleted_object: true,
@@ -364,6 +374,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
             AdmissionPlugin::RuntimeClass,
             AdmissionPlugin::AppArmor,
         ],
+        quota_evaluator: QuotaEvaluator::Pod,
         columns: table_printer::POD_COLUMNS,
         row_condition: table_printer::completed_pod_condition,
         apply_defaults: defaulting::set_pod_defaults,
@@ -371,7 +382,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::pod_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "PodTemplate",
         returns_deleted_object: true,
         plural: "podtemplates",
@@ -383,28 +394,30 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::pod_template_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "ResourceQuota",
         returns_deleted_object: true,
         plural: "resourcequotas",
         short_names: &["quota"],
         status: StatusPolicy::SubresourceOnly("{}"),
+        quota_evaluator: QuotaEvaluator::ObjectCountAndPlural,
         columns: table_printer::RESOURCE_QUOTA_COLUMNS,
-        apply_defaults: defaulting::set_resource_quota_defaults,
+        apply_defaults: defaulting::normalize_resource_quota,
         validate: validation::validate_resource_quota,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Secret",
         plural: "secrets",
         selectable_fields: &["type"],
+        quota_evaluator: QuotaEvaluator::ObjectCountAndPlural,
         columns: table_printer::SECRET_COLUMNS,
         apply_defaults: defaulting::set_secret_defaults,
         validate: validation::validate_secret,
         warnings: warnings::secret_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "ServiceAccount",
         returns_deleted_object: true,
         plural: "serviceaccounts",
@@ -412,14 +425,14 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         subresources: &[create_only_subresource(
             "token",
             Subresource::Token,
-            ("authentication.k8s.io", "v1", "TokenRequest"),
+            (API_GROUP_AUTHENTICATION, "v1", "TokenRequest"),
             CreateAction::ServiceAccountToken,
         )],
         columns: table_printer::NAME_AND_AGE_COLUMNS,
-        apply_defaults: defaulting::set_service_account_defaults,
+        apply_defaults: defaulting::normalize_service_account,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "Service",
         returns_deleted_object: true,
         allows_create_on_update: true,
@@ -430,6 +443,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         subresources: &[agent_subresource("proxy", Some(("", "v1", "ServiceProxyOptions")), PROXY_VERBS)],
         selectable_fields: &["spec.clusterIP", "spec.type"],
         admission_plugins: &[AdmissionPlugin::ServiceAddress, AdmissionPlugin::ExternalIps],
+        quota_evaluator: QuotaEvaluator::Service,
         columns: table_printer::SERVICE_COLUMNS,
         name_rule: names::dns_label_name_errors,
         apply_defaults: defaulting::set_service_defaults,
@@ -437,7 +451,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::service_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "apps",
         kind: "ControllerRevision",
         plural: "controllerrevisions",
@@ -445,15 +459,15 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_controller_revision,
         ..DEFAULT_KIND
     },
-    DAEMON_SET_KIND,
-    Kind {
+    &APPS_DAEMON_SETS,
+    &Kind {
         group: "events.k8s.io",
         selectable_fields: conversion::EVENTS_K8S_IO.served_fields,
-        conversion: Some(&conversion::EVENTS_K8S_IO),
+        stored_version: Some(StoredVersion { kind: &CORE_EVENTS, conversion: &conversion::EVENTS_K8S_IO }),
         ..EVENT_KIND
     },
-    Kind {
-        group: "certificates.k8s.io",
+    &Kind {
+        group: API_GROUP_CERTIFICATES,
         kind: "CertificateSigningRequest",
         plural: "certificatesigningrequests",
         short_names: &["csr"],
@@ -475,46 +489,46 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_signing_request,
         ..DEFAULT_KIND
     },
-    Kind {
-        group: "authentication.k8s.io",
+    &Kind {
+        group: API_GROUP_AUTHENTICATION,
         kind: "SelfSubjectReview",
         plural: "selfsubjectreviews",
         create_action: Some(CreateAction::SelfSubjectReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
-        group: "authentication.k8s.io",
+    &Kind {
+        group: API_GROUP_AUTHENTICATION,
         kind: "TokenReview",
         plural: "tokenreviews",
         create_action: Some(CreateAction::TokenReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "LocalSubjectAccessReview",
         plural: "localsubjectaccessreviews",
         namespaced: true,
         create_action: Some(CreateAction::SubjectAccessReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "SelfSubjectAccessReview",
         plural: "selfsubjectaccessreviews",
         create_action: Some(CreateAction::SelfSubjectAccessReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "SelfSubjectRulesReview",
         plural: "selfsubjectrulesreviews",
         create_action: Some(CreateAction::SelfSubjectRulesReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "SubjectAccessReview",
         plural: "subjectaccessreviews",
         create_action: Some(CreateAction::SubjectAccessReview),
         ..REVIEW_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         group: "policy",
         kind: "PodDisruptionBudget",
         requires_resource_version: true,
@@ -530,7 +544,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_disruption_budget,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         kind: "ClusterRoleBinding",
         allows_create_on_update: true,
         plural: "clusterrolebindings",
@@ -540,16 +554,16 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_cluster_role_binding,
         ..RBAC_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "ClusterRole",
         allows_create_on_update: true,
         plural: "clusterroles",
         namespaced: false,
-        apply_defaults: defaulting::set_role_defaults,
+        apply_defaults: defaulting::normalize_role,
         validate: validation::validate_cluster_role,
         ..RBAC_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "RoleBinding",
         allows_create_on_update: true,
         plural: "rolebindings",
@@ -558,15 +572,15 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_role_binding,
         ..RBAC_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         kind: "Role",
         allows_create_on_update: true,
         plural: "roles",
-        apply_defaults: defaulting::set_role_defaults,
+        apply_defaults: defaulting::normalize_role,
         validate: validation::validate_role,
         ..RBAC_KIND_DEFAULTS
     },
-    Kind {
+    &Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
         plural: "priorityclasses",
@@ -579,19 +593,19 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         validate: validation::validate_priority_class,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "coordination.k8s.io",
         kind: "Lease",
         allows_create_on_update: true,
         requires_resource_version: true,
         plural: "leases",
         columns: table_printer::LEASE_COLUMNS,
-        apply_defaults: defaulting::set_lease_defaults,
+        apply_defaults: defaulting::normalize_lease,
         validates_metadata_last: true,
         validate: validation::validate_lease,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "node.k8s.io",
         kind: "RuntimeClass",
         allows_create_on_update: true,
@@ -603,7 +617,7 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::runtime_class_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
         plural: "endpointslices",
@@ -614,40 +628,43 @@ pub(crate) static WRITABLE_KINDS: &[Kind] = &[
         warnings: warnings::endpoint_slice_warnings,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         apply_defaults: defaulting::set_cluster_rollout_policy_defaults,
         validate: validation::validate_cluster_rollout_policy,
         columns: table_printer::ROLLOUT_POLICY_COLUMNS,
         ..muster_kind(CLUSTER_ROLLOUT_POLICY, &[CLUSTER_ROLLOUT_POLICY.short_name])
     },
-    Kind {
+    &Kind {
         apply_defaults: defaulting::set_daemon_rollout_defaults,
         validate: validation::validate_daemon_rollout,
         columns: table_printer::DAEMON_ROLLOUT_COLUMNS,
         ..muster_kind(DAEMON_ROLLOUT, &[DAEMON_ROLLOUT.short_name])
     },
-    Kind {
+    &Kind {
         apply_defaults: defaulting::set_rollout_policy_defaults,
         validate: validation::validate_rollout_policy,
         columns: table_printer::ROLLOUT_POLICY_COLUMNS,
         ..muster_kind(ROLLOUT_POLICY, &[ROLLOUT_POLICY.short_name])
     },
     // Last, and without short names, so that `ds` means `apps/v1`.
-    Kind {
+    &Kind {
         group: "extensions",
         version: "v1beta1",
         short_names: &[],
         categories: &[],
-        conversion: Some(&conversion::EXTENSIONS_DAEMON_SETS),
+        stored_version: Some(StoredVersion {
+            kind: &APPS_DAEMON_SETS,
+            conversion: &conversion::EXTENSIONS_DAEMON_SETS,
+        }),
         ..DAEMON_SET_KIND
     },
 ];
 
 /// Kinds that clients can only read. Upstream serves these kinds from other API servers.
-static READ_ONLY_KINDS: &[Kind] = &[
+static READ_ONLY_KINDS: &[&Kind] = &[
     // Always an empty list. kubectl reads it before it accepts a manifest of a kind that is not in the OpenAPI
     // document, and stops if it fails.
-    Kind {
+    &Kind {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
@@ -660,7 +677,7 @@ static READ_ONLY_KINDS: &[Kind] = &[
         ),
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "metrics.k8s.io",
         version: "v1beta1",
         kind: "NodeMetrics",
@@ -671,7 +688,7 @@ static READ_ONLY_KINDS: &[Kind] = &[
         columns: table_printer::RESOURCE_METRICS_COLUMNS,
         ..DEFAULT_KIND
     },
-    Kind {
+    &Kind {
         group: "metrics.k8s.io",
         version: "v1beta1",
         kind: "PodMetrics",
@@ -683,8 +700,8 @@ static READ_ONLY_KINDS: &[Kind] = &[
     },
 ];
 
-/// Returns all kinds that clients can read or write, in the order in which discovery lists them. If several groups
-/// serve the same resource, clients prefer the first group.
-pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
-    WRITABLE_KINDS.iter().chain(READ_ONLY_KINDS)
+/// Returns all built-in kinds that clients can read or write, in the order in which discovery lists them. If several
+/// groups serve the same resource, clients prefer the first group.
+pub(super) fn builtin_kinds() -> impl Iterator<Item = &'static Kind> {
+    WRITABLE_KINDS.iter().chain(READ_ONLY_KINDS).copied()
 }

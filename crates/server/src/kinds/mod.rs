@@ -1,11 +1,14 @@
-//! The served kinds. The properties in which kinds differ are in the rows of the kind table, so that other modules need
-//! not compare kinds by name.
+//! The served kinds. The properties in which several kinds differ are fields of [`Kind`], whose values are the rows of
+//! the kind table. A rule about one certain kind, such as the reserved part of the store for Nodes, may name this kind,
+//! but always with its group, because a kind of another group can have the same plural name: it compares
+//! [`Kind::resource`], the row itself, or the first segment of a store key.
 //!
-//! `builtin` contains the rows, [`KindRegistry`] looks them up, and `strategy` sets server-owned fields.
+//! `builtin` contains the rows of the built-in kinds, and `strategy` sets server-owned fields. [`KindRegistry`] looks up
+//! kinds. It can add and remove kinds while the server runs.
 
 /// The kind table, with one entry (row) for each built-in kind.
 mod builtin;
-/// Looks up kinds by group, version and plural name.
+/// The registry of the kinds that a server serves.
 mod kind_registry;
 /// Restores the stored values of the fields that an update may not change.
 mod reset_fields;
@@ -18,12 +21,13 @@ use serde_json::{Value, json};
 use crate::conversion::Conversion;
 use crate::subresource::Subresource;
 use crate::table_printer::Column;
-use crate::types::GroupVersionKind;
+use crate::types::{self, GroupVersionKind, Type, TypedKind};
 use crate::validation::field_error::FieldErrors;
 use crate::validation::{FieldError, WriteToValidate, metadata, names};
 
-pub(crate) use self::builtin::{WRITABLE_KINDS, served_kinds};
-pub(crate) use self::kind_registry::KindRegistry;
+#[cfg(test)]
+pub(crate) use self::builtin::{DEFAULT_KIND, WRITABLE_KINDS};
+pub(crate) use self::kind_registry::{KindRegistry, ServedKinds};
 pub(crate) use self::strategy::generate_name_suffix;
 use crate::unstructured;
 
@@ -46,6 +50,9 @@ pub(crate) struct Kind {
     pub(crate) namespaced: bool,
     /// Verbs that the resource supports.
     pub(crate) verbs: &'static [&'static str],
+    /// Type of the objects of a kind that was added at run time. `None` for a built-in kind, whose type is in the type
+    /// table. See [`Kind::object_type`].
+    pub(crate) added_type: Option<&'static Type>,
     /// Whether the kind has the subresource `status`, and which requests may write the field `status`.
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
@@ -79,9 +86,12 @@ pub(crate) struct Kind {
     pub(crate) selectable_fields: &'static [&'static str],
     /// Admission plugins that run for writes of the kind, besides those that run for every kind.
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
-    /// Conversion between this version and the storage version. `None` if this is the storage version.
-    pub(crate) conversion: Option<&'static Conversion>,
-    /// The action that a create performs instead of storing the object. `None` if objects of the kind are stored.
+    /// How ResourceQuotas count the objects of the kind.
+    pub(crate) quota_evaluator: QuotaEvaluator,
+    /// The version in which the objects are stored. `None` if it is this version.
+    pub(crate) stored_version: Option<StoredVersion>,
+    /// The action that a create performs instead of storing the object. `None` if a create stores the object, or if the
+    /// kind cannot be created.
     pub(crate) create_action: Option<CreateAction>,
     /// For a kind of `metrics.k8s.io`, the resource whose usage it reports. The server reads this usage from the
     /// agents. `None` for other kinds.
@@ -98,7 +108,8 @@ pub(crate) struct Kind {
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with responses for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
-    /// Function that sets the default values of absent fields.
+    /// Function that sets the default values of absent fields. For some kinds, it also rounds quantities or removes
+    /// what upstream does not store.
     pub(crate) apply_defaults: fn(&mut Value),
     /// Function that validates an object except for its metadata.
     pub(crate) validate: fn(&WriteToValidate, &mut FieldErrors),
@@ -109,6 +120,15 @@ pub(crate) struct Kind {
     /// Function that returns the condition of the table row of an object, such as `Completed` for a pod, or `None` if
     /// the row has no condition. Upstream: `TableRowCondition`.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
+}
+
+/// The version of a kind in which its objects are stored, for another version that is served too.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredVersion {
+    /// The kind in its storage version.
+    pub(crate) kind: &'static Kind,
+    /// Conversion between the served version and the storage version.
+    pub(crate) conversion: &'static Conversion,
 }
 
 /// Whether a kind has the subresource `status`, and which requests may write the field `status`.
@@ -129,8 +149,9 @@ pub(crate) struct SubresourceDefinition {
     /// Name of the subresource in paths.
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind of the request body, or of the options if an agent serves the subresource. Discovery and
-    /// OpenAPI contain them. `None` if the subresource has the kind of the object itself.
+    /// Group, version and kind that discovery and OpenAPI list for the subresource: those of the request body or, if an
+    /// agent serves the subresource, those of its options object, such as `PodExecOptions`. `None` if they list the
+    /// kind of the object itself, as for `log`.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
     /// An older API version that the server also accepts in the request body. `None` if there is no such version.
     pub(crate) older_body_version: Option<&'static str>,
@@ -154,7 +175,7 @@ pub(crate) type FieldPath = &'static [&'static str];
 pub(crate) enum CreateAction {
     /// Binds a pod to a node.
     Binding,
-    /// Deletes a pod if its PodDisruptionBudgets allow it.
+    /// Deletes a pod if its PodDisruptionBudget allows it.
     Eviction,
     /// Issues a token for a ServiceAccount.
     ServiceAccountToken,
@@ -175,6 +196,21 @@ pub(crate) enum CreateAction {
 pub(crate) enum MeteredResource {
     Nodes,
     Pods,
+}
+
+/// How ResourceQuotas count the objects of a kind. Every object uses the quota resource `count/PLURAL.GROUP`. Upstream:
+/// `quota.Evaluator`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QuotaEvaluator {
+    /// An object uses no other quota resource.
+    ObjectCount,
+    /// An object also uses the quota resource with the plural name of the kind, such as `configmaps`. Upstream:
+    /// `NewObjectCountEvaluator` with an alias.
+    ObjectCountAndPlural,
+    /// A pod also uses `pods` and its compute resources, such as `requests.cpu`. Upstream: `podEvaluator`.
+    Pod,
+    /// A Service also uses `services`, `services.nodeports` and `services.loadbalancers`. Upstream: `serviceEvaluator`.
+    Service,
 }
 
 /// An admission plugin that runs only for the kinds that list it in [`Kind::admission_plugins`]. The plugins that run
@@ -225,36 +261,41 @@ pub(crate) enum PodSecuritySubject {
 
 impl Kind {
     /// Returns a built-in kind that the server itself uses, and panics if it does not exist. Kinds of requests are
-    /// looked up in a [`KindRegistry`] instead.
+    /// looked up in the [`KindRegistry`] of the server instead.
     pub(crate) fn builtin(group: &str, version: &str, plural: &str) -> &'static Kind {
-        Self::find(group, version, plural).expect("the kind is built in")
+        kind_registry::find_builtin(group, version, plural).expect("the kind is built in")
     }
 
-    /// Looks up a built-in kind. Returns `None` if it does not exist.
-    pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-        served_kinds().find(|it| it.group == group && it.version == version && it.plural == plural)
+    /// Returns the group and the plural name of the resource, by which a rule about one certain kind identifies this
+    /// kind in all its versions. Upstream: `GroupResource`.
+    pub(crate) fn resource(&self) -> (&'static str, &'static str) {
+        (self.group, self.plural)
     }
 
     /// Returns the kind that serves the objects of this kind in their storage version. This is the kind itself if it
     /// has no conversion.
     pub(crate) fn storage_kind(&self) -> &Kind {
-        self.conversion.map_or(self, |it| {
-            let (group, version, plural) = it.storage_version;
-            Self::builtin(group, version, plural)
-        })
+        self.stored_version.map_or(self, |it| it.kind)
     }
 
-    /// Returns the kind that serves the same stored objects in the version `api_version`, or `None` if there is no such
-    /// kind.
-    pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
-        let stored = self.storage_kind().group_resource();
-        served_kinds()
-            .find(|it| it.storage_kind().group_resource() == stored && it.api_version() == api_version)
+    /// Returns the conversion between this version and the storage version, or `None` if this is the storage version.
+    pub(crate) fn conversion(&self) -> Option<&'static Conversion> {
+        self.stored_version.map(|it| it.conversion)
+    }
+
+    /// Returns the type of the objects of the kind, or `None` if it is not known.
+    pub(crate) fn object_type(&self) -> Option<&'static Type> {
+        self.added_type.or_else(|| types::find_type(self.group, self.version, self.kind))
+    }
+
+    /// Returns the group, version, kind and type of the objects, for decoding.
+    pub(crate) fn typed(&self) -> TypedKind<'static> {
+        TypedKind { gvk: self.gvk(), object_type: self.object_type() }
     }
 
     /// Converts an object from the version of this kind to the storage version.
     pub(crate) fn to_storage_version(&self, mut object: Value) -> Value {
-        if let Some(conversion) = self.conversion {
+        if let Some(conversion) = self.conversion() {
             conversion.to_storage(&mut object);
             self.storage_kind().set_type_meta(&mut object);
         }
@@ -263,7 +304,7 @@ impl Kind {
 
     /// Converts an object from the storage version to the version of this kind.
     pub(crate) fn to_served_version(&self, mut object: Value) -> Value {
-        if let Some(conversion) = self.conversion {
+        if let Some(conversion) = self.conversion() {
             conversion.to_served(&mut object);
             self.set_type_meta(&mut object);
         }
@@ -273,7 +314,7 @@ impl Kind {
     /// Converts an object like [`Kind::to_served_version`], but from JSON text to JSON text. Returns the text unchanged
     /// if the kind has no conversion.
     pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
-        if self.conversion.is_none() {
+        if self.conversion().is_none() {
             return stored;
         }
         unstructured::to_bytes(&self.to_served_version(unstructured::parse_stored(&stored)))
@@ -281,7 +322,7 @@ impl Kind {
 
     /// Converts the name of a selectable field of this version to its name in the storage version.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
-        self.conversion.map_or(name, |it| it.stored_field(name))
+        self.conversion().map_or(name, |it| it.stored_field(name))
     }
 
     /// Sets `apiVersion` and `kind` of an object to those of this kind.
@@ -290,11 +331,15 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the server stores objects in the version of this kind, which must be a writable kind. Returns `false`
-    /// for a kind that is converted to another version for storage, and for a kind whose create performs an action
-    /// instead.
+    /// Whether clients can create objects of the kind. Otherwise they can only read them.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.verbs.contains(&"create")
+    }
+
+    /// Whether the server stores objects in the version of this kind. Returns `false` for a read-only kind, for a kind
+    /// that is converted to another version for storage, and for a kind whose create performs an action instead.
     pub(crate) fn is_stored(&self) -> bool {
-        self.conversion.is_none() && self.create_action.is_none()
+        self.is_writable() && self.conversion().is_none() && self.create_action.is_none()
     }
 
     pub(crate) fn namespace_kind() -> &'static Kind {
@@ -431,22 +476,8 @@ impl Kind {
 
     /// Returns the first segment of the store keys of the kind, which is the resource name of its storage version.
     fn key_root(&self) -> String {
-        self.conversion.map_or_else(
-            || self.group_resource(),
-            |Conversion { storage_version: (group, _, plural), .. }| qualified_resource(plural, group),
-        )
+        self.storage_kind().group_resource()
     }
-}
-
-/// Returns the served groups and versions, in the order in which discovery lists them.
-pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
-    let mut all = Vec::new();
-    for kind in served_kinds() {
-        if !all.contains(&(kind.group, kind.version)) {
-            all.push((kind.group, kind.version));
-        }
-    }
-    all
 }
 
 /// Returns the API version in the form `group/version`, or `version` for the core group.

@@ -151,7 +151,8 @@ impl ProtobufWriter {
         }
     }
 
-    /// Writes the vendor extensions (`x-…`). Their values are encoded as YAML, of which JSON is a subset.
+    /// Writes the vendor extensions, whose names begin with `x-`. Gnostic expects their values as YAML. They are
+    /// written as JSON, which is valid YAML.
     fn write_extensions(&mut self, number: u32, value: &Value) {
         let all = value.as_object().into_iter().flatten();
         for (name, value) in all.filter(|(name, _)| name.starts_with("x-")) {

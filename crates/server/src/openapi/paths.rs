@@ -266,18 +266,19 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     value
 }
 
-/// Returns the JSON of an OpenAPI parameter. `place` is `path` or `query`, and `of` is the type of its value.
-fn parameter_json(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
+/// Returns the JSON of an OpenAPI parameter. `place` is `path` or `query`. `value_type` is the OpenAPI type of the
+/// parameter, such as `string`.
+fn parameter_json(version: OpenApiVersion, name: &str, place: &str, value_type: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
         value["required"] = true.into();
     }
     match version {
         OpenApiVersion::V2 => {
-            value["type"] = of.into();
+            value["type"] = value_type.into();
             value["uniqueItems"] = true.into();
         }
-        OpenApiVersion::V3 => value["schema"] = json!({"type": of, "uniqueItems": true}),
+        OpenApiVersion::V3 => value["schema"] = json!({"type": value_type, "uniqueItems": true}),
     }
     value
 }

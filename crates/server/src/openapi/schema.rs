@@ -6,12 +6,15 @@ use serde_json::{Map, Value, json};
 
 use super::OpenApiVersion;
 use super::enum_values::enum_values;
-use crate::kinds::{Kind, group_versions};
+use crate::kinds::{Kind, ServedKinds};
 use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
-/// Builds the schemas of an OpenAPI document: those of the added types, and of all types to which they refer.
+/// Builds the schemas of an OpenAPI document: one for each added type, and one for each type to which an added type
+/// refers, directly or indirectly.
 #[derive(Debug)]
-pub(super) struct SchemasBuilder {
+pub(super) struct SchemasBuilder<'a> {
+    /// All kinds that the server serves, also those that the document does not describe.
+    served: &'a ServedKinds,
     version: OpenApiVersion,
     /// Schemas of types by the name of the type. The value is null while a schema is being built.
     schemas: BTreeMap<&'static str, Value>,
@@ -19,9 +22,9 @@ pub(super) struct SchemasBuilder {
     list_schemas: BTreeMap<String, Value>,
 }
 
-impl SchemasBuilder {
-    pub(super) fn new(version: OpenApiVersion) -> Self {
-        Self { version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
+impl<'a> SchemasBuilder<'a> {
+    pub(super) fn new(served: &'a ServedKinds, version: OpenApiVersion) -> Self {
+        Self { served, version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
     }
 
     pub(super) fn into_schemas(self) -> Map<String, Value> {
@@ -36,11 +39,11 @@ impl SchemasBuilder {
         }
     }
 
-    /// Adds the schema of a kind and, if the kind can be listed, that of its list. Does nothing if the type table does
-    /// not contain the kind.
+    /// Adds the schema of a kind and, if the kind can be listed, that of its list. Does nothing if the type of the kind
+    /// is not known.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
-        self.add_kind_type(kind.group, kind.version, kind.kind);
-        let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
+        let Some(of) = kind.object_type() else { return };
+        self.add_type(of);
         if !kind.verbs.contains(&"list") {
             return;
         }
@@ -85,7 +88,7 @@ impl SchemasBuilder {
         if of.atomic {
             schema["x-kubernetes-map-type"] = "atomic".into();
         }
-        let kinds = group_version_kinds(of);
+        let kinds = group_version_kinds(self.served, of);
         if !kinds.is_empty() {
             schema["x-kubernetes-group-version-kind"] = kinds.into();
         }
@@ -174,8 +177,8 @@ impl SchemasBuilder {
         }
     }
 
-    /// Returns the schema of the items of a list or of the values of a map, in OpenAPI v3 with their default. `shape`
-    /// is their type.
+    /// Returns the schema of the items of a list or of the values of a map, which have the type `shape`. In OpenAPI v3,
+    /// the schema contains their default.
     fn item_schema(&mut self, shape: Shape) -> Value {
         let mut schema = self.schema_of_shape(shape);
         match (self.version, zero_default(shape)) {
@@ -236,7 +239,7 @@ fn zero_default(shape: Shape) -> Option<Value> {
 /// Returns the value of `x-kubernetes-group-version-kind` for a type: the kinds with this type. `DeleteOptions` is a
 /// kind of every served group and version, and `Status` is a kind of the core group. The other kinds of `meta.k8s.io`
 /// are left out.
-fn group_version_kinds(of: &'static Type) -> Vec<Value> {
+fn group_version_kinds(served: &ServedKinds, of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut found = Vec::new();
@@ -245,13 +248,15 @@ fn group_version_kinds(of: &'static Type) -> Vec<Value> {
             _ if !std::ptr::eq(*it, of) => {}
             // DeleteOptions are registered in every group.
             (_, "DeleteOptions") => {
-                found
-                    .extend(group_versions().into_iter().map(|(group, version)| named(group, version, kind)));
+                let all = served.group_versions();
+                found.extend(all.into_iter().map(|(group, version)| named(group, version, kind)));
             }
             (_, "Status") => found.push(named("", version, kind)),
             ("meta.k8s.io", _) => {}
             _ => found.push(named(group, version, kind)),
         }
     }
+    let added = served.all().filter(|it| it.added_type.is_some_and(|it| std::ptr::eq(it, of)));
+    found.extend(added.map(|it| named(it.group, it.version, it.kind)));
     found
 }

@@ -1,10 +1,16 @@
 use expect_test::expect;
 
 use super::*;
+use crate::kinds::KindRegistry;
 use crate::unstructured;
 
+fn builtin_kinds() -> Arc<ServedKinds> {
+    KindRegistry::builtin().served()
+}
+
 fn v3_of(group: &str, version: &str) -> Value {
-    serde_json::from_slice(&v3_document(group, version).expect("a known group").bytes).expect("JSON")
+    serde_json::from_slice(&v3_document(&builtin_kinds(), group, version).expect("a known group").bytes)
+        .expect("JSON")
 }
 
 #[test]
@@ -58,7 +64,8 @@ fn a_schema_has_the_type_and_its_merge_strategy() {
         }
     "##]]
     .assert_eq(&format!("{port:#}\n"));
-    let v2: Value = serde_json::from_slice(&v2_document(JSON_MEDIA_TYPE).bytes).expect("JSON");
+    let v2: Value =
+        serde_json::from_slice(&v2_document(&builtin_kinds(), JSON_MEDIA_TYPE).bytes).expect("JSON");
     let set = &v2["definitions"]["io.k8s.api.apps.v1.DaemonSet"];
     expect![[r##"
         {
@@ -109,7 +116,8 @@ fn every_reference_leads_somewhere() {
             _ => {}
         }
     }
-    let documents = V3_DOCUMENTS.values().chain([v2_document(JSON_MEDIA_TYPE)]);
+    let (kinds, v3) = (builtin_kinds(), v3_documents(&builtin_kinds()));
+    let documents = v3.values().cloned().chain([v2_document(&kinds, JSON_MEDIA_TYPE)]);
     for document in documents {
         let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
         let mut found = Vec::new();

@@ -13,7 +13,7 @@ mod tests;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::types::{self, GroupVersionKind, Shape};
+use crate::types::{Shape, Type};
 use crate::validation::FieldError;
 use crate::{decode, go_format};
 
@@ -65,7 +65,7 @@ impl PatchType {
     /// decoding errors of the patch. Panics for server-side apply, which `Registry::apply` performs.
     pub(crate) fn apply(
         self,
-        of: GroupVersionKind<'_>,
+        of: Option<&'static Type>,
         object: &Value,
         body: &[u8],
     ) -> Result<(Value, StrictErrors), ApiError> {
@@ -104,7 +104,7 @@ impl PatchType {
             (Self::Strategic, Value::Null) => {}
             (Self::Strategic, Value::Object(patch)) => {
                 let original = object.as_object_mut().map(std::mem::take).unwrap_or_default();
-                let shape = types::find_type(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
+                let shape = of.map_or(Shape::Any, Shape::Object);
                 object = Value::Object(strategic::merge_objects(original, patch.clone(), shape)?);
                 if let Some(why) = strategic::conversion_error(shape, &object) {
                     let patch = Value::String(go_format::format_value(&Value::Object(patch)));

@@ -335,9 +335,10 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Returns the list by whose order upstream sorts the merged items: `live` after upstream's merge has modified this Go
-/// slice in place. Each deletion leaves a duplicate of the last item in the tail of the slice, and each appended item
-/// overwrites the first such duplicate. An item that is appended when no duplicate is left does not get into the list.
+/// Returns the list `live` as upstream's merge leaves it. Upstream merges `live` in place, as a Go slice, and then
+/// sorts the merged items by the order of this slice. Each deletion leaves a duplicate of the last item in the tail of
+/// the slice, and each appended item overwrites the first such duplicate. An item that is appended when no duplicate is
+/// left does not get into the list.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);

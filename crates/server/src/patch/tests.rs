@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::types::{GroupVersionKind, TypedKind};
 
 const POD: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Pod" };
 const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1", kind: "DaemonSet" };
@@ -11,7 +12,7 @@ const SERVICE: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1
 
 fn check(patch_type: PatchType, of: GroupVersionKind<'_>, object: &str, patch: &str, golden: &Expect) {
     let object: Value = serde_json::from_str(object).unwrap();
-    golden.assert_eq(&match patch_type.apply(of, &object, patch.as_bytes()) {
+    golden.assert_eq(&match patch_type.apply(TypedKind::from(of).object_type, &object, patch.as_bytes()) {
         Ok((object, complaints)) if complaints.is_empty() => object.to_string(),
         Ok((object, complaints)) => format!("{object} {complaints:?}"),
         Err(refusal) => {
@@ -401,8 +402,8 @@ proptest! {
     #[test]
     fn no_patch_is_too_strange(object in bodies(), patch in bodies(), bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         for patch_type in [PatchType::Json, PatchType::Merge, PatchType::Strategic] {
-            let _ = patch_type.apply(POD, &object, patch.to_string().as_bytes());
-            let _ = patch_type.apply(POD, &object, &bytes);
+            let _ = patch_type.apply(TypedKind::from(POD).object_type, &object, patch.to_string().as_bytes());
+            let _ = patch_type.apply(TypedKind::from(POD).object_type, &object, &bytes);
         }
         let _ = decode::decode_apply_configuration(&bytes);
         let _ = decode::decode_apply_configuration(patch.to_string().as_bytes());
@@ -417,6 +418,7 @@ fn copies_of_small_values_are_bounded_by_the_memory_they_take() {
         (0..10).map(|it| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{it}")})).collect();
     let body = Value::Array(copies).to_string();
     let of = GroupVersionKind { group: "", version: "v1", kind: "ConfigMap" };
-    let refused = PatchType::Json.apply(of, &object, body.as_bytes()).unwrap_err();
+    let refused =
+        PatchType::Json.apply(TypedKind::from(of).object_type, &object, body.as_bytes()).unwrap_err();
     assert_eq!(refused.status()["code"], 422);
 }

@@ -223,8 +223,8 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| encode_tlv(0x03, &[unused, bits]))
 }
 
-/// Encodes the value of the extended key usage extension: those of `usages` that belong to it, which are `ServerAuth`
-/// and `ClientAuth`.
+/// Encodes the value of the extended key usage extension. It contains `ServerAuth` and `ClientAuth` if they are in
+/// `usages`.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| encode_tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
@@ -246,7 +246,8 @@ pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     encode_sequence(&[encode_tlv(0x80, text.as_bytes())])
 }
 
-/// Decodes the value that [`encode_issue_time`] encodes. Returns `None` if the value has another format.
+/// Decodes the issue time from the value of the extension [`ISSUE_TIME_OID`]. Returns `None` if the value is not in the
+/// format of [`encode_issue_time`].
 pub(crate) fn decode_issue_time(value: &[u8]) -> Option<Timestamp> {
     let text = value.strip_prefix(&[0x30, 0x11, 0x80, 0x0f])?;
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;

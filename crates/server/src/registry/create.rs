@@ -38,7 +38,7 @@ impl Registry {
             name: str_at(&object, "metadata.name").to_owned(),
             subresource: Subresource::Whole,
         };
-        server_side_apply::track_field_ownership(context, &target, &mut object, None);
+        server_side_apply::track_field_ownership(context, &self.storage.kinds, &target, &mut object, None);
         self.admit_and_create(context, &mut target, object).await
     }
 
@@ -172,7 +172,7 @@ impl Registry {
 }
 
 /// Sets `apiVersion`, `kind` and namespace of a new object, and removes the metadata that a client may not set. Fails
-/// if the object has a resourceVersion, or if its namespace is not that of the request.
+/// if the object has a resourceVersion, or if its namespace differs from the namespace of the request.
 pub(super) fn normalize_new_metadata(
     kind: &Kind,
     namespace: Option<&str>,

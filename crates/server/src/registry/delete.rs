@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
+use muster_api::well_known::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use muster_store::Precondition;
 use serde_json::{Value, json};
 
@@ -14,18 +15,13 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectCommit;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-/// Finalizer of an object whose dependents the garbage collector deletes before the object.
-const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// Finalizer of an object whose dependents stay. The garbage collector removes their owner references to the object
-/// before the object is deleted.
-const ORPHAN_FINALIZER: &str = "orphan";
-
 /// Options of a delete. Upstream: `metav1.DeleteOptions`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
     /// Requested grace period in seconds. `None` for the default of the object.
     pub(crate) grace_s: Option<i64>,
-    /// Requested propagation policy. If it is `None`, a propagation finalizer that the object already has stays.
+    /// Requested propagation policy. If it is `None`, a finalizer `foregroundDeletion` or `orphan` that the object
+    /// already has stays.
     pub(crate) propagation: Option<DeletePropagation>,
     /// Precondition of the delete: the UID that the object must have. `None` for any UID.
     pub(crate) uid: Option<String>,
@@ -175,8 +171,8 @@ enum DeleteEffect {
     /// The object is stored with a deletion timestamp, and stays until its grace period ends and its finalizers are
     /// removed.
     Wait,
-    /// The object is deleted immediately. If `is_marked` is set, the delete has changed its deletion timestamp or grace
-    /// period, and the changed object is stored before it is deleted.
+    /// The object is deleted immediately. If `is_marked` is set, the delete has changed the object's deletion timestamp
+    /// or grace period, and the changed object is stored before it is deleted.
     Delete { is_marked: bool },
 }
 
@@ -269,22 +265,22 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. Changes neither
-/// of them if `propagation` is `None`. For a kind that cannot own objects, both are removed. Returns whether the object
-/// then has any finalizer.
+/// Adds or removes the finalizers `foregroundDeletion` and `orphan` as the propagation policy requires. For a kind that
+/// cannot own objects, removes both. Otherwise changes neither of them if `propagation` is `None`. Returns whether the
+/// object then has any finalizer.
 fn set_propagation_finalizers(
     kind: &Kind,
     object: &mut Value,
     propagation: Option<DeletePropagation>,
 ) -> bool {
     let finalizers_before = list_at(&object["metadata"], "finalizers");
-    let is_ours = |it: &&Value| **it == FOREGROUND_FINALIZER || **it == ORPHAN_FINALIZER;
+    let is_ours = |it: &&Value| **it == FINALIZER_FOREGROUND || **it == FINALIZER_ORPHAN;
     let finalizer = match propagation {
         _ if !kind.can_own_objects => None,
         None => finalizers_before.iter().find(is_ours).and_then(Value::as_str),
         Some(DeletePropagation::Background) => None,
-        Some(DeletePropagation::Foreground) => Some(FOREGROUND_FINALIZER),
-        Some(DeletePropagation::Orphan) => Some(ORPHAN_FINALIZER),
+        Some(DeletePropagation::Foreground) => Some(FINALIZER_FOREGROUND),
+        Some(DeletePropagation::Orphan) => Some(FINALIZER_ORPHAN),
     };
     let finalizer = finalizer.map(str::to_owned);
     if finalizer.as_deref() != finalizers_before.iter().find(is_ours).and_then(Value::as_str) {
@@ -335,7 +331,7 @@ mod tests {
         let registry = Registry::new(100);
         bootstrap::ensure_test_objects(&registry, now).await.unwrap();
         let context = RequestContext::for_server("delete", now);
-        let kind = Kind::find("", "v1", "configmaps").unwrap();
+        let kind = Kind::builtin("", "v1", "configmaps");
         let target = RequestTarget {
             kind,
             namespace: Some("default".into()),

@@ -17,7 +17,7 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 use crate::{auth, decode, server_side_apply};
 
-/// Upstream's error message for an update whose resourceVersion is not that of the stored object.
+/// Upstream's error message for an update whose resourceVersion differs from the stored one.
 const OBJECT_MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -49,7 +49,7 @@ impl Registry {
                 ));
             }
             let mut new = object.clone();
-            server_side_apply::track_field_ownership(context, target, &mut new, old);
+            server_side_apply::track_field_ownership(context, &self.storage.kinds, target, &mut new, old);
             Ok(new)
         };
         self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
@@ -67,7 +67,13 @@ impl Registry {
             let old = old.ok_or_else(|| target.not_found_error())?;
             let mut new = change(old)?;
             (target.kind.apply_defaults)(&mut new);
-            server_side_apply::track_field_ownership(context, target, &mut new, Some(old));
+            server_side_apply::track_field_ownership(
+                context,
+                &self.storage.kinds,
+                target,
+                &mut new,
+                Some(old),
+            );
             Ok(new)
         };
         match self.create_or_update(context, target, false, change).await? {
@@ -94,8 +100,15 @@ impl Registry {
                 );
                 return Err(ApiError::conflict(target.kind, &target.name, &why));
             }
-            let new = server_side_apply::apply_configuration(context, target, applied, force, old)?;
-            let mut new = decode::decode_apply_result(target.kind.gvk(), &new, applied)?;
+            let new = server_side_apply::apply_configuration(
+                context,
+                &self.storage.kinds,
+                target,
+                applied,
+                force,
+                old,
+            )?;
+            let mut new = decode::decode_apply_result(target.kind.typed(), &new, applied)?;
             check(&mut new)?;
             let mut new = target.kind.to_storage_version(new);
             (target.kind.apply_defaults)(&mut new);
@@ -159,7 +172,8 @@ impl Registry {
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// Updates an object, or creates it if it does not exist, `may_create` is set and the target is not a subresource.
+    /// Updates an object. Creates the object if it does not exist, unless `may_create` is false or the target is a
+    /// subresource.
     ///
     /// `change` computes the new object from the stored object. It is called again after a concurrent write, so that
     /// such a write causes no conflict error for an update without a resourceVersion.
@@ -257,8 +271,8 @@ fn authorize_create(
     .map(drop)
 }
 
-/// Checks that the resourceVersion of an update is that of the stored object. An update without a resourceVersion, or
-/// with `0`, passes unless the kind requires a resourceVersion.
+/// Checks that the resourceVersion of an update equals the stored one. An update without a resourceVersion, or with
+/// `0`, passes unless the kind requires a resourceVersion.
 fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -271,8 +285,7 @@ fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> R
     }
 }
 
-/// Returns the error for an update whose UID is not that of the stored object. The message is that of upstream's etcd
-/// storage.
+/// Returns the error for an update whose UID differs from the stored one. Upstream's etcd storage has the same message.
 fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));

@@ -19,9 +19,9 @@ pub(crate) use self::attributes::{
 pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
     AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER,
-    ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, MASTERS_GROUP, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER,
-    SCHEDULER_USER, SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name,
-    parse_service_account, service_account_groups, service_account_user_name,
+    ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER, ROLLOUT_POLICY_USER, SCHEDULER_USER,
+    SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name, parse_service_account,
+    service_account_groups, service_account_user_name,
 };
 
 /// Maximum length of the name of a field manager in bytes. A longer name from the user agent is truncated.
@@ -31,7 +31,7 @@ pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 /// collects.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
-    /// The user as which the request is authorized.
+    /// The request is authorized as this user.
     pub(crate) user: User,
     /// The verb that is authorized, such as `get` or `deletecollection`.
     pub(crate) verb: Cow<'static, str>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::well_known::{USER_GROUP_MASTERS, USER_GROUP_NODES, USER_NODE_PREFIX};
 use serde_json::{Value, json};
 
 use crate::validation::names;
@@ -16,16 +17,6 @@ pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
 /// Name of the user of requests without credentials.
 pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
-
-/// The group whose members are authorized for everything, even without any role, so that an administrator can repair
-/// wrong roles.
-pub(crate) const MASTERS_GROUP: &str = "system:masters";
-
-/// Group of all nodes.
-pub(crate) const NODES_GROUP: &str = "system:nodes";
-
-/// Prefix of the user names of nodes.
-const NODE_USER_PREFIX: &str = "system:node:";
 
 /// Prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_USER_PREFIX: &str = "system:serviceaccount:";
@@ -47,6 +38,18 @@ pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
 /// User name of the process that runs simulated nodes.
 pub(crate) const SIMULATED_NODES_USER: &str = "system:muster-simulated-nodes";
 
+/// The users of all components of Muster.
+const COMPONENT_USERS: [&str; 8] = [
+    DAEMONSET_CONTROLLER_USER,
+    DISRUPTION_USER,
+    ENDPOINTS_USER,
+    GARBAGE_COLLECTOR_USER,
+    NODE_LIFECYCLE_USER,
+    ROLLOUT_POLICY_USER,
+    SCHEDULER_USER,
+    SIMULATED_NODES_USER,
+];
+
 /// Key in [`User::extra`] whose value identifies the certificate or token with which the user was authenticated.
 pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
@@ -54,7 +57,7 @@ pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credent
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
-    /// UID of the user, such as that of a service account. Empty for most other users.
+    /// UID of the user, for example of a service account. Empty for most other users.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     /// Additional attributes of the user by key, such as [`CREDENTIAL_ID_KEY`].
@@ -68,10 +71,10 @@ pub(crate) struct User {
 pub(crate) enum TrustLevel {
     /// A user that is neither a node nor trusted.
     Ordinary,
-    /// A node. Its own limits are small, but it may use the reserved part of each total limit.
+    /// A node. It may open fewer watches than an ordinary user, but it may use the reserved part of each total limit.
     Node,
-    /// A member of `system:masters` or a component of Muster. No per-user limit applies, and it may use the reserved
-    /// part of each total limit.
+    /// A member of `system:masters` or a component of Muster. No per-user limit applies to it, and it may use the
+    /// reserved part of each total limit.
     Trusted,
 }
 
@@ -96,9 +99,9 @@ impl User {
         Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
 
-    /// Returns the user as which the server itself writes objects.
+    /// Returns the user of the server's own writes.
     pub(crate) fn server() -> Self {
-        Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
+        Self::new("system:apiserver", [USER_GROUP_MASTERS, AUTHENTICATED_GROUP])
     }
 
     /// Returns the user of a service account, without the group `system:authenticated`.
@@ -120,17 +123,17 @@ impl User {
     /// Node name.
     /// Upstream: `NodeIdentity`.
     pub(crate) fn node_name(&self) -> Option<&str> {
-        parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
+        parse_node_name(&self.name).filter(|_| self.is_in_group(USER_GROUP_NODES))
     }
 
-    /// Whether the user is in the group `system:nodes`, but its name is not that of a node. Such a user does not have
-    /// the permissions of a node and may not write.
+    /// Whether the user is in the group `system:nodes`, but its name is not the user name of a node. Such a user does
+    /// not have the permissions of a node and may not write.
     pub(crate) fn is_unknown_node(&self) -> bool {
-        self.is_in_group(NODES_GROUP) && self.node_name().is_none()
+        self.is_in_group(USER_GROUP_NODES) && self.node_name().is_none()
     }
 
     pub(crate) fn trust_level(&self) -> TrustLevel {
-        if self.is_in_group(MASTERS_GROUP) || self.is_component() {
+        if self.is_in_group(USER_GROUP_MASTERS) || self.is_component() {
             TrustLevel::Trusted
         } else if self.node_name().is_some() {
             TrustLevel::Node
@@ -139,9 +142,10 @@ impl User {
         }
     }
 
-    /// Whether the user is a component of Muster: its name begins with `system:muster-`.
+    /// Whether the user is a component of Muster, by its name. Other names with the prefix `system:muster-` are names
+    /// of ordinary users, because a certificate signing request may ask for any name.
     pub(crate) fn is_component(&self) -> bool {
-        self.name.starts_with("system:muster-")
+        COMPONENT_USERS.contains(&self.name.as_str())
     }
 
     /// Returns the user as the API type `UserInfo`, for reviews and the audit log.
@@ -163,7 +167,7 @@ impl User {
 /// Returns the node name in a user name, which is `NAME` in `system:node:NAME`. Returns `None` if the user name has
 /// another form, or if `NAME` is not a DNS subdomain.
 pub(crate) fn parse_node_name(user_name: &str) -> Option<&str> {
-    user_name.strip_prefix(NODE_USER_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
+    user_name.strip_prefix(USER_NODE_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
 }
 
 /// Returns the user name of a service account: `system:serviceaccount:NAMESPACE:NAME`.
@@ -189,8 +193,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_components_are_trusted_by_their_name() {
+        let trust = |name: &str| User::new(name, ["system:authenticated"]).trust_level();
+        assert!(COMPONENT_USERS.iter().all(|it| trust(it) == TrustLevel::Trusted));
+        for name in ["system:muster-", "system:muster-controller2", "system:muster-x", "ann"] {
+            assert_eq!(trust(name), TrustLevel::Ordinary, "{name}");
+        }
+    }
+
+    #[test]
     fn a_node_has_a_name() {
-        let node = |name: &str| User::new(name, [NODES_GROUP]).node_name().map(str::to_owned);
+        let node = |name: &str| User::new(name, [USER_GROUP_NODES]).node_name().map(str::to_owned);
         assert_eq!(node("system:node:n1").as_deref(), Some("n1"));
         assert_eq!(node("system:node:a.b-c").as_deref(), Some("a.b-c"));
         for name in [
@@ -204,7 +217,7 @@ mod tests {
             "system:node:a,spec.x=y",
         ] {
             assert_eq!(node(name), None, "{name}");
-            assert!(User::new(name, [NODES_GROUP]).is_unknown_node(), "{name}");
+            assert!(User::new(name, [USER_GROUP_NODES]).is_unknown_node(), "{name}");
         }
         assert_eq!(User::new("system:node:n1", ["other"]).node_name(), None);
         assert!(!User::new("n1", ["other"]).is_unknown_node());
@@ -214,7 +227,7 @@ mod tests {
         /// Whatever a user is called, the node that it is has a name that a Node object can have.
         #[test]
         fn the_name_of_a_node_is_a_dns_name(prefix in "(system:node:|system:node|system:)?", rest in ".{0,20}|[a-z0-9.-]{0,20}", is_in in any::<bool>()) {
-            let groups = if is_in { vec![NODES_GROUP] } else { vec!["other"] };
+            let groups = if is_in { vec![USER_GROUP_NODES] } else { vec!["other"] };
             let user = User::new(format!("{prefix}{rest}"), groups);
             if let Some(node) = user.node_name() {
                 prop_assert!(is_in);

@@ -23,7 +23,7 @@ pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 #[derive(Debug, Clone)]
 pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) field_manager: ManagerIdentifier<'a>,
-    /// API version of the entry.
+    /// API version of the object to which the paths in `fields` refer.
     pub(super) version: Cow<'a, str>,
     /// Time of the last change to the entry, in RFC 3339 format. `None` if the entry has no time.
     pub(super) time: Option<Cow<'a, str>>,

@@ -26,10 +26,10 @@ use self::path_element::write_json;
 use self::typed_value::{Comparison, SchemaError};
 use crate::conversion;
 use crate::error::ApiError;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, KindRegistry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
-use crate::types::{self, Shape};
+use crate::types::Shape;
 use crate::unstructured::{self, map_at_mut, str_at};
 
 /// Maximum total size of the keys and values of an object's annotations in bytes. Upstream:
@@ -61,8 +61,8 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 ];
 
 /// Updates the managed fields of `new`, the result of a create or update by the field manager of `context`. `old` is
-/// the stored object, or `None` on create. Both are in the storage version. Does nothing if the type table does not
-/// contain the kind.
+/// the stored object, or `None` on create. Both are in the storage version. Does nothing if the type of the kind is not
+/// known.
 ///
 /// Absent or invalid managed fields in `new` are replaced by those of `old`, and so are any managed fields in a write
 /// of a subresource. In other writes, an empty list in `new` removes the managed fields. An update does not add managed
@@ -70,11 +70,12 @@ const UNOWNED_FIELDS: &[&[&str]] = &[
 /// write still succeeds.
 pub(crate) fn track_field_ownership(
     context: &RequestContext,
+    kinds: &KindRegistry,
     target: &RequestTarget,
     new: &mut Value,
     old: Option<&Value>,
 ) {
-    let Some(write) = ManagedWrite::new(context, target) else { return };
+    let Some(write) = ManagedWrite::new(context, kinds, target) else { return };
     let managed = write.managed_fields_after_update(
         &write.to_write_version(new),
         old.map(|it| write.to_write_version(it)).as_deref(),
@@ -83,20 +84,21 @@ pub(crate) fn track_field_ownership(
 }
 
 /// Merges the configuration `applied` into the stored object `old` (server-side apply), or into an empty object if
-/// `old` is `None`. Returns the merged object in the API version of `applied`, which is that of the target. If kubectl
-/// applies and the object has the annotation of client-side apply, the annotation is updated.
+/// `old` is `None`. Returns the merged object in the API version of the target, which `applied` must have too. If
+/// kubectl applies and the object has the annotation of client-side apply, the annotation is updated.
 ///
 /// Fails, for example, if `applied` does not conform to its type, contains managed fields, or changes fields of other
 /// managers while `force` is not set.
 pub(crate) fn apply_configuration(
     context: &RequestContext,
+    kinds: &KindRegistry,
     target: &RequestTarget,
     applied: &Value,
     force: bool,
     old: Option<&Value>,
 ) -> Result<Value, ApiError> {
     let kind = target.kind;
-    let Some(write) = ManagedWrite::new(context, target) else {
+    let Some(write) = ManagedWrite::new(context, kinds, target) else {
         return Err(ApiError::internal_without_reason(format!("{} has no type to apply by", kind.kind)));
     };
     let type_meta = (str_at(applied, "apiVersion"), str_at(applied, "kind"));
@@ -130,6 +132,8 @@ pub(crate) fn apply_configuration(
 /// A create, update or apply whose managed fields are computed. Objects and field sets are compared in the API version
 /// of the write. Entries of `managedFields` in other versions keep their version.
 struct ManagedWrite<'a> {
+    /// The registry in which the kinds of the other API versions of the object are looked up.
+    kinds: &'a KindRegistry,
     kind: &'static Kind,
     /// The type of the object in the version of the write.
     shape: Shape,
@@ -146,12 +150,13 @@ struct ManagedWrite<'a> {
 }
 
 impl<'a> ManagedWrite<'a> {
-    /// Returns the write of a request, or `None` if the type table does not contain the kind.
-    fn new(context: &'a RequestContext, target: &'a RequestTarget) -> Option<Self> {
+    /// Returns the write of a request, or `None` if the type of the kind is not known.
+    fn new(context: &'a RequestContext, kinds: &'a KindRegistry, target: &'a RequestTarget) -> Option<Self> {
         let kind = target.kind;
         Some(Self {
+            kinds,
             kind,
-            shape: Shape::Object(types::find_type(kind.group, kind.version, kind.kind)?),
+            shape: Shape::Object(kind.object_type()?),
             version: kind.api_version(),
             subresource: kind.subresource_name(target.subresource),
             reset_fields: reset_fields(kind, target.subresource),
@@ -164,14 +169,14 @@ impl<'a> ManagedWrite<'a> {
     /// write.
     fn to_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
-        if self.kind.conversion.is_none()
+        if self.kind.conversion().is_none()
             && unstructured::list_at(&stored["metadata"], "managedFields").iter().all(is_own)
         {
             return Cow::Borrowed(stored);
         }
         let mut shown = self.kind.to_served_version(stored.clone());
         self.convert_entries(&mut shown["metadata"]["managedFields"], |other, fields| {
-            conversion::convert_field_set(other.conversion, self.kind.conversion, fields);
+            conversion::convert_field_set(other.conversion(), self.kind.conversion(), fields);
         });
         Cow::Owned(shown)
     }
@@ -180,18 +185,18 @@ impl<'a> ManagedWrite<'a> {
     fn encode(&self, managed: ManagedFields<'_>) -> Value {
         let mut entries = managed.encode();
         self.convert_entries(&mut entries, |other, fields| {
-            conversion::convert_field_set(self.kind.conversion, other.conversion, fields)
+            conversion::convert_field_set(self.kind.conversion(), other.conversion(), fields)
         });
         entries
     }
 
-    /// Calls `change` for each entry of `managedFields` whose version differs from that of the write. The arguments are
-    /// the kind in the version of the entry, and the field set of the entry.
+    /// Calls `change` for each entry of `managedFields` whose version differs from the version of the write. The
+    /// arguments of `change` are the kind in the version of the entry, and the field set of the entry.
     fn convert_entries(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
             if version != self.version
-                && let Some(other) = self.kind.kind_in_version(version)
+                && let Some(other) = self.kinds.served().find_in_version(self.kind, version)
             {
                 change(other, &mut entry["fieldsV1"]);
             }
@@ -363,7 +368,8 @@ impl<'a> ManagedWrite<'a> {
     /// Removes the entries whose API version is no longer served, and adjusts the field sets of the remaining entries
     /// to the types of this server.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
-        let is_served = |it: &str| it == self.version || self.kind.kind_in_version(it).is_some();
+        let is_served =
+            |it: &str| it == self.version || self.kinds.served().find_in_version(self.kind, it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
         ManagedFields(
             ours.map(|it| ManagedFieldsEntry { fields: it.fields.reconcile_with_schema(self.shape), ..it })

@@ -18,7 +18,7 @@ struct Story {
 
 impl Story {
     fn of(group: &str, plural: &str) -> Self {
-        let kind = Kind::find(group, "v1", plural).unwrap();
+        let kind = Kind::builtin(group, "v1", plural);
         Self { kind, object: None, second: 0, said: String::new() }
     }
 
@@ -37,11 +37,24 @@ impl Story {
         let mut made = match verb {
             "put" | "status" => {
                 let mut new = body;
-                track_field_ownership(&context, &target, &mut new, self.object.as_ref());
+                track_field_ownership(
+                    &context,
+                    &KindRegistry::builtin(),
+                    &target,
+                    &mut new,
+                    self.object.as_ref(),
+                );
                 new
             }
             "apply" | "force" | "apply/status" => {
-                match apply_configuration(&context, &target, &body, verb == "force", self.object.as_ref()) {
+                match apply_configuration(
+                    &context,
+                    &KindRegistry::builtin(),
+                    &target,
+                    &body,
+                    verb == "force",
+                    self.object.as_ref(),
+                ) {
                     Ok(new) => new,
                     Err(refusal) => {
                         let status = refusal.status();

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_api::well_known::{NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE};
+use muster_api::well_known::{
+    NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, USER_GROUP_MASTERS,
+};
 use muster_store::{
     Allocation, CommitConflict, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision,
     WriteClass,
@@ -15,7 +17,7 @@ use tokio::sync::oneshot;
 use super::ObjectStorage;
 use super::fence::{LeaderFence, begins_term};
 use crate::error::ApiError;
-use crate::request::{MASTERS_GROUP, RequestContext, RequestTarget};
+use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 
 /// Maximum size of a stored object in bytes. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
@@ -25,7 +27,7 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.
-const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", NAMESPACE_NODE_LEASE, NAMESPACE_MUSTER_SYSTEM];
+const SYSTEM_NAMESPACES: [&str; 3] = [NAMESPACE_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_MUSTER_SYSTEM];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
 pub(crate) enum ObjectCommit<'a> {
@@ -48,7 +50,7 @@ pub(crate) enum ObjectCommit<'a> {
     Delete,
 }
 
-/// An update of a ResourceQuota that is committed together with the object that changes its usage.
+/// An update of a ResourceQuota that is committed together with the object that changes the usage.
 #[derive(Debug)]
 pub(crate) struct QuotaUpdate {
     pub(crate) target: RequestTarget,
@@ -59,7 +61,7 @@ pub(crate) struct QuotaUpdate {
 }
 
 impl QuotaUpdate {
-    /// Returns the update as part of a commit to another object.
+    /// Returns the update in the form in which the commit of another object contains it.
     fn to_linked_update(&self) -> LinkedUpdate {
         LinkedUpdate {
             key: self.target.key(),
@@ -73,10 +75,10 @@ impl QuotaUpdate {
 impl ObjectStorage {
     /// Commits a write, and returns the JSON of the stored object when the write is durable. For a delete, returns the
     /// last state of the object. Returns `None` if a precondition no longer holds, because of a concurrent write.
-    /// Returns an error if the object or the store would be too large, if the disk is full, if too many commits are
-    /// queued, if the current task runs with the [`LeaderFence`] of a Lease that has another holder, or if the store
-    /// has failed or cannot say whether the write was applied. Sets `is_disk_full` if the disk is full, and otherwise
-    /// clears it.
+    /// Returns an error if the object or the store would be too large, if the disk is full, or if too many commits are
+    /// queued. Also returns an error if the Lease of the current task's [`LeaderFence`] has another holder, if the
+    /// store has failed, or if the store cannot say whether the write was applied. Sets `is_disk_full` if the disk is
+    /// full, and otherwise clears it.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,
@@ -133,6 +135,16 @@ impl ObjectStorage {
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
         self.is_disk_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
+        match outcome {
+            Ok(Err(CommitError::StorageFull { .. })) => {
+                self.is_shared_storage_full.store(true, Ordering::Relaxed);
+            }
+            // A full storage accepts deletions.
+            Ok(Ok(_)) if class != WriteClass::Deletion => {
+                self.is_shared_storage_full.store(false, Ordering::Relaxed);
+            }
+            _ => {}
+        }
         match outcome {
             Ok(Ok(event)) => {
                 self.metrics.record_commit(begun.elapsed());
@@ -196,14 +208,14 @@ impl ObjectStorage {
 /// `muster-system` (such as the Leases of nodes and leaders), for pod status that nodes report, and for
 /// `system:masters`.
 fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
-    let is_of_cluster = target.kind.plural == "nodes"
+    let is_of_cluster = target.kind.resource() == ("", "nodes")
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
     let is_pod_status = || {
-        target.kind.plural == "pods"
+        target.kind.resource() == ("", "pods")
             && target.subresource == Subresource::Status
             && context.user.node_name().is_some()
     };
-    if is_of_cluster || is_pod_status() || context.user.is_in_group(MASTERS_GROUP) {
+    if is_of_cluster || is_pod_status() || context.user.is_in_group(USER_GROUP_MASTERS) {
         WriteClass::System
     } else {
         WriteClass::Ordinary
@@ -287,7 +299,7 @@ mod tests {
     }
 
     fn maps() -> &'static Kind {
-        Kind::find("", "v1", "configmaps").unwrap()
+        Kind::builtin("", "v1", "configmaps")
     }
 
     fn map(name: &str, bytes: usize) -> Value {
@@ -387,7 +399,8 @@ mod tests {
                      namespace: Option<&str>,
                      subresource: Subresource,
                      user: &User| {
-            let kind = Kind::find(group, "v1", plural).unwrap();
+            let version = if group == "metrics.k8s.io" { "v1beta1" } else { "v1" };
+            let kind = Kind::builtin(group, version, plural);
             let target =
                 RequestTarget { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
             write_class(&RequestContext::new(user.clone(), "create", NOW), &target)
@@ -402,6 +415,7 @@ mod tests {
             (leases, "leases", Some("kube-system"), Subresource::Whole, &tenant, WriteClass::System),
             (leases, "leases", Some("muster-system"), Subresource::Whole, &tenant, WriteClass::System),
             ("", "nodes", None, Subresource::Status, &node, WriteClass::System),
+            ("metrics.k8s.io", "nodes", None, Subresource::Whole, &tenant, WriteClass::Ordinary),
             ("", "pods", team, Subresource::Status, &node, WriteClass::System),
             ("", "pods", team, Subresource::Status, &tenant, WriteClass::Ordinary),
             ("", "events", team, Subresource::Whole, &node, WriteClass::Ordinary),
@@ -426,7 +440,7 @@ mod tests {
             ),
             "{refused}"
         );
-        assert_eq!(create(&[MASTERS_GROUP], "default", "b", 500 << 10).await, "ok");
+        assert_eq!(create(&[USER_GROUP_MASTERS], "default", "b", 500 << 10).await, "ok");
         let refused = create(&[], "default", "c", 100 << 10).await;
         assert!(
             refused.starts_with("403 Forbidden: configmaps \"c\" is forbidden: exceeded store limit: "),
@@ -434,7 +448,7 @@ mod tests {
         );
         // The last tenth is for the cluster itself.
         assert_eq!(create(&[], "kube-system", "c", 90 << 10).await, "ok");
-        assert!(create(&[MASTERS_GROUP], "default", "d", 90 << 10).await.starts_with("403 "));
+        assert!(create(&[USER_GROUP_MASTERS], "default", "d", 90 << 10).await.starts_with("403 "));
         let (bytes, bytes_max) = registry.storage.used_bytes_and_capacity();
         assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
         assert_eq!(registry.storage.largest_namespaces(1)[0].0, "default");

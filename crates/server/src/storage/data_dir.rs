@@ -15,12 +15,10 @@ use super::etcd::EtcdOptions;
 /// Interval at which the server checks that the database file and the cluster marker were not removed or replaced.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Certificates and keys of a cluster. They are created after the database.
+/// Names of the files with the certificates and keys of a cluster. They are created after the database.
 const KEY_FILES: [&str; 5] = ["ca.crt", "ca.key", "nodes-ca.crt", "nodes-ca.key", "sa.key"];
 
-/// Name of the administrator's kubeconfig, which is also created after the database. [`had_cluster`] ignores the node
-/// directories of `muster up`. They are mounted, so they can remain, empty, when a data directory is removed while its
-/// containers run.
+/// Name of the file with the administrator's kubeconfig. It is also created after the database.
 const KUBECONFIG_FILE: &str = "kubeconfig";
 
 /// Returns the path of the database in a data directory.
@@ -122,8 +120,8 @@ impl DataError {
     }
 }
 
-/// Returns the description of a data directory with which the store opens its database. Checks whether the directory
-/// had a cluster. `new_cluster` is [`StoreOptions::new_cluster`].
+/// Describes a data directory for the store, which opens the database in it. Checks whether the directory had a
+/// cluster. `new_cluster` is [`StoreOptions::new_cluster`].
 fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     DataDirectory { marker: cluster_marker_path(data_dir), had_cluster: had_cluster(data_dir), new_cluster }
 }
@@ -131,7 +129,8 @@ fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
 /// Whether a data directory had a cluster.
 ///
 /// Rule: a data directory with a file that is created after the database had a cluster. If it has no database, the
-/// database is lost, and no new cluster is started.
+/// database is lost, and no new cluster is started. The node directories of `muster up` do not count. They are mounted,
+/// so they can remain, empty, when a data directory is removed while its containers run.
 fn had_cluster(data_dir: &Path) -> bool {
     has_key_files(data_dir) || data_dir.join(KUBECONFIG_FILE).exists()
 }

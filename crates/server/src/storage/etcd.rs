@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use muster_etcd::{ClientError, ClientTls, EtcdClient, EtcdError, Keyspace, OpenError, UnusableError};
+use muster_etcd::{
+    ClientError, ClientTls, EtcdClient, EtcdError, InvalidPrefix, Keyspace, OpenError, UnusableError,
+};
 use muster_store::{Db, DbOptions, EncryptionKeys};
 
 /// Default prefix of all keys of a cluster in etcd.
@@ -43,6 +45,8 @@ pub enum EtcdStoreError {
     Client(#[from] ClientError),
     #[error("choose another --etcd: {url} is not on this machine, so it must use https")]
     Unencrypted { url: String },
+    #[error("choose another --etcd-prefix: {0}")]
+    Prefix(#[from] InvalidPrefix),
     #[error("open the store on etcd")]
     Etcd(#[from] EtcdError),
     #[error("open the store on etcd")]
@@ -52,10 +56,11 @@ pub enum EtcdStoreError {
 }
 
 impl EtcdOptions {
-    /// Returns a client of the cluster, without connecting.
+    /// Returns a client of the etcd cluster, without connecting. Fails if the prefix is not allowed.
     ///
     /// Rule: a connection without TLS is allowed only to etcd on this machine, because etcd has every Secret and key.
     pub(crate) fn client(&self) -> Result<EtcdClient, EtcdStoreError> {
+        Keyspace::check_prefix(&self.prefix)?;
         let unencrypted = self.endpoints.iter().find(|it| !is_encrypted_or_local(it));
         if let Some(url) = unencrypted {
             return Err(EtcdStoreError::Unencrypted { url: url.clone() });
@@ -107,6 +112,22 @@ mod tests {
             assert!(!is_encrypted_or_local(remote), "{remote}");
         }
         assert!(is_encrypted_or_local("https://10.0.0.1:2379"));
+    }
+
+    #[test]
+    fn a_prefix_with_a_reserved_segment_is_refused() {
+        let options = EtcdOptions {
+            endpoints: vec!["http://127.0.0.1:2379".to_owned()],
+            tls: None,
+            prefix: "/muster/o".to_owned(),
+            accepts_any_version: false,
+            token_file: None,
+        };
+        let error = options.client().unwrap_err().to_string();
+        expect_test::expect![[
+            r#"choose another --etcd-prefix: /muster/o has the segment "o", which is reserved for keys of Muster"#
+        ]]
+        .assert_eq(&error);
     }
 
     #[test]

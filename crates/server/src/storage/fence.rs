@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_store::{Fence, Revision};
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::kinds::Kind;
 use crate::request::RequestTarget;
 
 /// Namespace of the Leases whose holders are fenced.
-const LEASE_NAMESPACE: &str = "kube-system";
+const LEASE_NAMESPACE: &str = NAMESPACE_SYSTEM;
 /// Prefix of the names of the Leases whose holders are fenced.
 const LEASE_NAME_PREFIX: &str = "muster-";
 
@@ -64,7 +65,7 @@ impl LeaderFence {
 /// Rule: a term of a Lease `kube-system/muster-…` begins when its holder changes. From then on, writes of the previous
 /// holder are refused.
 pub(crate) fn begins_term(target: &RequestTarget, new: &Value, old: &Value) -> bool {
-    target.kind.plural == "leases"
+    target.kind.resource() == ("coordination.k8s.io", "leases")
         && target.namespace.as_deref() == Some(LEASE_NAMESPACE)
         && target.name.starts_with(LEASE_NAME_PREFIX)
         && new["spec"]["holderIdentity"] != old["spec"]["holderIdentity"]

@@ -10,8 +10,9 @@ use muster_store::{HistoryWindow, Precondition, Revision, StoredObject};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::fence::LeaderFence;
 use super::{ObjectCommit, ObjectStorage};
-use crate::kinds::KindRegistry;
+use crate::kinds::ServedKinds;
 use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
@@ -63,7 +64,7 @@ impl ObjectStorage {
         }
         if let Some(compacted) = compacted {
             let compacted = compacted.min(self.read_store().max_compaction_revision(HISTORY_COMMITS_MIN));
-            self.db.compact(compacted);
+            self.db.compact(compacted, LeaderFence::current());
         }
     }
 
@@ -72,10 +73,10 @@ impl ObjectStorage {
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<(RequestTarget, Revision)> = {
-            let store = self.read_store();
+            let (kinds, store) = (self.kinds.served(), self.read_store());
             let served = store
                 .expired_objects(now_s)
-                .filter_map(|it| Some((target_of_stored_object(&self.kinds, it)?, it.modified)));
+                .filter_map(|it| Some((target_of_stored_object(&kinds, it)?, it.modified)));
             served.take(EXPIRED_OBJECTS_BATCH_MAX).collect()
         };
         let context = RequestContext::for_server("delete", now);
@@ -93,10 +94,10 @@ impl ObjectStorage {
 }
 
 /// Returns the request target of a stored object, or `None` if its kind is not served.
-fn target_of_stored_object(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
+fn target_of_stored_object(kinds: &ServedKinds, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
-    let kind = kinds.writable_kinds().find(|it| it.group_resource() == resource)?;
+    let kind = kinds.find_stored(resource)?;
     let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
     let name = str_at(&object, "metadata.name").to_owned();
     Some(RequestTarget { kind, namespace, name, subresource: Subresource::Whole })
@@ -115,7 +116,7 @@ mod tests {
         let registry = Registry::new(100);
         let begin = registry.storage.revision();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let kind = Kind::find("", "v1", "events").unwrap();
+        let kind = Kind::builtin("", "v1", "events");
         crate::bootstrap::ensure_test_objects(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
         for name in ["a", "b"] {
             let context = RequestContext::for_server("create", at("2026-01-01T00:00:00Z"));

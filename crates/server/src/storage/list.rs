@@ -36,6 +36,17 @@ pub(crate) enum ListStart {
     Page(ContinueToken),
 }
 
+impl ListStart {
+    /// Returns the revision whose objects are listed, or 0 for the current objects.
+    pub(crate) fn revision(&self) -> Revision {
+        match self {
+            Self::Now => 0,
+            Self::At(revision) => *revision,
+            Self::Page(token) => token.at.unwrap_or(0),
+        }
+    }
+}
+
 /// The decoded query parameter `continue`, which says where the next page of a list starts. The client may have forged
 /// it.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,8 +90,8 @@ impl ObjectStorage {
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
-    /// Returns all matching stored objects of a kind, which contain their revisions and selector indexes besides the
-    /// JSON, and the current revision.
+    /// Returns all matching objects of a kind as the store has them (JSON, revisions and selector index), and the
+    /// current revision.
     pub(crate) fn list_records(
         &self,
         kind: &Kind,
@@ -202,7 +213,7 @@ fn records_at_revision<'a>(
     let mut changed: BTreeMap<&str, Option<&Arc<StoredObject>>> = BTreeMap::new();
     if revision != store.revision() {
         for event in store.commits_since(prefix, revision)?.filter(|it| start <= &*it.key) {
-            // The first change after that revision has the record before it.
+            // The first change after `revision` has the object as it was before that change.
             changed.entry(&event.key).or_insert(event.previous_object());
         }
     }

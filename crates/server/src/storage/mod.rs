@@ -16,7 +16,7 @@ mod list;
 /// Wakes watches after commits.
 mod watch_notifier;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
@@ -55,6 +55,8 @@ pub(crate) struct ObjectStorage {
     metrics: Arc<ServerMetrics>,
     /// Whether the last write failed because the disk was full.
     pub(crate) is_disk_full: AtomicBool,
+    /// Whether the last write that needed space failed because the storage that several servers share was full.
+    pub(crate) is_shared_storage_full: AtomicBool,
 }
 
 impl ObjectStorage {
@@ -67,8 +69,7 @@ impl ObjectStorage {
         on_failure: OnFailure,
         metrics: Arc<ServerMetrics>,
     ) -> Result<Self, E> {
-        let kinds = KindRegistry::builtin();
-        let notifier = Arc::new(WatchNotifier::new(&kinds));
+        let notifier = Arc::new(WatchNotifier::new());
         let commit_notifier = notifier.clone();
         let on_commit = Box::new(move |batch: &[Arc<CommitEvent>]| commit_notifier.notify_commits(batch));
         let db = open(DbOptions { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
@@ -76,11 +77,18 @@ impl ObjectStorage {
         Ok(Self {
             db,
             bytes_max: limits.bytes_max,
-            kinds,
+            kinds: KindRegistry::builtin(),
             notifier,
             metrics,
             is_disk_full: AtomicBool::new(false),
+            is_shared_storage_full: AtomicBool::new(false),
         })
+    }
+
+    /// Whether the last write failed because the disk or the storage was full.
+    pub(crate) fn is_full(&self) -> bool {
+        let is_set = |it: &AtomicBool| it.load(Ordering::Relaxed);
+        is_set(&self.is_disk_full) || is_set(&self.is_shared_storage_full)
     }
 
     /// Completes all queued writes and closes the store.
@@ -97,6 +105,27 @@ impl ObjectStorage {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(ApiError::service_unavailable(error.to_string())),
             Err(_) => Err(ApiError::service_unavailable("the store has stopped")),
+        }
+    }
+
+    /// Waits until the store has reached `revision`. Does not return before, so the caller sets a time limit.
+    ///
+    /// Rule: a revision that another server has shown is reached when the store has all commits up to it, even if none
+    /// of them has this revision. After a reload, the revision of a server is between those of two commits.
+    pub(crate) async fn wait_until_reached(&self, revision: Revision) {
+        let mut commits = self.watch_revision();
+        let reached = async {
+            let (done, outcome) = oneshot::channel();
+            self.db.read_barrier_at(revision, move |it| drop(done.send(it)));
+            drop(outcome.await);
+            if self.revision() < revision {
+                // A commit of the future may reach it.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = reached => {}
+            _ = async { commits.wait_for(|head| revision <= *head).await.map(drop) } => {}
         }
     }
 
@@ -149,12 +178,27 @@ impl ObjectStorage {
     /// Returns the revision of the last commit to an object of the kind since the server started, or 0 if there was
     /// none.
     pub(crate) fn kind_revision(&self, kind: &Kind) -> Revision {
-        *self.notifier.kind_sender(kind).borrow()
+        self.notifier.kind_revision(kind)
     }
 
     /// Returns a channel whose value is always what [`Self::kind_revision`] returns.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
-        self.notifier.kind_sender(kind).subscribe()
+        self.notifier.watch_kind(kind)
+    }
+
+    /// Stops serving a kind that was added at run time. Ends the watches of its objects, unless another version of the
+    /// resource is still served. Returns `false` if there is no such kind. The objects stay in the store.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "kinds are removed only by tests until CRDs are served")
+    )]
+    pub(crate) fn remove_kind(&self, group: &str, version: &str, plural: &str) -> bool {
+        let Some(removed) = self.kinds.remove(group, version, plural) else { return false };
+        let stored = removed.storage_kind().resource();
+        if self.kinds.served().all().all(|it| it.storage_kind().resource() != stored) {
+            self.notifier.end_subscriptions(removed);
+        }
+        true
     }
 
     /// Subscribes a watch to commits. If `key` is set, the watch is notified of commits to the object with this store
@@ -200,8 +244,7 @@ impl ObjectStorage {
         Ok((events, revision))
     }
 
-    /// Returns a stored object, which contains the revisions and the selector index besides the JSON, or the error
-    /// `NotFound`.
+    /// Returns an object as the store has it (JSON, revisions and selector index), or the error `NotFound`.
     pub(crate) fn get_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found_error())
     }

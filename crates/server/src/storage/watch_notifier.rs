@@ -5,12 +5,12 @@
 //! with the square of the cluster's size.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use muster_store::{CommitEvent, KeyChange, Revision, StoredObject};
 use tokio::sync::watch;
 
-use crate::kinds::{Kind, KindRegistry};
+use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 
 /// The resource whose objects are divided into shards, and the field whose value is the shard of an object: the pods of
@@ -28,9 +28,10 @@ const TOPIC_COMMITS_MAX: usize = 16;
 pub(super) struct WatchNotifier {
     /// The revision of the last commit.
     pub(super) last_revision: watch::Sender<Revision>,
-    /// The revision of the last commit to each kind since the server started, or 0. The key is the resource, such as
-    /// `daemonsets.apps`.
-    kinds: HashMap<String, watch::Sender<Revision>>,
+    /// The revision of the last commit to each kind since the server started, or 0. The key is the resource of the
+    /// storage version, such as `daemonsets.apps`. A kind has an entry from its first commit or its first watch on, so
+    /// that this map needs no list of the served kinds, which can change.
+    kinds: RwLock<HashMap<String, watch::Sender<Revision>>>,
     /// The objects and shards that are watched.
     topics: Mutex<Topics>,
 }
@@ -76,13 +77,8 @@ enum SubscriptionSource {
 }
 
 impl WatchNotifier {
-    pub(super) fn new(kinds: &KindRegistry) -> Self {
-        let sender = || watch::Sender::new(0);
-        Self {
-            last_revision: sender(),
-            kinds: kinds.served_kinds().map(|it| (it.group_resource(), sender())).collect(),
-            topics: Mutex::default(),
-        }
+    pub(super) fn new() -> Self {
+        Self { last_revision: watch::Sender::new(0), kinds: RwLock::default(), topics: Mutex::default() }
     }
 
     /// Sets the revision that the store has when it is opened.
@@ -91,9 +87,51 @@ impl WatchNotifier {
         self.last_revision.send_replace(revision);
     }
 
-    /// Returns the channel with the revision of the last commit to a kind since the server started.
-    pub(super) fn kind_sender(&self, kind: &Kind) -> &watch::Sender<Revision> {
-        self.kinds.get(&kind.storage_kind().group_resource()).unwrap_or(&self.last_revision)
+    /// Returns the revision of the last commit to a kind since the server started, or 0.
+    pub(super) fn kind_revision(&self, kind: &Kind) -> Revision {
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        kinds.get(&kind.storage_kind().group_resource()).map_or(0, |it| *it.borrow())
+    }
+
+    /// Returns a channel with the revision of the last commit to a kind since the server started.
+    pub(super) fn watch_kind(&self, kind: &Kind) -> watch::Receiver<Revision> {
+        self.watch_resource(kind.storage_kind().group_resource())
+    }
+
+    /// Returns a channel with the revision of the last commit to a resource, such as `daemonsets.apps`.
+    fn watch_resource(&self, resource: String) -> watch::Receiver<Revision> {
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = kinds.get(&resource) {
+            return sender.subscribe();
+        }
+        drop(kinds);
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        kinds.entry(resource).or_insert_with(|| watch::Sender::new(0)).subscribe()
+    }
+
+    /// Sets the revision of the last commit to a resource, such as `daemonsets.apps`.
+    fn notify_resource(&self, resource: &str, revision: Revision) {
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = kinds.get(resource) {
+            sender.send_replace(revision);
+            return;
+        }
+        drop(kinds);
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        kinds.entry(resource.to_owned()).or_insert_with(|| watch::Sender::new(0)).send_replace(revision);
+    }
+
+    /// Ends all subscriptions to a kind that is no longer served, and to its objects.
+    pub(super) fn end_subscriptions(&self, kind: &Kind) {
+        let resource = kind.storage_kind().group_resource();
+        self.kinds.write().unwrap_or_else(PoisonError::into_inner).remove(&resource);
+        let mut topics = self.lock_topics();
+        let since = topics.notified;
+        let is_of_kind = |name: &str| name.strip_prefix(&*resource).is_some_and(|it| it.starts_with('/'));
+        // The topic itself stays, because each of its subscriptions counts down `watchers` when it is dropped.
+        for (_, topic) in topics.by_name.iter_mut().filter(|it| is_of_kind(it.0)) {
+            topic.commits = watch::Sender::new(TopicCommits { since, revisions: VecDeque::new() });
+        }
     }
 
     /// Subscribes a watch of this kind. `key` is the store key of the object for a watch of one object, and otherwise
@@ -109,7 +147,7 @@ impl WatchNotifier {
         let Some(name) =
             key.map(str::to_owned).or_else(|| shard_of(selector.required_value(SHARDED_FIELD.1)?))
         else {
-            return Subscription(SubscriptionSource::Kind(self.kind_sender(kind).subscribe()));
+            return Subscription(SubscriptionSource::Kind(self.watch_resource(resource)));
         };
         let mut topics = self.lock_topics();
         let since = topics.notified;
@@ -143,9 +181,7 @@ impl WatchNotifier {
             }
         }
         for (resource, revision) in last_revisions {
-            if let Some(kind) = self.kinds.get(resource) {
-                kind.send_replace(revision);
-            }
+            self.notify_resource(resource, revision);
         }
         // Last, so that every topic has been notified of the revision that is published here.
         self.last_revision.send_replace(last.revision);
@@ -157,8 +193,8 @@ impl WatchNotifier {
 }
 
 impl Topics {
-    /// Notifies the topics of a commit: that of the changed object, and those of the shards to which the object
-    /// belonged before and after the commit.
+    /// Notifies the topics that a commit concerns: the changed object, and the shards to which it belonged before and
+    /// after the commit.
     fn notify_commit(&self, event: &CommitEvent) {
         let notify = |name: &str| {
             if let Some(topic) = self.by_name.get(name) {
@@ -201,7 +237,8 @@ impl Subscription {
         }
     }
 
-    /// Waits for the next commit that may concern the watch. Returns `None` if the [`WatchNotifier`] was dropped.
+    /// Waits for the next commit that may concern the watch. Returns `None` if the kind is no longer served, or if the
+    /// [`WatchNotifier`] was dropped.
     pub(crate) async fn wait_for_commit(&mut self) -> Option<()> {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.changed().await.ok(),

@@ -16,7 +16,7 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::types::{self, GroupVersionKind, Shape};
+use crate::types::{Shape, Type};
 use crate::unstructured::{list_at, str_at};
 
 pub(crate) use cluster::{
@@ -51,17 +51,17 @@ pub(crate) struct Column {
 /// The description of a column: a text, or a reference to the description of a field.
 #[derive(Debug, Clone, Copy)]
 enum ColumnDescription {
-    /// The description is this text.
+    /// This text.
     Literal(&'static str),
-    /// The description is that of the field at this dotted path in the type table.
+    /// The description of the field at this dotted path, from the type table.
     Field(&'static str),
 }
 
 use ColumnDescription::{Field, Literal};
 
 impl Column {
-    /// Returns the description of the column. `stored` is the kind in its storage version.
-    pub(crate) fn description(&self, stored: GroupVersionKind<'_>) -> &'static str {
+    /// Returns the description of the column. `stored` is the type of the objects in their storage version.
+    pub(crate) fn description(&self, stored: Option<&'static Type>) -> &'static str {
         match self.description {
             Literal(text) => text,
             Field(path) => field_description(stored, path).unwrap_or_default(),
@@ -79,10 +79,9 @@ impl Column {
     }
 }
 
-/// Returns the description of the field at a dotted path of a kind, or `None` if the type table does not contain the
-/// field.
-fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
-    let mut shape = Shape::Object(types::find_type(kind.group, kind.version, kind.kind)?);
+/// Returns the description of the field at a dotted path of a type, or `None` if the type does not contain the field.
+fn field_description(of: Option<&'static Type>, path: &str) -> Option<&'static str> {
+    let mut shape = Shape::Object(of?);
     let mut description = None;
     for name in path.split('.') {
         let Shape::Object(of) = shape else { return None };
@@ -299,7 +298,7 @@ mod tests {
         for kind in WRITABLE_KINDS {
             for column in kind.columns {
                 assert_ne!(
-                    column.description(kind.storage_kind().gvk()),
+                    column.description(kind.storage_kind().object_type()),
                     "",
                     "{} {}",
                     kind.group_resource(),

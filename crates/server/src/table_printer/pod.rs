@@ -142,8 +142,8 @@ impl PodSummary {
         false
     }
 
-    /// Adds the regular containers of an initialized pod to the summary. From then on, the restarts of init containers
-    /// other than sidecars do not count.
+    /// Adds the regular containers of an initialized pod to the summary. For such a pod, the restarts of an init
+    /// container count only if it is a sidecar.
     fn add_containers(&mut self, pod: &Value) {
         // Once the pod is initialized, restarts of init containers do not count, except for sidecars.
         (self.restarts, self.restarted_at) = (0, None);

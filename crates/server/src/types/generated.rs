@@ -248,10 +248,10 @@ static DEV_MUSTER_V1ALPHA1_PROMETHEUSCHECK: Type = Type {
     description: "A check by a Prometheus query, which is written like an alert: any result fails the check.",
     atomic: false,
     fields: &[
-        Field { name: "caRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_CACONFIGMAPREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "ConfigMap with the CA certificates of the server, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy." },
+        Field { name: "caRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_CACONFIGMAPREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "ConfigMap with the CA certificates of the server, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace of the controller." },
         Field { name: "presenceQuery", shape: Shape::String, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "PromQL query that must return something for the check to pass. Without a result the check is inconclusive." },
         Field { name: "query", shape: Shape::String, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "PromQL query. The check fails if the query returns anything." },
-        Field { name: "secretRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_TOKENSECRETREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Secret with a bearer token, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy." },
+        Field { name: "secretRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_TOKENSECRETREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Secret with a bearer token, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace of the controller." },
         Field { name: "url", shape: Shape::String, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Base URL of Prometheus, with the scheme http or https." },
     ],
 };
@@ -375,7 +375,7 @@ static DEV_MUSTER_V1ALPHA1_ROLLOUTPOLICYSTATUS: Type = Type {
 
 static DEV_MUSTER_V1ALPHA1_ROLLOUTRETRY: Type = Type {
     name: "dev.muster.v1alpha1.RolloutRetry",
-    description: "The revision whose rollout starts again.",
+    description: "The revision whose rollout starts again, and the number of the attempt.",
     atomic: false,
     fields: &[
         Field { name: "attempt", shape: Shape::Int32, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Number of the attempt to start. It has an effect if it is higher than status.attempt." },
@@ -470,8 +470,8 @@ static DEV_MUSTER_V1ALPHA1_WEBHOOKCHECK: Type = Type {
     description: "A check by a webhook, which gets the status of the rollout and responds with a result.",
     atomic: false,
     fields: &[
-        Field { name: "caRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_CACONFIGMAPREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "ConfigMap with the CA certificates of the server, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy." },
-        Field { name: "secretRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_TOKENSECRETREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Secret with a bearer token, in the namespace of the policy, or of the controller for a ClusterRolloutPolicy." },
+        Field { name: "caRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_CACONFIGMAPREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "ConfigMap with the CA certificates of the server, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace of the controller." },
+        Field { name: "secretRef", shape: Shape::Object(&DEV_MUSTER_V1ALPHA1_TOKENSECRETREF), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Secret with a bearer token, in the namespace of the policy. For a ClusterRolloutPolicy, it is in the namespace of the controller." },
         Field { name: "timeout", shape: Shape::String, required: false, presence: Presence::Set, default: Some("\"10s\""), patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Timeout of a call, from 1s to 30s. Defaults to 10s." },
         Field { name: "url", shape: Shape::String, required: true, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "URL of the webhook, with the scheme http or https." },
     ],

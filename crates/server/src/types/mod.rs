@@ -17,6 +17,21 @@ pub(crate) struct GroupVersionKind<'a> {
     pub(crate) kind: &'a str,
 }
 
+/// A kind with the type of its objects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TypedKind<'a> {
+    pub(crate) gvk: GroupVersionKind<'a>,
+    /// `None` if the type is not known.
+    pub(crate) object_type: Option<&'static Type>,
+}
+
+impl<'a> From<GroupVersionKind<'a>> for TypedKind<'a> {
+    /// Looks up the type in the type table.
+    fn from(gvk: GroupVersionKind<'a>) -> Self {
+        Self { gvk, object_type: find_type(gvk.group, gvk.version, gvk.kind) }
+    }
+}
+
 /// Returns the type of a kind, or `None` if the type table does not contain the kind.
 pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let (group, version) = match (group, version, kind) {

@@ -92,7 +92,9 @@ fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) 
     for (name, value) in fields {
         check_not_above_100_percent(value, &at.field(name), out);
     }
-    let is_non_zero = |value: &Value| parse_percent(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
+    let is_non_zero = |value: &Value| {
+        parse_percent(value).map_or_else(|| value.as_i64().unwrap_or(0) != 0, |percent| percent != 0)
+    };
     match (is_non_zero(fields[0].1), is_non_zero(fields[1].1)) {
         (true, true) => {
             let why = "may not be set when maxUnavailable is non-zero";

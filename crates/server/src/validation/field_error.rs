@@ -112,12 +112,12 @@ pub(crate) enum InvalidValue<'a> {
 impl fmt::Display for InvalidValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write_quoted(f, &go_format::truncate_quoted((*text).to_owned())),
+            Self::Text(text) => write_quoted(f, &go_format::truncate_quoted(text)),
             Self::Number(number) => write!(f, "{number}"),
             Self::Formatted(text) => write!(f, "{text}"),
             Self::Json(value) => {
                 // Go's encoder escapes HTML characters.
-                for part in go_format::truncate_quoted(value.to_string()).chars() {
+                for part in go_format::truncate_quoted(&value.to_string()).chars() {
                     match part {
                         '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
                         other => write!(f, "{other}")?,

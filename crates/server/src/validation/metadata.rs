@@ -2,6 +2,7 @@
 //!
 //! Upstream: `apimachinery/pkg/api/validation/objectmeta.go`.
 
+use muster_api::well_known::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use serde_json::Value;
 
 use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
@@ -159,11 +160,16 @@ pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = ErrorPath::new("metadata.finalizers");
     for (index, it) in list_at(&object["metadata"], "finalizers").iter().enumerate() {
         let it = it.as_str().unwrap_or_default();
-        if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
+        if !it.contains('/') && !is_standard_finalizer(it) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             out.invalid(&at.index(index), it, why);
         }
     }
+}
+
+/// Whether a finalizer is one of those without a domain. Upstream: `IsStandardFinalizerName`.
+pub(super) fn is_standard_finalizer(name: &str) -> bool {
+    matches!(name, "kubernetes" | FINALIZER_ORPHAN | FINALIZER_FOREGROUND)
 }
 
 /// Checks the syntax of finalizers, and that `orphan` and `foregroundDeletion` are not combined.
@@ -173,7 +179,7 @@ pub(crate) fn check_finalizers(finalizers: &[Value], at: &ErrorPath, out: &mut F
         out.invalid_for_each(at, it, names::qualified_name_errors(it));
     }
     let has = |name: &str| finalizers.iter().any(|it| it == name);
-    if has("orphan") && has("foregroundDeletion") {
+    if has(FINALIZER_ORPHAN) && has(FINALIZER_FOREGROUND) {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         out.invalid(at, &Value::from(finalizers.to_vec()), why);
     }

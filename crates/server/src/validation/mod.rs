@@ -38,7 +38,7 @@ mod probe;
 mod quota;
 /// RBAC kinds and CertificateSigningRequests.
 pub(crate) mod rbac_and_certificates;
-/// Resource names and quantities, and the QoS class of a pod.
+/// Resource names and quantities, the resources of all containers of a pod, and `matchLabelKeys`.
 pub(crate) mod resources;
 /// RolloutPolicies, ClusterRolloutPolicies and DaemonRollouts (`muster.dev`).
 mod rollouts;
@@ -173,9 +173,8 @@ fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 /// Parses a percentage such as `25%`. Returns `None` for other values.
-fn parse_percent(value: &Value) -> Option<i64> {
-    let text = value.as_str().filter(|it| names::percent_errors(it).is_empty())?;
-    Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
+fn parse_percent(value: &Value) -> Option<u64> {
+    value.as_str().and_then(names::parse_percent)
 }
 
 /// Checks that a percentage is at most 100%. A value that is not a percentage is valid.

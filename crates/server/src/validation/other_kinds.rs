@@ -2,6 +2,7 @@
 //! PodDisruptionBudget, Lease and Event.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use muster_api::well_known::{NAMESPACE_SYSTEM, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use super::{
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
-use crate::validation::{labels, names};
+use crate::validation::{labels, metadata, names};
 
 /// Maximum total size of the decoded values of a ConfigMap or Secret in bytes.
 const DATA_BYTES_MAX: usize = 1 << 20;
@@ -60,7 +61,7 @@ pub(crate) fn validate_secret(write: &WriteToValidate, out: &mut FieldErrors) {
         }
     };
     match str_at(secret, "type") {
-        "kubernetes.io/service-account-token" => {
+        SECRET_TYPE_SERVICE_ACCOUNT_TOKEN => {
             /// Key of the annotation that names the ServiceAccount of a token Secret.
             const SERVICE_ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
             if !is_set(&secret["metadata"]["annotations"][SERVICE_ACCOUNT_NAME_ANNOTATION]) {
@@ -147,8 +148,7 @@ pub(crate) fn validate_namespace(write: &WriteToValidate, out: &mut FieldErrors)
             for it in list_at(&new["spec"], "finalizers") {
                 let (name, at) = (it.as_str().unwrap_or_default(), ErrorPath::new("spec.finalizers"));
                 out.invalid_for_each(&at, name, names::qualified_name_errors(name));
-                let is_standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
-                if !name.contains('/') && !is_standard {
+                if !name.contains('/') && !metadata::is_standard_finalizer(name) {
                     let why = "name is neither a standard finalizer name nor is it fully qualified";
                     out.invalid(&at, name, why);
                 }
@@ -276,7 +276,7 @@ pub(crate) fn validate_event(write: &WriteToValidate, out: &mut FieldErrors) {
     let agrees = match (is_new, involved) {
         (false, "") => matches!(namespace, "" | "default"),
         (false, _) => namespace == involved,
-        (true, "") => matches!(namespace, "default" | "kube-system"),
+        (true, "") => matches!(namespace, "default" | NAMESPACE_SYSTEM),
         (true, _) => true,
     };
     if !agrees {

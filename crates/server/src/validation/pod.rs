@@ -14,8 +14,11 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{is_huge_pages, is_pod_level_resource};
-use muster_api::well_known::ANNOTATION_CONFIG_MIRROR;
+use muster_api::resources::{is_huge_pages, is_pod_level_resource, spec_container_total};
+use muster_api::well_known::{
+    ANNOTATION_APP_ARMOR_PREFIX, ANNOTATION_CONFIG_MIRROR, ANNOTATION_SECCOMP_CONTAINER_PREFIX,
+    ANNOTATION_SECCOMP_POD,
+};
 
 /// Validates a pod or one of its subresources. Upstream: `ValidatePodCreate`, `ValidatePodUpdate`.
 pub(crate) fn validate_pod(write: &WriteToValidate, out: &mut FieldErrors) {
@@ -89,7 +92,7 @@ fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
 /// A pod spec to validate, with the volumes that its containers may mount.
 pub(super) struct PodSpecToValidate<'a> {
     pub(super) json: &'a Value,
-    /// The volumes of the pod that passed validation. Containers may mount only these.
+    /// Those volumes of the pod that passed validation. Containers may mount only these.
     volumes: Vec<&'a Value>,
 }
 
@@ -256,14 +259,14 @@ fn check_pod_resources(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut Field
         out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     check_resources(pod_resources, check_pod_level_resource_name, spec, at, out);
-    for (name, sum) in resources::total_container_resources(spec.json, "requests") {
+    for (name, sum) in spec_container_total(spec.json, "requests") {
         let pod_quantity = &pod_resources["requests"][&name];
         if !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container requests of {sum}");
             out.invalid(&at.field("requests").key(&name), pod_quantity, &why);
         }
     }
-    for (name, sum) in resources::total_container_resources(spec.json, "limits") {
+    for (name, sum) in spec_container_total(spec.json, "limits") {
         let pod_quantity = &pod_resources["limits"][&name];
         if is_huge_pages(&name) && !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container limits of {sum}");
@@ -432,15 +435,6 @@ fn check_file_key_refs(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut Field
     });
 }
 
-/// Key of the deprecated annotation that sets the seccomp profile of a pod.
-const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// Prefix of the keys of the deprecated annotations that set the seccomp profile of a container. The container's name
-/// follows.
-const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// Prefix of the keys of the deprecated annotations that set the AppArmor profile of a container. The container's name
-/// follows.
-const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
-
 /// Checks the annotations `kubernetes.io/config.mirror` and `controller.kubernetes.io/pod-deletion-cost`, and the
 /// deprecated annotations for seccomp and AppArmor profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
@@ -466,14 +460,14 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     }
     for (key, profile) in annotations {
         let profile = text(profile);
-        if key == SECCOMP_POD_ANNOTATION || key.starts_with(SECCOMP_CONTAINER_ANNOTATION_PREFIX) {
+        if key == ANNOTATION_SECCOMP_POD || key.starts_with(ANNOTATION_SECCOMP_CONTAINER_PREFIX) {
             match profile.strip_prefix("localhost/") {
                 Some(path) => super::file_path::check_relative_path(path, &at.field(key), out),
                 None if matches!(profile.as_str(), "runtime/default" | "docker/default" | "unconfined") => {}
                 None => out.invalid(&at.field(key), &profile, "must be a valid seccomp profile"),
             }
         }
-        if let Some(container) = key.strip_prefix(APP_ARMOR_ANNOTATION_PREFIX) {
+        if let Some(container) = key.strip_prefix(ANNOTATION_APP_ARMOR_PREFIX) {
             let lists = ["initContainers", "containers", "ephemeralContainers"];
             if !lists.iter().flat_map(|it| list_at(spec, it)).any(|it| str_at(it, "name") == container) {
                 out.invalid(&at.key(key), container, "container not found");
@@ -495,7 +489,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     }
     let spec = PodSpecToValidate { json, volumes: Vec::new() };
     let pod_context = &json["securityContext"];
-    if let Some(annotation) = annotations[SECCOMP_POD_ANNOTATION].as_str() {
+    if let Some(annotation) = annotations[ANNOTATION_SECCOMP_POD].as_str() {
         check_profile_equals_annotation(
             "seccomp",
             annotation,
@@ -505,7 +499,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
         );
     }
     spec.for_each_container(at, |container, at| {
-        let key = format!("{SECCOMP_CONTAINER_ANNOTATION_PREFIX}{}", str_at(container, "name"));
+        let key = format!("{ANNOTATION_SECCOMP_CONTAINER_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let profile = &container["securityContext"]["seccompProfile"];
             check_profile_equals_annotation(
@@ -521,7 +515,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
         return;
     }
     spec.for_each_container(at, |container, at| {
-        let key = format!("{APP_ARMOR_ANNOTATION_PREFIX}{}", str_at(container, "name"));
+        let key = format!("{ANNOTATION_APP_ARMOR_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let own = &container["securityContext"]["appArmorProfile"];
             let profile = if own.is_null() { &pod_context["appArmorProfile"] } else { own };
@@ -571,7 +565,7 @@ pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut Fi
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
     let annotation_type = |key: &str| match key {
         ANNOTATION_CONFIG_MIRROR => Some("mirror pod annotation"),
-        other if other.starts_with(APP_ARMOR_ANNOTATION_PREFIX) => Some("AppArmor annotations"),
+        other if other.starts_with(ANNOTATION_APP_ARMOR_PREFIX) => Some("AppArmor annotations"),
         _ => None,
     };
     for (key, value) in old.as_object().into_iter().flatten() {

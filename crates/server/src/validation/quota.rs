@@ -157,8 +157,8 @@ fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 /// Checks that a ResourceQuota may have this scope, and that the scope applies to the resources of the quota. `source`
-/// is the list of scopes or the scope selector that contains the scope. `name_at` is the path for errors of the scope's
-/// name.
+/// is the list of scopes or the scope selector that contains the scope. `name_at` is the path in errors about the name
+/// of the scope, and `at` is the path in all other errors.
 fn check_scope(
     scope: &str,
     spec: &Value,

@@ -1,6 +1,7 @@
 //! Validation of RBAC roles and bindings, and of CertificateSigningRequests.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use muster_api::well_known::API_GROUP_RBAC;
 use serde_json::Value;
 
 use super::{WriteToValidate, check_choice, check_required, format_as_go_struct, has_field};
@@ -8,9 +9,6 @@ use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
-
-/// API group of the RBAC kinds.
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(crate) fn validate_role(write: &WriteToValidate, out: &mut FieldErrors) {
     check_policy_rules(write.new, true, out);
@@ -76,8 +74,8 @@ pub(crate) fn validate_cluster_role_binding(write: &WriteToValidate, out: &mut F
 /// refer.
 fn check_role_binding(write: &WriteToValidate, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
     let (role, at) = (&write.new["roleRef"], ErrorPath::new("roleRef"));
-    if str_at(role, "apiGroup") != RBAC_GROUP {
-        out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC_GROUP]);
+    if str_at(role, "apiGroup") != API_GROUP_RBAC {
+        out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[API_GROUP_RBAC]);
     }
     if !kinds.contains(&str_at(role, "kind")) {
         out.unsupported(&at.field("kind"), str_at(role, "kind"), kinds);
@@ -111,8 +109,8 @@ fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, o
                 check_required(subject, &["namespace"], at, out);
             }
         }
-        "User" | "Group" if group != RBAC_GROUP => {
-            out.unsupported(&at.field("apiGroup"), group, &[RBAC_GROUP])
+        "User" | "Group" if group != API_GROUP_RBAC => {
+            out.unsupported(&at.field("apiGroup"), group, &[API_GROUP_RBAC])
         }
         "User" | "Group" => {}
         other => out.unsupported(&at.field("kind"), other, &["ServiceAccount", "User", "Group"]),

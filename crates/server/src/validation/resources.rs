@@ -1,5 +1,4 @@
-//! Resource names and quantities: their validation, and the sums over the containers of a pod. Also merges
-//! `matchLabelKeys` of a pod into its label selectors.
+//! Resource names and quantities: their validation. Also merges `matchLabelKeys` of a pod into its label selectors.
 
 use serde_json::Value;
 
@@ -7,18 +6,7 @@ use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
 use crate::unstructured::list_at;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
-
-/// Returns the total requests or limits of the regular and init containers of a pod, as [`resources::pod_total`]
-/// defines it. `part` is `requests` or `limits`.
-pub(crate) fn total_container_resources(spec: &Value, part: &str) -> ResourceQuantities {
-    let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
-    let init_containers = list_at(spec, "initContainers");
-    resources::pod_total(
-        list_at(spec, "containers").iter().map(amounts),
-        init_containers.iter().map(|it| (it["restartPolicy"] == "Always", amounts(it))),
-    )
-}
+use muster_api::resources::is_huge_pages;
 
 /// Adds the keys in `matchLabelKeys` and `mismatchLabelKeys` of a pod's affinity terms and spread constraints to the
 /// label selectors of these terms and constraints. Each key becomes an expression with the value of the pod's label.

@@ -14,6 +14,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::well_known::{
+    ANNOTATION_APP_ARMOR_PREFIX, ANNOTATION_SECCOMP_CONTAINER_PREFIX, ANNOTATION_SECCOMP_POD,
     LABEL_BETA_ARCH, LABEL_BETA_INSTANCE_TYPE, LABEL_BETA_OS, LABEL_FAILURE_DOMAIN_BETA_REGION,
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
@@ -146,8 +147,8 @@ pub(crate) fn endpoint_slice_warnings(write: &WriteToValidate) -> Vec<String> {
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
 
-/// Adds the warnings about a pod or a pod template. `at` is the path of its spec, and `annotations_at` that of its
-/// annotations.
+/// Adds the warnings about a pod or a pod template. `at` is the path of the pod spec, and `annotations_at` is the path
+/// of the annotations.
 fn add_template_warnings(
     template: &Value,
     at: &ErrorPath,
@@ -164,9 +165,9 @@ fn add_template_warnings(
     add_alias_and_pull_secret_warnings(spec, at, out);
     add_fractional_byte_warnings(&spec["overhead"], &at.field("overhead"), out);
     let annotations = &template["metadata"]["annotations"];
-    add_seccomp_warnings(annotations, "seccomp.security.alpha.kubernetes.io/pod", spec, annotations_at, out);
+    add_seccomp_warnings(annotations, ANNOTATION_SECCOMP_POD, spec, annotations_at, out);
     for_each_container(spec, at, |container, at| {
-        let key = format!("container.seccomp.security.alpha.kubernetes.io/{}", str_at(container, "name"));
+        let key = format!("{ANNOTATION_SECCOMP_CONTAINER_PREFIX}{}", str_at(container, "name"));
         add_seccomp_warnings(annotations, &key, container, annotations_at, out);
         if is_template {
             add_app_armor_warnings(annotations, container, spec, annotations_at, out);
@@ -349,7 +350,7 @@ fn add_app_armor_warnings(
     at: &ErrorPath,
     out: &mut Vec<String>,
 ) {
-    let key = format!("container.apparmor.security.beta.kubernetes.io/{}", str_at(container, "name"));
+    let key = format!("{ANNOTATION_APP_ARMOR_PREFIX}{}", str_at(container, "name"));
     let Some(annotation) = annotations[&key].as_str() else { return };
     if !container["securityContext"]["appArmorProfile"].is_null() {
         return;

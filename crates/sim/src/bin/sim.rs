@@ -25,7 +25,8 @@ usage: cargo sim SEED                       replay one seed, with its trace
 examples:
   cargo sim 8841                          print every step of seed 8841
   cargo sim --seeds 10000                 what `make test` runs
-  cargo sim --seeds 10000 --from 1000000  clusters with rollout policies";
+  cargo sim --seeds 10000 --from 1000000  clusters with rollout policies
+  cargo sim --seeds 5000 --from 2000000   clusters with a second API server that lags behind";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

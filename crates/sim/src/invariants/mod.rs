@@ -1,5 +1,5 @@
-//! Invariants of the simulation. They are checked on the authoritative state of the API server, never on a controller's
-//! cache. The prefix of an invariant's ID names when the invariant is checked:
+//! Invariants of the simulation. They are checked against the authoritative state of the API server, never against a
+//! controller's cache. The prefix of an invariant's ID names when the invariant is checked:
 //!
 //! - W: at every write of a controller, and when the controller makes the plan of its writes
 //! - S: after every step of the simulation
@@ -18,6 +18,8 @@ mod plan_checks;
 mod rollout_checks;
 /// A second implementation of the rules of progressive rollouts, which the checks compare with the engine's.
 pub mod rollout_oracle;
+/// Checks of reads, watches and writes in a cluster with two API servers.
+mod server_checks;
 /// Checks of commits, of delivered events and of the store.
 mod state_checks;
 /// Checks of each write of the DaemonSet controller.
@@ -100,6 +102,10 @@ pub struct InvariantChecks {
     revisions_of_nodes: BTreeSet<(Text, Text, Text)>,
     /// The revisions of all pods that have ever been Ready: UID of the set and revision hash.
     ready_revisions: BTreeSet<(Text, Text)>,
+    /// The highest revision whose commit a server has acknowledged.
+    pub acknowledged_revision: u64,
+    /// The highest revision that a watch has delivered since its last list, by client and kind.
+    watch_positions: BTreeMap<(Actor, Kind), u64>,
     /// Writes that the server has acknowledged, by index of the replica and UID of the set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
@@ -114,9 +120,9 @@ pub struct InvariantChecks {
     clock_was_stepped: bool,
     /// Whether no faults are injected into this run.
     pub is_fault_free: bool,
-    /// Time of the last plan of a set with a failed write, and the set's generation at that time. Conflicts, lost
-    /// responses and status writes do not count. The key has the index of the replica, its process number and the UID
-    /// of the set.
+    /// For each set whose last plan had a failed write: the time of this plan, and the generation of the set at that
+    /// time. Conflicts, lost responses and status writes do not count as failed. The key has the index of the replica,
+    /// its process number and the UID of the set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
     /// Maximum number of creates in one plan, and of deletes in one plan.
     pub burst: usize,
@@ -166,7 +172,7 @@ impl InvariantChecks {
     }
 
     /// Whether the effects of a write by a replica that does not hold the Lease are excused now.
-    fn is_excused(&self, now: Time) -> bool {
+    fn is_non_leader_write_excused(&self, now: Time) -> bool {
         self.non_leader_write_excused_until.is_some_and(|until| now <= until)
     }
 
@@ -228,6 +234,7 @@ impl InvariantChecks {
     pub fn on_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         self.clear_recovered_node(server, commit, now);
         self.excuse_foreign_changes(server, commit);
+        self.check_base_of_write(server, commit);
         self.check_commit(server, commit, now);
         self.check_rollout_commit(server, commit);
     }
@@ -356,8 +363,8 @@ impl InvariantChecks {
     }
 
     /// Allows two pods of a set on a node after certain commits. If a user or the garbage collector changed a pod, all
-    /// sets may have two pods on its node. If one of them changed the update strategy of a set, this set may have two
-    /// pods on every node. A commit of the DaemonSet controller is counted, and excused as
+    /// sets may have two pods on its node. If a user or the garbage collector changed the update strategy of a set,
+    /// this set may have two pods on every node. A commit of the DaemonSet controller is counted, and excused as
     /// [`InvariantChecks::excuse_adoption`] describes.
     fn excuse_foreign_changes(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Actor::Controller(_) = commit.actor {

@@ -396,7 +396,7 @@ pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
 /// Whether the set's selector matches the labels. An empty or unreadable selector matches nothing.
 pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     match &set.selector {
-        Selector::AllOf(all) => all.iter().all(|it| satisfies_requirement(it, labels)),
+        Selector::Requirements(selector) => rollout_oracle::matches_labels(selector, labels),
         Selector::Everything | Selector::Unreadable(_) => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Checks of each new plan of a controller, mostly of invariants with the prefix W. A plan is checked on the state at
-//! the revisions from which it was made.
+//! Checks of each new plan of a controller, mostly of invariants with the prefix W. A plan is checked against the state
+//! at the revisions from which it was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::server::SimServer;
 
 impl InvariantChecks {
     /// Checks three invariants on the writes that a replica waits for before it reconciles a set again. S8: a plan with
-    /// writes is made only from caches that include all acknowledged writes of this replica for the set. It is not
+    /// writes is made only from caches that include all acknowledged writes of this replica for the set. S8 is not
     /// checked for a plan that lists the pods first (`Plan::confirm`). S7: the replica does not wait for its own writes
     /// if its caches are up to date. L5: a set that waits for its own writes has a timer.
     pub(super) fn check_expectations(
@@ -76,8 +76,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W13: a cached set equals the server's set at the same revision. So the controller never modifies its
-    /// cache.
+    /// Checks W13: a cached set equals the server's set at the same revision. This shows that the controller never
+    /// modifies its cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -454,8 +454,8 @@ impl DeletionReason {
     }
 }
 
-/// Whether an old pod stays on a node that is not eligible, because neither the pod nor the template tolerates a
-/// `NoSchedule` taint of the node. The taints `not-ready` and `unreachable` are ignored.
+/// Whether an old pod stays on its node although the node is not eligible. This is so if the node has a `NoSchedule`
+/// taint that neither the pod nor the template tolerates. The taints `not-ready` and `unreachable` are ignored.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {

@@ -301,9 +301,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S15: nodes of a group are admitted only if at most `maxConcurrent` groups are then updated at a time, or
-    /// if the group was already being updated. More groups than `maxConcurrent` can be updated at a time if an admitted
-    /// node of another group becomes eligible again. The nodes of a group have the same value of a label. `added` are
+    /// Checks S15: nodes are admitted only if at most `maxConcurrent` groups are updated at a time afterwards. If all
+    /// groups of the added nodes were already being updated, only these groups are counted: an admitted node of another
+    /// group may have become eligible again. A group consists of the nodes with the same value of a label. `added` are
     /// the names of the nodes that the next status newly admits.
     fn check_open_groups(
         &mut self,
@@ -394,8 +394,8 @@ impl InvariantChecks {
         if hash(before) != hash(now) || before.attempt != now.attempt {
             return;
         }
-        // A failure ends the admission of the nodes that did not get the revision yet. The rollout may have stopped before,
-        // for another reason.
+        // A failure ends the admission of the nodes that did not get the revision yet. The rollout may have stopped
+        // before, for another reason.
         let is_kept = now.phase == Some(Phase::Stopped)
             || rollout_oracle::admitted_names(before).is_subset(&rollout_oracle::admitted_names(now));
         if !is_kept || now.failures.nodes.len() < before.failures.nodes.len() {

@@ -137,8 +137,8 @@ pub struct Assignment<'a> {
 }
 
 impl Assignment<'_> {
-    /// Returns the set with the template that the node is assigned: of the current or of the stable revision. A deleted
-    /// node (`None`) is assigned the current revision.
+    /// Returns the set with the template of the revision that the node is assigned: the current or the stable revision.
+    /// A deleted node (`None`) is assigned the current revision.
     pub fn set_for(&self, node: Option<&Node>) -> &Set {
         match (&self.rollout, node) {
             (Some(rollout), Some(node)) if !rollout.is_assigned_current(node) => {

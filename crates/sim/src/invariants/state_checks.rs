@@ -44,7 +44,7 @@ impl InvariantChecks {
         node: &muster_api::text::Text,
         now: Time,
     ) {
-        if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_excused(now) {
+        if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_non_leader_write_excused(now) {
             return;
         }
         let view = ClusterView::current(server);

@@ -1,5 +1,5 @@
-//! Checks of each write of a controller, mostly of invariants with the prefix W. A write is checked on the server's
-//! state when the write arrives.
+//! Checks of each write of a controller, mostly of invariants with the prefix W. A write is checked against the
+//! server's state when the write arrives.
 
 use std::time::Duration;
 
@@ -184,7 +184,7 @@ impl InvariantChecks {
         hash: &Text,
         now: Time,
     ) {
-        if self.is_excused(now) {
+        if self.is_non_leader_write_excused(now) {
             return;
         }
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
@@ -215,10 +215,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W5 on the server's state: a rollout without surge has deleted the available pod of at most as many nodes
-    /// as the rollout budget allows, but at least one. Nodes that have an available pod again are not counted, nor are
-    /// those that had one in the replica's cache, because their pod may have failed since. Not checked if the budget may
-    /// have become smaller.
+    /// Checks W5 against the server's state: a rollout without surge may delete the available pods of as many nodes as
+    /// the rollout budget allows, and of one node in any case. A node no longer counts when it has an available pod
+    /// again. It does not count either if it had such a pod in the replica's cache, because this pod may have failed
+    /// since. W5 is not checked if the budget may have become smaller.
     fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -261,7 +261,10 @@ impl InvariantChecks {
         let disrupted = disrupted.count();
         let desired = eligible.len();
         let allowed = oracle::rollout_budget(set, desired).max(1);
-        if allowed < disrupted && !self.is_excused(now) && !self.may_budget_have_shrunk(server, set) {
+        if allowed < disrupted
+            && !self.is_non_leader_write_excused(now)
+            && !self.may_budget_have_shrunk(server, set)
+        {
             self.report_violation("W5", || {
                 format!(
                     "the rollout of {} has made {disrupted} nodes unavailable, {allowed} are allowed",
@@ -363,8 +366,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a new pod that is not of the current revision. S5: the set has a stable revision, and the hash label of the
-    /// pod is that of a revision with an equivalent template. W3: the pod has the template of the stable revision.
+    /// Checks a new pod that is not of the current revision. S5: the set has a stable revision, and the pod has the
+    /// hash label of a revision whose template is equivalent to that of the stable revision. W3: the pod has the
+    /// template of the stable revision.
     fn check_new_stable_pod(
         &mut self,
         server: &SimServer,
@@ -401,10 +405,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a status write. W11: the status is written on the version from which it was computed, and keeps the
-    /// fields of other clients. S3: the counts are consistent. W14: one reconcile writes the status at most twice. W15:
-    /// the collision count increases by at most one, and only after a collision. `of` is the set, and `body` is the
-    /// request body.
+    /// Checks a status write. W11: the write has UID and resourceVersion of the set from which the status was computed,
+    /// a valid `observedGeneration`, and the fields of other clients. S3: the counts are consistent. W14: one reconcile
+    /// writes the status at most twice. W15: the collision count increases by at most one, and only after a collision.
+    /// `of` is the set, and `body` is the request body.
     fn check_status_write(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
@@ -472,7 +476,7 @@ impl InvariantChecks {
     }
 
     /// Checks W15: the collision count of a set increases at most once for a plan, and only if the plan creates a
-    /// revision. It must not increase if the set's own revision of the template already has the name of that revision.
+    /// revision. It must not increase if the revision with this name is already the set's own revision of the template.
     fn check_collision(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),

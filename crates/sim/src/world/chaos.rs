@@ -13,6 +13,7 @@ impl World {
     /// Injects random faults and user actions, and schedules the next injection.
     pub fn inject_faults(&mut self) {
         self.schedule_after(Duration::from_millis(500), SimTask::InjectFaults);
+        self.inject_server_faults();
         for replica in 0..self.replicas.len() {
             if self.rng.chance(self.fault_rates.crash) {
                 self.crash_replica(replica);
@@ -57,12 +58,13 @@ impl World {
         self.rng.pick(&nodes).cloned()
     }
 
-    /// Ends all faults and allows no further user actions. Reboots crashed nodes, ends shutdowns of nodes, and ends the
-    /// clock steps, network partitions and stalled watches of replicas. Removes finalizers from pods and the pod quota,
-    /// and switches on the scheduler and the garbage collector. Resets every image to the default behaviour, in which
-    /// its containers become ready.
+    /// Ends all faults and allows no further user actions. Starts a killed API server. Reboots crashed nodes, ends
+    /// shutdowns of nodes, and ends the clock steps, network partitions and stalled watches of replicas. Removes the
+    /// finalizers of all pods, removes the pod quota, and switches on the scheduler and the garbage collector. Resets
+    /// every image to the default behaviour, in which its containers become ready.
     pub fn end_all_faults(&mut self) {
         self.fault_rates.turn_off_faults();
+        self.end_server_faults();
         self.user_actions_left = 0;
         self.image_behaviours.clear();
         self.server.quota = None;

@@ -71,8 +71,8 @@ impl World {
         }
     }
 
-    /// Whether the cluster equals its desired state, all live kubelets are idle, and no request, delivery or write of
-    /// the leader is pending.
+    /// Whether the cluster equals its desired state, all live kubelets are idle, no request or delivery is pending, and
+    /// the leader has nothing to write.
     fn has_converged(&self) -> bool {
         let at_rest = self.kubelets.values().all(|it| !it.alive || it.is_idle());
         at_rest
@@ -145,7 +145,7 @@ impl World {
                 }
                 continue;
             }
-            if !matches!(set.selector, Selector::AllOf(_)) {
+            if !matches!(set.selector, Selector::Requirements(_)) {
                 continue;
             }
             if let Some(violation) = check.first_set_difference(set) {

@@ -13,6 +13,8 @@ mod nodes;
 mod operators;
 /// Replicas of the DaemonSet controller.
 pub mod replica;
+/// The second, lagging API server: which server handles a request, and how clients move between the servers.
+mod servers;
 /// Execution of user actions.
 mod users;
 
@@ -32,6 +34,7 @@ use crate::controllers::{self, ControllerProcess, ControllerStep, SimController}
 use crate::faults::{FaultRates, InjectedFault, RequestFault};
 use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::{ImageBehaviour, Kubelet};
+use crate::lagging_server::{LaggingServer, ServerId};
 use crate::rng::Rng;
 use crate::server::SimServer;
 use crate::trace::Trace;
@@ -50,7 +53,12 @@ pub enum SimTask {
     HandleRequest { replica: usize, process_number: u64, call: usize },
     /// The API server's response reaches the replica.
     DeliverResponse { replica: usize, process_number: u64, call: usize },
-    /// The time at which a replica wants to reconcile a set again has come.
+    /// A list that a replica has requested reaches the replica, if the API server has the state that the list must
+    /// contain.
+    ReceiveList { replica: usize, process_number: u64, kind: Kind },
+    /// The lagging API server has committed a replica's write, and its state contains the write.
+    AcknowledgeWrite { replica: usize, process_number: u64, call: usize },
+    /// The timer for the next reconcile of a set fires.
     FireTimer { replica: usize, process_number: u64, key: ObjectKey },
     /// A replica renews the Lease if it holds the Lease, and tries to acquire it otherwise.
     RenewLease { replica: usize, process_number: u64 },
@@ -64,8 +72,12 @@ pub enum SimTask {
     SendHeartbeats,
     /// A built-in controller executes a step.
     ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
-    /// All watches of replicas without pending events receive a bookmark.
+    /// Every watch of a replica receives a bookmark, unless the watch has pending events.
     SendBookmarks,
+    /// The lagging API server applies some of the commits that it misses.
+    CatchUp,
+    /// A killed API server starts again.
+    StartServer(ServerId),
     /// Injects random faults into nodes and processes, and executes random user actions.
     InjectFaults,
 }
@@ -80,6 +92,8 @@ pub struct World {
     pub now: Time,
     pub rng: Rng,
     pub server: SimServer,
+    /// The second API server. `None` in a cluster with one server.
+    pub lagging: Option<LaggingServer>,
     pub replicas: Vec<Replica>,
     pub controllers: BTreeMap<SimController, Box<dyn ControllerProcess>>,
     /// The Lease of the DaemonSet controller's leader election.
@@ -99,7 +113,9 @@ pub struct World {
     pub events: BTreeMap<String, usize>,
     /// Scheduled tasks, by time and sequence number.
     tasks: BTreeMap<(Time, u64), SimTask>,
-    /// Sequence number of the last scheduled task. It orders tasks at the same time.
+    /// Tasks that wait until the lagging server has reached a revision, by this revision and by sequence number.
+    waiting_tasks: BTreeMap<(u64, u64), SimTask>,
+    /// Sequence number of the last task. It orders tasks at the same time and tasks that wait for the same revision.
     sequence: u64,
     /// Number of commits that [`World::process_new_commits`] has processed.
     processed_commits: usize,
@@ -138,6 +154,7 @@ impl World {
         let mut world = Self {
             now: start,
             server: SimServer::default(),
+            lagging: None,
             replicas: (0..replicas).map(|_| Replica::new(&mut rng, skew_s)).collect(),
             controllers: controllers::all_controllers(),
             lease: LeaderLease::default(),
@@ -150,6 +167,7 @@ impl World {
             trace: Trace::default(),
             events: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            waiting_tasks: BTreeMap::new(),
             sequence: 0,
             processed_commits: 0,
             writes: 0,
@@ -170,6 +188,9 @@ impl World {
 
     /// Starts all processes. The first list of each controller contains the objects that were created before this call.
     pub fn start_processes(&mut self) {
+        if let Some(lagging) = &mut self.lagging {
+            lagging.apply_commits(&self.server, u64::MAX);
+        }
         self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
@@ -221,6 +242,12 @@ impl World {
             SimTask::DeliverResponse { replica, process_number, call } => {
                 self.deliver_response(replica, process_number, call)
             }
+            SimTask::ReceiveList { replica, process_number, kind } => {
+                self.receive_list(replica, process_number, kind)
+            }
+            SimTask::AcknowledgeWrite { replica, process_number, call } => {
+                self.acknowledge_write(replica, process_number, call)
+            }
             SimTask::FireTimer { replica, process_number, key } => {
                 self.fire_timer(replica, process_number, &key)
             }
@@ -233,14 +260,16 @@ impl World {
                 self.step_controller(controller, process_number, step)
             }
             SimTask::SendBookmarks => self.send_bookmarks(),
+            SimTask::CatchUp => self.catch_up(),
+            SimTask::StartServer(server) => self.start_server(server),
             SimTask::InjectFaults => self.inject_faults(),
         }
         self.process_new_commits();
         true
     }
 
-    /// Schedules the delivery of new commits to all watches and kubelets, and checks invariants on these commits, on
-    /// the store and on the Lease. Deletes the DaemonRollouts of deleted sets.
+    /// Schedules the delivery of new commits to watches and kubelets, and lets the lagging server follow the store.
+    /// Checks invariants on these commits, on the store and on the Lease. Deletes the DaemonRollouts of deleted sets.
     pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.processed_commits).cloned() {
             self.processed_commits += 1;
@@ -250,7 +279,7 @@ impl World {
             for replica in 0..self.replicas.len() {
                 self.schedule_delivery(replica, commit.kind);
             }
-            self.schedule_delivery_to_controllers(commit.kind);
+            self.schedule_delivery_to_controllers(ServerId::Current, commit.kind);
             match commit.kind {
                 // The garbage collector of the simulation does not watch DaemonRollouts.
                 Kind::Sets if commit.fact.is_none() => self.garbage_collect_rollout(&commit.key),
@@ -274,6 +303,7 @@ impl World {
                 _ => {}
             }
         }
+        self.follow_store();
         self.checks.check_store_revision(&self.server, self.now);
         let is_electable = self.replicas.iter().any(|it| it.can_lead(self.now));
         self.checks.check_lease(self.lease.until <= self.now, is_electable, self.now);
@@ -321,18 +351,25 @@ impl World {
         self.checks.violation.as_ref()
     }
 
-    /// Whether all replicas are idle, and no delivery, request or response is pending. Periodic tasks and timers do not
-    /// count.
+    /// Whether all replicas are idle, no delivery, request or response is pending, and the lagging server, if there is
+    /// one, has all commits. Periodic tasks and timers do not count.
     pub fn has_no_pending_requests(&self) -> bool {
+        let is_behind = |it: &LaggingServer| it.down.is_some() || it.revision() < self.server.revision();
         self.replicas.iter().all(Replica::has_no_work)
+            && !self.lagging.as_ref().is_some_and(is_behind)
+            && self.waiting_tasks.is_empty()
             && !self.tasks.values().any(|task| {
                 matches!(
                     task,
                     SimTask::DeliverEvent { .. }
                         | SimTask::HandleRequest { .. }
                         | SimTask::DeliverResponse { .. }
+                        | SimTask::ReceiveList { .. }
+                        | SimTask::AcknowledgeWrite { .. }
                         | SimTask::ControllerStep {
                             step: ControllerStep::DeliverEvent(_)
+                                | ControllerStep::ReceiveList(_)
+                                | ControllerStep::AcknowledgeWrite(_)
                                 | ControllerStep::SendRequest(_)
                                 | ControllerStep::ReceiveResponse(_),
                             ..

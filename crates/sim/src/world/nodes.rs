@@ -1,4 +1,4 @@
-//! Adds nodes with their kubelets, sends their heartbeats, and crashes and restarts them.
+//! Adds the kubelets of nodes, sends heartbeats, and crashes and restarts nodes.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{SimTask, World};
 use crate::kubelet::{HEARTBEAT_INTERVAL, Kubelet, SyncIteration};
+use crate::lagging_server::ServerId;
 use crate::server::Actor;
 
 impl World {
@@ -19,7 +20,8 @@ impl World {
             i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
         let start = Duration::from_millis(self.rng.between(20, 1500));
         let stop = Duration::from_millis(self.rng.between(20, 3000));
-        let kubelet = Kubelet::new(skew, start, stop);
+        let mut kubelet = Kubelet::new(skew, start, stop);
+        kubelet.server = self.random_server();
         self.kubelets.insert(node.clone(), kubelet);
         self.schedule_kubelet_sync(node);
     }
@@ -48,8 +50,9 @@ impl World {
 
     /// Reboots a crashed node. Its containers are stopped, and a new kubelet process starts.
     pub fn reboot_node(&mut self, node: &Text) {
+        let revision = self.server.revision();
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
-            kubelet.reboot(self.now);
+            kubelet.reboot(self.now, revision);
             self.trace.add_line(self.now, || format!("node {node} is back"));
             self.schedule_kubelet_sync(node);
         }
@@ -57,8 +60,9 @@ impl World {
 
     /// Restarts the kubelet of a node while its containers keep running.
     pub fn restart_kubelet_of(&mut self, node: &Text) {
+        let revision = self.server.revision();
         if let Some(kubelet) = self.kubelets.get_mut(node) {
-            kubelet.restart_kubelet();
+            kubelet.restart_kubelet(revision);
             self.trace.add_line(self.now, || format!("the kubelet of {node} restarts"));
             self.schedule_kubelet_sync(node);
         }
@@ -89,7 +93,17 @@ impl World {
         if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
             self.kubelet_sync_due.remove(node);
         }
-        let Self { now, server, kubelets, image_behaviours: behaviours, fault_rates, rng, checks, .. } = self;
+        let Self {
+            now,
+            server,
+            lagging,
+            kubelets,
+            image_behaviours: behaviours,
+            fault_rates,
+            rng,
+            checks,
+            ..
+        } = self;
         let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if !server.nodes.contains_key(node) {
             return;
@@ -100,6 +114,7 @@ impl World {
             now: *now,
             clock,
             server,
+            lagging: lagging.as_ref().filter(|_| kubelet.server == ServerId::Lagging),
             behaviours,
             fault_rates,
             rng,

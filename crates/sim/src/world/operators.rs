@@ -15,8 +15,8 @@ use crate::user_action::UserAction;
 const RANDOM_POLICY_NAME: &str = "careful";
 
 impl World {
-    /// Adds a random RolloutPolicy that selects all sets of the default namespace, and allows random actions of
-    /// operators.
+    /// Adds a random RolloutPolicy that selects all sets of the default namespace. From then on, the random user
+    /// actions include those of operators.
     pub fn add_random_policy(&mut self) {
         self.has_policies = true;
         let spec = self.random_policy();

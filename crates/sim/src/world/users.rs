@@ -144,6 +144,8 @@ impl World {
                 let leader = self.replicas.iter().position(|it| it.is_leader).unwrap_or(0);
                 self.freeze_replica(leader, Duration::from_secs(*seconds));
             }
+            UserAction::SwitchServer => self.move_replicas(),
+            UserAction::KillServer(server) => self.kill_server(*server),
             UserAction::StallWatches { kind, seconds } => self.stall_watches(*kind, Duration::from_secs(*seconds)),
             UserAction::StepClocks { seconds } => {
                 for index in 0..self.replicas.len() {

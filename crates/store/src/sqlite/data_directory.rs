@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension as _, Transaction};
 use uuid::Uuid;
 
 use super::disk_reserve::DiskReserve;
-use super::{JOURNAL_FILE_SUFFIXES, MOVED_SUFFIX, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
+use super::{MOVED_SUFFIX, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
 use crate::cluster_marker::{ClusterMarker, ClusterMarkerFile, FileId};
 use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
@@ -25,8 +25,8 @@ pub struct DataDirectory {
     pub marker: PathBuf,
     /// Whether other files in the directory show that it belonged to a cluster before.
     pub had_cluster: bool,
-    /// Whether to start a new cluster if the existing database is unusable. The files of the existing database are
-    /// renamed and kept.
+    /// Whether to start a new cluster if the existing database is unusable. The files of that database are renamed and
+    /// kept. If the database is usable and has commits, opening it fails.
     pub new_cluster: bool,
 }
 
@@ -52,7 +52,7 @@ struct GuardedFiles {
     /// Path of the database file.
     path: PathBuf,
     /// Identity of the database file. SQLite keeps the file open, so that no other file gets its inode. The guard does
-    /// not open the file a second time, because closing that descriptor would release SQLite's locks.
+    /// not open the file a second time, because closing a second descriptor would release SQLite's locks.
     file: FileId,
     marker: ClusterMarkerFile,
 }
@@ -92,8 +92,8 @@ impl Sqlite {
     /// Opens the database at `path` in a data directory. `keys` encrypt and decrypt its Secrets.
     ///
     /// Rule: a data directory that had a cluster is never treated as new, unless [`DataDirectory::new_cluster`] is set.
-    /// In such a directory, a database that is missing, empty, of another cluster or behind its marker is rejected, and
-    /// nothing of it is changed. A database without a marker is adopted.
+    /// In a directory that had a cluster, a database that is missing, empty, of another cluster or behind its marker is
+    /// rejected and not changed. A database without a marker is adopted.
     pub fn open_in_directory(
         path: &Path,
         directory: &DataDirectory,
@@ -124,8 +124,8 @@ impl Sqlite {
         Ok(usize::try_from(count.map_err(|it| self.to_log_error(&it))?).unwrap_or(0))
     }
 
-    /// Opens the database and checks it against its cluster marker. The returned flag is `true` if the database had no
-    /// marker and one was created ([`OpenedLog::is_adopted`]).
+    /// Opens the database and checks it against its cluster marker. The returned flag is [`OpenedLog::is_adopted`]:
+    /// whether the database existed without a marker.
     pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
         let marker = ClusterMarker::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
@@ -148,11 +148,8 @@ impl Sqlite {
                 return Err(LogError::Lost { path: path.to_owned(), what });
             }
         }
-        // Remove partial files of a re-encryption or restore that was killed.
-        for end in JOURNAL_FILE_SUFFIXES.into_iter().chain([""]) {
-            let partial = with_suffix(&with_suffix(path, ".partial"), end);
-            super::remove_if_exists(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
-        }
+        // Remove what a re-encryption, restore or migration that was killed has left.
+        super::remove_partial_database(path).map_err(|it| log_error_from_io(path, &it))?;
         let mut log = Self::open_file(path)?;
         if let Some(marker) = &marker {
             // The write-ahead log is kept until the database is known to be complete.

@@ -1,5 +1,5 @@
-//! All objects of a cluster at one revision, as a database file: a backup of a cluster on etcd, or a cluster that moves
-//! between a data directory and etcd.
+//! Reads and writes all objects of a cluster at one revision as a database file. Such a file is a backup of a cluster
+//! on etcd, or moves a cluster between a data directory and etcd.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,9 @@ use ring::digest;
 use rusqlite::{OpenFlags, OptionalExtension as _};
 
 use super::{
-    APPLICATION_ID, INSERT_ROW_SQL, MOVED_SUFFIX, SecretEncryption, Sqlite, StoredRow, create_empty_database,
-    damaged_error, log_error_from_io, log_error_from_sqlite, rename_durably, with_suffix,
+    APPLICATION_ID, INSERT_ROW_SQL, MOVED_SUFFIX, SecretEncryption, Sqlite, StoredRow,
+    create_partial_database, damaged_error, finish_partial_database, log_error_from_io,
+    log_error_from_sqlite,
 };
 use crate::cluster_marker::ClusterMarker;
 use crate::encryption::EncryptionKeys;
@@ -28,8 +29,8 @@ pub struct Snapshot {
     pub cluster_uid: Option<String>,
 }
 
-/// Digest of objects: of keys, selector indexes, expiry times and JSON, but not of resourceVersions. The order of the
-/// objects matters.
+/// Digest of a list of objects, in order. It covers the key, selector index, expiry time and JSON of each object, but
+/// not the resourceVersion in the JSON.
 #[derive(Clone)]
 pub struct ObjectDigest {
     context: digest::Context,
@@ -151,8 +152,7 @@ impl SnapshotWriter {
         if to.exists() {
             return Err(LogError::Exists { path: to });
         }
-        let partial = with_suffix(&to, ".partial");
-        create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+        let partial = create_partial_database(&to).map_err(|it| log_error_from_io(&to, &it))?;
         let mut log = Sqlite::open_existing(partial.clone())?;
         log.create_tables().map_err(|it| log.to_log_error(&it))?;
         // One transaction for all objects, which `finish` commits.
@@ -185,7 +185,8 @@ impl SnapshotWriter {
     }
 
     /// Completes the file as the state at `revision`, verifies it and gives it its final name. `cluster_keys` are the
-    /// private keys of the cluster, encrypted with the server token. Returns the number of objects.
+    /// private keys of the cluster, encrypted with the server token, or `None` if the file is not a backup. Returns the
+    /// number of objects.
     pub fn finish(
         mut self,
         revision: Revision,
@@ -216,7 +217,7 @@ impl SnapshotWriter {
         if written.revision != revision || ObjectDigest::of(&written.objects) != self.digest {
             return Err(damaged_error(partial, "it differs from the objects that were written to it"));
         }
-        rename_durably(partial, &self.to).map_err(|it| log_error_from_io(&self.to, &it))?;
+        finish_partial_database(partial, &self.to).map_err(|it| log_error_from_io(&self.to, &it))?;
         Ok(self.digest.count())
     }
 

@@ -805,3 +805,25 @@ fn a_secret_in_clear_text_is_counted_whatever_its_first_byte() {
     drop(file);
     assert_eq!(count(), 3);
 }
+
+#[test]
+fn a_backup_uses_no_file_that_was_put_beside_it() {
+    let (dir, _) = killed(3);
+    let victim = dir.file("victim");
+    fs::write(&victim, "").unwrap();
+    let names = ["copy.partial", "copy.partial-wal", "copy.partial-journal"];
+    for planted in names {
+        std::os::unix::fs::symlink(&victim, dir.file(planted)).unwrap();
+    }
+    backup(&dir.file("a"), &dir.file("copy")).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"", "nothing is written to the file of somebody else");
+    assert!(names.iter().all(|it| fs::symlink_metadata(dir.file(it)).is_err()), "no partial file stays");
+    assert_eq!(fs::metadata(dir.file("copy")).unwrap().permissions().mode() & 0o777, 0o600);
+
+    // What a killed backup left is removed.
+    fs::create_dir(dir.file("second.partial")).unwrap();
+    fs::write(dir.file("second.partial/second"), "left behind").unwrap();
+    backup(&dir.file("a"), &dir.file("second")).unwrap();
+    assert!(!dir.file("second.partial").exists());
+    assert_eq!(fs::read(dir.file("copy")).unwrap(), fs::read(dir.file("second")).unwrap());
+}

@@ -35,12 +35,12 @@ pub(super) enum DnsAction {
     Respond(Vec<u8>),
     /// Forward the request to an upstream resolver.
     Forward,
-    /// The last CNAME of the response has a target outside the cluster. Resolve the target with an upstream resolver,
-    /// add its records to the response, and then send the response.
+    /// Resolve the target of the last CNAME of the response, which is outside the cluster domain, with an upstream
+    /// resolver. Then add the records of the target to the response, and send the response.
     CompleteAlias(Box<PartialResponse>),
 }
 
-/// A response that ends with a CNAME to a name outside the cluster. The records of that name are still missing.
+/// A response that ends with a CNAME to a name outside the cluster domain. The records of that name are still missing.
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialResponse {
     response: Message,
@@ -133,8 +133,8 @@ fn new_response(request: &Message) -> Message {
     response
 }
 
-/// Resolves the query of a request, and follows CNAMEs within the cluster. Returns [`DnsAction::Forward`] for a name
-/// outside the cluster domain, and [`DnsAction::CompleteAlias`] for a CNAME to such a name.
+/// Resolves the query of a request, and follows CNAMEs within the cluster domain. Returns [`DnsAction::Forward`] for a
+/// name outside the cluster domain, and [`DnsAction::CompleteAlias`] for a CNAME to such a name.
 fn resolve_query(
     zone: &ZoneData<'_>,
     query: &Query,

@@ -29,8 +29,9 @@ const RESOLVERS_MAX: usize = 2;
 /// Interval at which `resolv.conf` is read again.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// File with the upstream resolvers of systemd-resolved. It is read if `resolv.conf` has only loopback addresses, such
-/// as that of systemd-resolved itself, because these cannot be reached from other network namespaces.
+/// File with the upstream resolvers of systemd-resolved. It is read if `resolv.conf` has no resolver, or only loopback
+/// addresses, such as the address of systemd-resolved itself. Loopback addresses cannot be reached from other network
+/// namespaces.
 const SYSTEMD_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
 
 /// Forwards queries to the resolvers of a `resolv.conf`.
@@ -96,7 +97,7 @@ impl Forwarder {
         if is_cut { self.forward(client, &question, false).await } else { Some(answer) }
     }
 
-    /// Returns the node's resolvers. They are read again after [`RELOAD_INTERVAL`].
+    /// Returns the node's resolvers, which were read at most [`RELOAD_INTERVAL`] ago.
     fn current_resolvers(&self) -> Vec<IpAddr> {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         match &*resolvers {
@@ -110,8 +111,8 @@ impl Forwarder {
     }
 }
 
-/// Reads the resolvers of a `resolv.conf`, without `own`, the address of this DNS server. If there are none or all of
-/// them are loopback addresses, returns those of [`SYSTEMD_RESOLV_CONF`] instead, if it has any.
+/// Reads the resolvers of a `resolv.conf`, without `own`, the address of this DNS server. If the file has no resolver,
+/// or only loopback addresses, returns the resolvers of [`SYSTEMD_RESOLV_CONF`] instead, if there are any.
 fn read_resolvers(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     let of = |path: &Path| parse_resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
     let resolvers = of(file);

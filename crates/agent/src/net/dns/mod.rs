@@ -51,8 +51,8 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// Calls `serve` again after each failure and never returns. `serve` fails until the DNS address is added to the
-/// loopback interface, and when another program removes that address.
+/// Calls `serve`, and calls it again after each failure. Never returns. `serve` fails until the DNS address is added to
+/// the loopback interface, and when another program removes that address.
 async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
     address: IpAddr,
     over: &str,

@@ -7,21 +7,20 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt as _;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities};
+use muster_api::resources::spec_total_with_overhead;
 use muster_engine::kubelet::eviction::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use tokio::time::Instant;
 
-use super::eviction_manager::parse_quantities;
 use super::stats;
 use crate::node::Node;
-use crate::parsed_pod::ParsedPod;
+use crate::parsed_pod::{ParsedPod, container_limits};
 use crate::runtime::{Runtime, RuntimeError};
 
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Minimum interval between two measurements of a pod's disk usage, as a multiple of the time that a measurement takes.
-/// With 100, measuring takes at most 1 % of a core for each pod.
-const INTERVAL_FACTOR_MIN: u32 = 100;
+/// Minimum interval between two measurements of a pod's disk usage, as a multiple of the time that the earlier one
+/// took. With 100, measuring takes at most 1 % of a core for each pod.
+const MEASURE_INTERVAL_FACTOR_MIN: u32 = 100;
 
 /// Checks the disk usage of pods against their ephemeral storage limits. The map has the time of each pod's next
 /// measurement, by pod UID.
@@ -57,7 +56,7 @@ impl StorageLimitChecker {
                     tracing::debug!(pod = pod.name_any(), %error, "cannot measure the pod's disk usage")
                 }
             }
-            next.insert(uid, began + every.max(began.elapsed() * INTERVAL_FACTOR_MIN));
+            next.insert(uid, began + every.max(began.elapsed() * MEASURE_INTERVAL_FACTOR_MIN));
         }
         self.0 = next;
         over
@@ -66,7 +65,7 @@ impl StorageLimitChecker {
 
 /// Returns the ephemeral storage limits of a pod: those of its emptyDir volumes on disk, of each main container, and of
 /// all containers together. Returns `None` if the pod has no limits. The usage in the result is not measured yet.
-fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
+fn storage_limits(pod: &ParsedPod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };
     let some = |it: &Quantity| !it.is_zero() && !it.is_negative();
@@ -76,18 +75,9 @@ fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
         let size = Quantity::parse(&source.size_limit.as_ref()?.0).ok().filter(some)?;
         Some(limit(&it.name, size))
     };
-    let of_container = |it: &core::Container| -> ResourceQuantities {
-        let stated = it.resources.as_ref().and_then(|it| it.limits.as_ref());
-        parse_quantities(stated).into_iter().filter(|(name, _)| name == EPHEMERAL_STORAGE).collect()
-    };
-    let init = spec.init_containers.as_deref().unwrap_or_default();
-    let is_sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let together = resources::pod_total(
-        spec.containers.iter().map(of_container),
-        init.iter().map(|it| (is_sidecar(it), of_container(it))),
-    );
+    let together = spec_total_with_overhead(&pod.json["spec"], "limits");
     let of_each = spec.containers.iter().filter_map(|it| {
-        let stated = of_container(it).remove(EPHEMERAL_STORAGE).filter(some)?;
+        let stated = container_limits(it).remove(EPHEMERAL_STORAGE).filter(some)?;
         Some(limit(&it.name, stated))
     });
     let storage = PodStorage {
@@ -149,7 +139,8 @@ mod tests {
     #[test]
     fn the_limits_of_a_pod_are_read() {
         let storage = |spec: serde_json::Value| {
-            let pod: core::Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let pod =
+                ParsedPod::new(json!({"metadata": {"name": "web", "uid": "u1"}, "spec": spec})).unwrap();
             let Some(PodStorage { volumes, pod: whole, containers }) = storage_limits(&pod) else {
                 return "none".to_owned();
             };
@@ -171,11 +162,16 @@ mod tests {
                 "containers": [limited("a", "1Mi"), limited("b", "2Mi"), {"name": "c"}],
                 "initContainers": [limited("i", "10Mi")],
             })),
+            storage(json!({
+                "containers": [limited("a", "1Mi")],
+                "overhead": {"ephemeral-storage": "2Mi"},
+            })),
         ];
         expect![[r#"
             none
             volumes [disk=1Mi] whole - containers []
-            volumes [] whole 10Mi containers [a=1Mi b=2Mi]"#]]
+            volumes [] whole 10Mi containers [a=1Mi b=2Mi]
+            volumes [] whole 3Mi containers [a=1Mi]"#]]
         .assert_eq(&said.join("\n"));
     }
 }

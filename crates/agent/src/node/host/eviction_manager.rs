@@ -1,26 +1,22 @@
 //! The eviction manager: measures the node's resources, reports pressure, removes unused images, rotates logs, evicts
 //! pods, and sets the CPU shares of the QoS cgroups.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
 use muster_api::object_key::ObjectKey;
-use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities};
+use muster_api::resources::{ResourceQuantities, spec_total_with_overhead};
 use muster_api::text::Text;
 use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
 use muster_engine::kubelet::eviction::{
-    self, ContainerUsage, CrossedThreshold, EvictionCandidate, EvictionResource, SYSTEM_CRITICAL_PRIORITY,
-    ThresholdMonitor,
+    self, ContainerUsage, CrossedThreshold, EvictionCandidate, EvictionResource, ThresholdMonitor,
 };
 use muster_engine::kubelet::image_gc::{self, ImageGc, ImageGcPolicy};
 use muster_engine::kubelet::pod::PodTermination;
-use muster_engine::kubelet::static_pod;
 use tokio::time::{Instant, sleep};
 
 use super::ephemeral_storage::StorageLimitChecker;
@@ -29,7 +25,7 @@ use super::stats::{ContainerStats, PodStats};
 use super::{log_rotation, node_reference};
 use crate::clock::now;
 use crate::node::{Node, cgroup};
-use crate::parsed_pod::ParsedPod;
+use crate::parsed_pod::{ParsedPod, container_requests};
 use crate::runtime::Runtime;
 
 /// Maximum interval between two image garbage collections. The interval is six times
@@ -99,7 +95,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Measures the eviction signals. `images` is the directory of the image filesystem.
+    /// Measures the eviction signals. `images` is the directory of the image filesystem, or `None` if it is unknown.
     fn measure_signals(&self, images: Option<&Path>) -> eviction::SignalObservations {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
@@ -114,22 +110,19 @@ impl<R: Runtime> EvictionManager<'_, R> {
     /// listed.
     fn set_qos_cpu_shares(&self) {
         let Some(pods) = self.active_pods() else { return };
-        let specs = pods.iter().filter_map(|it| it.spec.as_ref());
-        if let Err(error) = cgroup::set_qos_cpu_shares(&self.node.config.cgroup_parent, specs) {
+        let pods = pods.iter().map(|it| &**it);
+        if let Err(error) = cgroup::set_qos_cpu_shares(&self.node.config.cgroup_parent, pods) {
             tracing::debug!(node = self.node.config.name, %error, "cannot set the CPU shares of the QoS classes");
         }
     }
 
-    /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static, critical and
-    /// deleted pods are not evicted. Waits for the evicted pods to terminate. Returns whether a pod was evicted.
+    /// Evicts the pods that exceed their own ephemeral storage limits, daemon pods included. Static and critical pods,
+    /// and pods that are already being deleted, are not evicted. Waits for the evicted pods to terminate. Returns
+    /// whether a pod was evicted.
     async fn evict_pods_over_limits(&self, limit_checks: &mut StorageLimitChecker) -> bool {
         let Some(pods) = self.active_pods() else { return false };
-        let is_evictable = |it: &core::Pod| {
-            let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
-            it.metadata.deletion_timestamp.is_none()
-                && !static_pod::is_static_or_mirror(it.annotations())
-                && priority < SYSTEM_CRITICAL_PRIORITY
-        };
+        let is_evictable =
+            |it: &ParsedPod| it.metadata.deletion_timestamp.is_none() && !it.candidate.is_critical();
         let pods: Vec<_> = pods.into_iter().filter(|it| is_evictable(it)).collect();
         let over = limit_checks
             .pods_over_limit(self.node, &pods, self.node.config.eviction_and_gc.check_interval)
@@ -335,18 +328,18 @@ enum ImageGcGoal<'a> {
 
 /// Returns the object reference for Events about a pod.
 fn pod_reference(pod: &core::Pod) -> ObjectReference {
-    ObjectReference {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        key: ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any()),
-        uid: pod.uid().unwrap_or_default().into(),
-        resource_version: 0,
-    }
+    ObjectReference::new(
+        "v1",
+        "Pod",
+        ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any()),
+        pod.uid().unwrap_or_default().into(),
+        0,
+    )
 }
 
 /// Converts a pod to a candidate for the eviction rules, with its request and usage of the resource.
 fn eviction_candidate(
-    pod: &core::Pod,
+    pod: &ParsedPod,
     stats: Option<&PodStats>,
     resource: EvictionResource,
 ) -> EvictionCandidate {
@@ -356,16 +349,8 @@ fn eviction_candidate(
         EvictionResource::EphemeralStorage => "ephemeral-storage",
         EvictionResource::Inodes | EvictionResource::Pids => "",
     };
-    let of_container = |it: &core::Container| container_requests(it.resources.as_ref());
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
-    let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let requested = resources::pod_total(
-        containers.iter().map(of_container),
-        init.iter().map(|it| (sidecar(it), of_container(it))),
-    );
-    let pod_requests: ResourceQuantities =
-        spec.map(|it| container_requests(it.resources.as_ref())).unwrap_or_default();
     let amount =
         |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
@@ -373,7 +358,7 @@ fn eviction_candidate(
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
         ContainerUsage {
             name: container.name.as_str().into(),
-            request: amount(&of_container(container)),
+            request: amount(&container_requests(container)),
             usage: stats.map(|it| bytes(container_usage(it, resource))),
         }
     };
@@ -386,12 +371,12 @@ fn eviction_candidate(
     EvictionCandidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
-        is_static: static_pod::is_static_or_mirror(pod.annotations()),
+        is_static: pod.candidate.is_static,
         is_daemon: pod
             .owner_references()
             .iter()
             .any(|it| it.controller == Some(true) && it.kind == "DaemonSet"),
-        request: if pod_requests.contains_key(name) { amount(&pod_requests) } else { amount(&requested) },
+        request: amount(&spec_total_with_overhead(&pod.json["spec"], "requests")),
         usage: usage.map(bytes),
         containers: containers.iter().chain(init).map(usage_of).collect(),
     }
@@ -408,15 +393,30 @@ fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     }
 }
 
-/// Returns the resource requests of a container, without defaults from limits.
-fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
-    parse_quantities(of.and_then(|it| it.requests.as_ref()))
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
 
-/// Parses quantities by resource name. Malformed quantities are omitted.
-pub(super) fn parse_quantities(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
-    let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
-        Some((key.clone(), Quantity::parse(amount).ok()?))
-    };
-    of.into_iter().flatten().filter_map(read).collect()
+    use super::*;
+
+    /// Upstream: `GetResourceRequestQuantity`.
+    #[test]
+    fn the_request_of_a_pod_is_that_of_its_pod_level_with_its_overhead() {
+        let request = |spec: Value| {
+            let pod =
+                ParsedPod::new(json!({"metadata": {"name": "web", "uid": "u1"}, "spec": spec})).unwrap();
+            let candidate = eviction_candidate(&pod, None, EvictionResource::Memory);
+            (candidate.request, candidate.containers.iter().map(|it| it.request).sum::<i64>())
+        };
+        let containers = json!([{"name": "a", "resources": {"requests": {"memory": "10"}}}]);
+        let pod_level = json!({"requests": {"memory": "100"}});
+        let overhead = json!({"memory": "1"});
+        assert_eq!(request(json!({"containers": containers})), (10, 10));
+        assert_eq!(request(json!({"containers": containers, "overhead": overhead})), (11, 10));
+        assert_eq!(
+            request(json!({"containers": containers, "resources": pod_level, "overhead": overhead})),
+            (101, 10)
+        );
+        assert_eq!(request(json!({"containers": [{"name": "a"}], "overhead": overhead})), (0, 0));
+    }
 }

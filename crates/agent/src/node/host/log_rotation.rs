@@ -17,8 +17,8 @@ use crate::runtime::{Runtime, label, v1};
 const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 
 /// Rotates the logs of running containers that are larger than `bytes_max`. Keeps at most `files_max` files per log,
-/// including the current file, but at least two. `dir` has one directory for each pod, and in it one directory for each
-/// container.
+/// including the current file. Values below 2 count as 2. `dir` has one directory for each pod, and in it one directory
+/// for each container.
 pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
     let large =

@@ -12,8 +12,8 @@ use muster_engine::kubelet::node_status::NodeSystemInfo;
 
 use super::stats::InterfaceStats;
 
-/// Reads `nodeInfo` of the Node's status from the machine. A value that cannot be read is empty or a default. The
-/// caller fills in the name and version of the runtime.
+/// Reads `nodeInfo` of the Node's status from the machine. A value that cannot be read is empty or 0, except that an
+/// unknown operating system is `Linux`. The caller fills in the name and version of the runtime.
 pub(super) fn read_node_info() -> NodeSystemInfo {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -32,8 +32,8 @@ pub(super) fn read_node_info() -> NodeSystemInfo {
     }
 }
 
-/// The `kubeletVersion` in the Node's status. Its minor version is the version of the served API, and its build
-/// metadata names Muster.
+/// The `kubeletVersion` in the Node's status: the version of the Kubernetes API that Muster serves, with Muster's own
+/// version as build metadata.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
 /// Returns the name of the operating system, or `Linux` if it is not given. `os_release` is the content of
@@ -236,7 +236,7 @@ fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
 }
 
 /// Measures the eviction signals, and omits those that cannot be read or that a filesystem does not have. `root` is the
-/// node's root directory, and `images` the directory of the image filesystem.
+/// node's root directory. `images` is the directory of the image filesystem, or `None` if it is unknown.
 pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> SignalObservations {
     let mut all = SignalObservations::new();
     if let Ok(memory) = MachineMemory::read() {

@@ -60,11 +60,5 @@ fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> Resourc
 /// Returns the object reference for Events about the node. Its UID is the node's name, as in the kubelet's Events,
 /// because clients search for it.
 fn node_reference(name: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        key: ObjectKey::new("", name),
-        uid: name.into(),
-        resource_version: 0,
-    }
+    ObjectReference::new("v1", "Node", ObjectKey::new("", name), name.into(), 0)
 }

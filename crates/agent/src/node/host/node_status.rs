@@ -64,7 +64,7 @@ pub struct NodeState {
 /// How a node stops: by shutdown or by suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeStop {
-    /// The machine shuts down. Its pods fail, so that their controllers can replace them.
+    /// The machine shuts down. The node's pods fail, so that their controllers can replace them.
     Shutdown,
     /// The node is suspended and restarts the same pods later, so the termination of their containers is not reported.
     Suspend,
@@ -290,8 +290,9 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// Measures the node's status periodically, and when the Node object, the pressure conditions or the stop of the
-    /// node change. Reports it if it has changed, or if the last report is [`REPORT_INTERVAL`] old. Never returns.
+    /// Measures the node's status periodically, and also when the Node object or the pressure conditions change or the
+    /// node begins to stop. Reports the status if it has changed, or if the last report is [`REPORT_INTERVAL`] old.
+    /// Never returns.
     async fn report_loop(&self) {
         let mut own = self.node.state.watch_node();
         let mut pressures = self.node.state.watch_pressures();

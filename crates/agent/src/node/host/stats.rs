@@ -40,7 +40,7 @@ pub struct StatsSummary {
     pub pods: Vec<PodStats>,
 }
 
-/// Resource usage of the node. Values that cannot be measured are `None`. Upstream: `stats.NodeStats`.
+/// Resource usage of the node. An optional value is `None` if it cannot be measured. Upstream: `stats.NodeStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStats {
@@ -50,7 +50,7 @@ pub struct NodeStats {
     pub cpu: CpuStats,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStats>,
-    /// Counters of the machine's network interfaces.
+    /// Counters of the network interfaces in the node's network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
     /// Filesystem of the node's root directory.
@@ -62,7 +62,8 @@ pub struct NodeStats {
     pub rlimit: Option<RlimitStats>,
 }
 
-/// Filesystems of the container runtime. Upstream: `stats.RuntimeStats`.
+/// Filesystems of the container runtime. A filesystem that cannot be measured is `None`. Upstream:
+/// `stats.RuntimeStats`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStats {
@@ -199,7 +200,8 @@ pub struct InterfaceStats {
 pub struct StatsProvider<R> {
     config: Arc<Config>,
     runtime: Arc<R>,
-    /// The last measured summary. The lock is held while a new summary is measured.
+    /// The last measured summary. `None` before the first measurement, and after a measurement that failed. The lock is
+    /// held while a new summary is measured.
     last: Mutex<Option<CachedSummary>>,
 }
 
@@ -239,8 +241,8 @@ impl<R: Runtime> StatsProvider<R> {
         Ok(summary)
     }
 
-    /// Measures a new summary of the pods with a ready sandbox and of their running containers. `before` has the CPU
-    /// samples of the previous summary.
+    /// Measures a new summary of the node, of the pods with a ready sandbox, and of their running containers. `before`
+    /// has the CPU samples of the previous summary.
     async fn collect_summary(
         &self,
         before: HashMap<String, (i64, u64)>,
@@ -351,9 +353,9 @@ struct StatsCollector {
 }
 
 impl StatsCollector {
-    /// Records a new CPU sample, and returns the CPU stats. `at` is the time of the new sample, and `since` is the
-    /// start of the container or sandbox, both in nanoseconds. The CPU rate is the average since the previous sample.
-    /// If there is no previous sample, it is the average since the start.
+    /// Records a new CPU sample under `sample_key`, and returns the CPU stats. `at` is the time of the new sample, and
+    /// `since` is the start of the container or sandbox, both in nanoseconds. The CPU rate is the average since the
+    /// previous sample. If there is no previous sample, it is the average since the start.
     fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
@@ -396,8 +398,8 @@ impl StatsCollector {
         }
     }
 
-    /// Returns the stats of a filesystem. If `used` is given, its bytes and inodes replace the usage of the whole
-    /// filesystem.
+    /// Returns the stats of the filesystem `disk`. With `None`, the capacity is unknown. If `used` is given, its bytes
+    /// and inodes replace the usage of the whole filesystem.
     fn fs_stats(&self, disk: Option<FilesystemUsage>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use super::{VolumeManager, mount_table};
 use crate::config::{Config, example};
-use crate::references::ReferenceClient;
+use crate::references::PodReferenceClient;
 
 /// A node's directory, and an API server that knows these objects, by their paths.
 struct Bed {
@@ -77,7 +77,7 @@ impl Bed {
             ..example()
         };
         fs::create_dir_all(config.root_dir.join("pods")).unwrap();
-        let volumes = VolumeManager::new(Arc::new(config), ReferenceClient::new(client));
+        let volumes = VolumeManager::new(Arc::new(config), PodReferenceClient::new(client));
         Self { _dir: dir, root, volumes, objects, tokens }
     }
 

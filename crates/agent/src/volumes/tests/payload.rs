@@ -1,6 +1,9 @@
 //! Volumes with generated files: ConfigMap, Secret, downward API and projected.
 
 use super::*;
+use crate::volumes::empty_dir::EmptyDirMedium;
+use crate::volumes::empty_dir_medium;
+use crate::volumes::payload::PodContext;
 
 #[tokio::test]
 #[ignore = "needs root"]
@@ -335,4 +338,29 @@ async fn what_cannot_be_made_says_why() {
     "#]],
     );
     assert_eq!(tree(&bed.root.join("node/pods")), "d750 0:0 u1");
+}
+
+/// Upstream: `calculateEmptyDirMemorySize`.
+#[test]
+fn an_empty_dir_in_memory_is_no_larger_than_the_limit_of_the_pods_cgroup() {
+    let bytes_max = |size_limit: Value, spec: Value| {
+        let pod = json!({"metadata": {"name": "web"}, "spec": spec});
+        let source = serde_json::from_value(json!({"medium": "Memory", "sizeLimit": size_limit})).unwrap();
+        let allocatable = ResourceQuantities::from([("memory".into(), Quantity::from_units(1000))]);
+        let api = serde_json::from_value(pod.clone()).unwrap();
+        let context = PodContext { pod: &api, pod_json: &pod, allocatable: &allocatable };
+        match empty_dir_medium(&source, &context) {
+            Ok(EmptyDirMedium::Memory { bytes_max: Some(bytes) }) => bytes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let limited = |memory: &str| json!({"name": memory, "resources": {"limits": {"memory": memory}}});
+    let unlimited = json!({"name": "unlimited"});
+    assert_eq!(bytes_max(Value::Null, json!({"containers": [limited("30"), limited("40")]})), 70);
+    assert_eq!(bytes_max(json!("50"), json!({"containers": [limited("30"), limited("40")]})), 50);
+    // The cgroup of a pod has no limit if one of the containers has none.
+    assert_eq!(bytes_max(Value::Null, json!({"containers": [limited("30"), unlimited]})), 1000);
+    let pod_level = json!({"limits": {"memory": "60"}});
+    assert_eq!(bytes_max(Value::Null, json!({"containers": [unlimited], "resources": pod_level})), 60);
+    assert_eq!(bytes_max(Value::Null, json!({"containers": [limited("5000")]})), 1000);
 }

@@ -1,6 +1,6 @@
 //! Validation of the kinds of `muster.dev`, which the server and the controllers share. Each spec and status has a
-//! function `validate`. The messages are those of upstream's field errors. The CustomResourceDefinitions contain the
-//! same rules, as JSON schemas and as the CEL expressions in `rules`.
+//! function `validate`. The messages have the form of upstream's field errors. The CustomResourceDefinitions contain
+//! the same rules, as JSON schemas and as the CEL expressions in `rules`.
 
 /// Validation of DaemonRollouts.
 mod daemon_rollout;
@@ -20,7 +20,6 @@ use core::time::Duration;
 use serde_json::Value;
 
 use super::values::{CountOrPercent, GoDuration};
-use crate::time::parse_go_duration;
 
 /// Maximum number of `windows` of a policy.
 pub const WINDOWS_MAX: usize = 10;
@@ -82,7 +81,7 @@ impl DurationBounds {
 
     /// Whether the duration is within the bounds.
     fn includes(&self, duration: Duration) -> bool {
-        let parse = |it| parse_go_duration(it).unwrap_or_default();
+        let parse = |it| GoDuration::new(it).duration_or_zero();
         let (min, is_included) = self.min;
         let min = parse(min);
         (min < duration || (is_included && min == duration)) && duration <= parse(self.max)
@@ -114,7 +113,7 @@ pub enum InvalidFieldKind {
 }
 
 impl InvalidFieldKind {
-    /// Returns the reason as in a `metav1.StatusCause`, such as `FieldValueInvalid`. Upstream: `field.ErrorType`.
+    /// Returns the reason of a `metav1.StatusCause`, such as `FieldValueInvalid`. Upstream: `field.ErrorType`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -180,12 +179,13 @@ impl FieldValidator {
         Self { path: root.to_owned(), invalid: Vec::new() }
     }
 
-    /// Calls `check` while the current path is that of the field `name`.
+    /// Calls `check` with the field `name` as the current path.
     fn in_field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
         self.with_path_suffix(&format!(".{name}"), check);
     }
 
-    /// Calls `check` for each item of the field `name`, with its index, while the current path is that of the item.
+    /// Calls `check` for each item of the field `name`, with the index of the item. The current path is then the path
+    /// of the item.
     fn for_each_item<T>(&mut self, name: &str, items: &[T], mut check: impl FnMut(&mut Self, usize, &T)) {
         for (index, item) in items.iter().enumerate() {
             self.with_path_suffix(&format!(".{name}[{index}]"), |it| check(it, index, item));
@@ -315,8 +315,8 @@ impl FieldValidator {
     }
 
     /// Checks that no item of the field `name` has the same key as an earlier item. `keys` are the keys of the items.
-    /// Empty keys are ignored. The path of an error is that of the item's field `key_field`, or that of the item itself
-    /// if `key_field` is `None`.
+    /// Empty keys are ignored. The error is for the item's field `key_field`, or for the item itself if `key_field` is
+    /// `None`.
     fn check_unique<'a>(&mut self, name: &str, key_field: Option<&str>, keys: impl Iterator<Item = &'a str>) {
         let mut seen: Vec<&str> = Vec::new();
         for (index, key) in keys.enumerate() {

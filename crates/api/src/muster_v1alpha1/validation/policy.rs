@@ -174,7 +174,7 @@ fn has_fewer_nodes_than(step: &RolloutStep, earlier: &RolloutStep) -> bool {
         }
 }
 
-/// Checks one step of a policy. `is_last` is `true` for the last step, which alone may have `groups`.
+/// Checks one step of a policy. `is_last` is `true` for the last step. Only the last step may have `groups`.
 fn check_step(step: &RolloutStep, is_last: bool, out: &mut FieldValidator) {
     out.check_text_field("name", &step.name, names::dns_label_errors);
     out.check_count_or_percent("nodes", &step.nodes);
@@ -274,8 +274,8 @@ fn url_errors(text: &str) -> Vec<String> {
     vec!["must be a URL with the scheme http or https, such as https://example.com/path".into()]
 }
 
-/// Checks `secretRef` and `caRef` of a check: the references to the Secret with its token and the ConfigMap with its
-/// CA.
+/// Checks `secretRef` and `caRef` of a rollout check: the references to the Secret with a token and to the ConfigMap
+/// with CA certificates.
 fn check_references(secret: Option<&TokenSecretRef>, ca: Option<&CaConfigMapRef>, out: &mut FieldValidator) {
     let references =
         [("secretRef", secret.map(|it| (&it.name, &it.key))), ("caRef", ca.map(|it| (&it.name, &it.key)))];

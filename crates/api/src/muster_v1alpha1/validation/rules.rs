@@ -101,9 +101,9 @@ pub fn order() -> Value {
 }
 
 /// Returns the CEL rules for the list of steps. Only the last step may have `groups`. A later step with an equal
-/// selector must not be for fewer nodes. The pairs of steps are enumerated by their indices, so that kube-apiserver can
-/// estimate the cost of the rule from the limits of their fields. Percentages are compared by length first, because
-/// they have no leading zeros.
+/// selector must not be for fewer nodes. The rule enumerates the indices of both steps of a pair, so that
+/// kube-apiserver can estimate its cost. Percentages are strings without leading zeros, so the rule compares their
+/// lengths first.
 pub fn steps() -> Value {
     let indices = |from: usize, to: usize| {
         let indices: Vec<String> = (from..to).map(|it| format!("{it}")).collect();

@@ -16,19 +16,21 @@ use muster_api::interner::Interner;
 use muster_api::json::{self, IntOrString, StrMap};
 use muster_api::labels;
 use muster_api::meta_v1::{LabelSelector, ObjectMeta, PartialObjectMetadata};
+use muster_api::names;
 use muster_api::object_key::ObjectKey;
 use muster_api::taints::{TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{
     ANNOTATION_VERDICT, ANNOTATION_VERDICT_REASON, ANNOTATION_VERDICT_TIME, DISRUPTION_TARGET, NODE_READY,
-    POD_READY, POD_SCHEDULED,
+    POD_READY,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::pod_problem::PodProblem;
 use super::{
     Condition, ConditionStatus, ConditionType, IntOrPercent, InvalidField, Kind, NamespaceLabels, Node,
     NodeRequirement, Phase, Pod, ReadyCondition, RequiredNodeAffinity, Revision, Selector, Set, Status,
@@ -42,8 +44,9 @@ use crate::daemonset::progressive::record::RolloutRecord;
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::template_equivalence;
 
-/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read. For an
-/// object that was deleted, or that concerns no DaemonSet, only its key.
+/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read.
+/// [`WatchedObject::Gone`], for an object that was deleted or that concerns no DaemonSet, holds only kind, key and
+/// resource version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchedObject {
     Set(Arc<Set>),
@@ -286,8 +289,8 @@ fn non_negative_or_default(
 fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     match LabelSelector::to_selector(selector) {
         Ok(labels::Selector::Nothing) => Selector::Unreadable("spec.selector is missing".into()),
-        Ok(labels::Selector::AllOf(all)) if all.is_empty() => Selector::Everything,
-        Ok(labels::Selector::AllOf(all)) => Selector::AllOf(all),
+        Ok(selector) if selector.is_empty() => Selector::Everything,
+        Ok(selector) => Selector::Requirements(selector),
         Err(problem) => Selector::Unreadable(problem.into()),
     }
 }
@@ -354,13 +357,14 @@ fn parse_int_or_percent_or_default(
 
 /// Parses `maxUnavailable` or `maxSurge`. `None` if the value is invalid.
 ///
-/// Rule: `maxUnavailable` and `maxSurge` are a non-negative integer, or a string of such an integer and `%`. The string
-/// "5" is invalid (upstream once read it as 5 %).
+/// Rule: `maxUnavailable` and `maxSurge` are a non-negative integer, or a string of digits and `%`. The strings "5"
+/// (which upstream once read as 5 %) and "+5%" are invalid.
 pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPercent> {
     match value {
         IntOrString::Int(number) => u32::try_from(*number).ok().map(IntOrPercent::Count),
         IntOrString::String(text) => {
-            text.strip_suffix('%').and_then(|it| it.parse().ok()).map(IntOrPercent::Percent)
+            let percent = names::parse_percent(text)?;
+            u32::try_from(percent).ok().map(IntOrPercent::Percent)
         }
         IntOrString::Invalid(_) => None,
     }
@@ -557,27 +561,9 @@ fn extract_pod(pod: &PodWithoutContainers<'_>, owner: Option<Text>, shared: &mut
         last_started: containers().filter_map(started).max(),
         restarts: u32::try_from(restarts).unwrap_or(0),
         is_disrupted: condition(DISRUPTION_TARGET).is_some_and(|it| it.is_true()),
-        problem: status.and_then(pod_problem).map(|it| shared.intern_text(it)),
+        problem: status.and_then(|it| PodProblem::from_status(it)?.reason()).map(|it| shared.intern_text(it)),
         tolerations: shared.intern_tolerations(tolerations),
     }
-}
-
-/// Returns why a pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`). `None` if it has no
-/// problem.
-///
-/// Rule: a pod has a problem if a container waits for a reason other than `ContainerCreating` or `PodInitializing`, if
-/// the pod failed, or if the pod cannot be scheduled. If several of these are true, the first of them is returned.
-fn pod_problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
-    let stuck = waiting.find(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"));
-    let failed =
-        (status.phase.as_deref() == Some("Failed")).then(|| status.reason.as_deref().unwrap_or("Failed"));
-    let unschedulable = || {
-        let scheduled = status.condition(POD_SCHEDULED).filter(|it| it.is_false())?;
-        Some(scheduled.reason.as_deref().unwrap_or("Unschedulable"))
-    };
-    stuck.or(failed).or_else(unschedulable)
 }
 
 /// Extracts the fields that rules read from a parsed ControllerRevision. `owner` is the UID of the DaemonSet that

@@ -5,6 +5,8 @@
 
 /// Decodes the JSON of API objects into facts.
 pub(crate) mod decode;
+/// Reads from a pod's status why the pod does not start, why it failed, or why it is not Ready.
+mod pod_problem;
 /// The pod selector of a DaemonSet.
 mod selector;
 
@@ -27,6 +29,7 @@ pub use decode::{
     WatchedObject, decode_deleted, decode_node, decode_object, decode_pod, decode_revision, decode_set,
     decode_watch_event,
 };
+pub(crate) use pod_problem::PodProblem;
 pub use selector::Selector;
 
 use crate::controller::Watch;
@@ -141,7 +144,7 @@ impl Kind {
     }
 }
 
-/// The fields of a DaemonSet that rules read.
+/// The fields of a DaemonSet that rules read, and the JSON that writes copy or send back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set {
     pub key: ObjectKey,
@@ -176,11 +179,11 @@ pub struct Set {
     pub faults: Vec<InvalidField>,
 }
 
-/// The fields of the pod template that rules read, and the whole template as JSON.
+/// A pod template: the fields that rules read, the whole template as JSON, and values that are computed from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// The template as received (JSON), so that unknown fields are kept. For an older revision, the template from its
-    /// `data`.
+    /// The template as JSON, including fields that this controller does not know: as received in the DaemonSet or, for
+    /// an older revision, as stored in the `data` of its ControllerRevision.
     pub raw: Text,
     /// The `data` of the ControllerRevision for this template, encoded byte for byte as upstream's Go code would encode
     /// it.
@@ -191,7 +194,7 @@ pub struct Template {
     pub node_name: Option<Text>,
     pub node_selector: Labels,
     pub affinity: RequiredNodeAffinity,
-    /// The tolerations of a created pod: those of the template, then the automatic ones.
+    /// The tolerations of the template, followed by the tolerations that the controller adds to every daemon pod.
     pub tolerations: Arc<[Toleration]>,
 }
 
@@ -205,10 +208,10 @@ pub enum RequiredNodeAffinity {
     AnyOf(Vec<Term>),
 }
 
-/// A node selector term: requirements, all of which a node must match. An empty term matches no node.
+/// A node selector term. A node matches the term if it meets all its requirements. An empty term matches no node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
-    /// All of these requirements must be met by the node.
+    /// The node must meet all of these requirements. An empty list matches no node.
     AllOf(Vec<NodeRequirement>),
     /// A term that cannot be parsed, with the parse error. It matches no node.
     Unreadable(Text),
@@ -225,11 +228,11 @@ pub enum NodeRequirement {
     NameIsNot(Text),
 }
 
-/// The update strategy of a DaemonSet. Upstream validates that exactly one of `maxUnavailable` and `maxSurge` is
-/// non-zero, so this type holds only one of them.
+/// The update strategy of a DaemonSet. For a rolling update, upstream validates that exactly one of `maxUnavailable`
+/// and `maxSurge` is non-zero, so the type holds only that one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateStrategy {
-    /// The rolling update deletes no pod. An outdated pod is replaced after a user deletes it.
+    /// The controller deletes no pod for an update. An outdated pod is replaced after a user deletes it.
     OnDelete,
     /// The old pod is deleted before the new one is created. The value is `maxUnavailable`.
     Drain(IntOrPercent),
@@ -330,8 +333,8 @@ impl ConditionType {
     pub const ALL: [Self; 5] =
         [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
 
-    /// The conditions that a status gets first, and keeps whether they are true or not. In assist mode `Available` is
-    /// not written.
+    /// The conditions that a new DaemonSet gets first, with the status Unknown. Later they are kept whether they are
+    /// true or not. In assist mode, `Available` is not written.
     pub const INITIAL_CONDITIONS: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.
@@ -417,10 +420,10 @@ pub struct Pod {
     pub deleting: bool,
     pub phase: Phase,
     /// Time at which the pod became Ready, or its creation time if the time in the `Ready` condition cannot be parsed.
-    /// `None` while the pod is not Ready.
+    /// `None` if the pod has no `Ready` condition, or if the condition is not true.
     pub ready_since: Option<Time>,
     /// Transition time of a `Ready` condition that is not true, usually the time at which the pod lost readiness.
-    /// `None` while the pod is Ready, and if the time is missing or not after the creation of the pod.
+    /// `None` if the condition is true or absent, or if its time is missing or not after the creation of the pod.
     pub not_ready_since: Option<Time>,
     /// Start time of the running container that was started last. `None` if no container runs.
     pub last_started: Option<Time>,
@@ -428,8 +431,8 @@ pub struct Pod {
     pub restarts: u32,
     /// Whether the pod is about to be terminated by a disruption such as an eviction (condition `DisruptionTarget`).
     pub is_disrupted: bool,
-    /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`). `None` if
-    /// it has no problem.
+    /// Why the pod does not start or why it failed, as Kubernetes names it, such as `CrashLoopBackOff` or `Evicted`.
+    /// `None` if it has no problem.
     pub problem: Option<Text>,
     pub tolerations: Arc<[Toleration]>,
 }

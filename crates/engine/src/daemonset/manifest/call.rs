@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::go_json;
-use muster_api::labels::{LabelOperator, LabelRequirement};
+use muster_api::labels::{self, LabelOperator, LabelRequirement};
 use muster_api::muster_v1alpha1::{self, daemon_rollout::StatusCondition};
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ use crate::daemonset::why::Why;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTarget {
     pub kind: Kind,
-    /// Name of the object. `None` for a list, and for a create other than an eviction, where the body has `name` or
+    /// Name of the object. `None` for a list and for a create, except an eviction. The body of a create has `name` or
     /// `generateName`.
     pub name: Option<Text>,
     /// Name of the subresource, such as `status`. `None` for the object itself.
@@ -362,8 +362,8 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 
 /// Returns the body of a request that deletes an object.
 ///
-/// Rule: a delete has the UID and resource version that the plan was made from as preconditions, so that no other
-/// object with that name, and no other version, is deleted.
+/// Rule: the preconditions of a delete are the UID and resource version that the object had when the plan was made, so
+/// that no other object with that name, and no other version, is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
@@ -384,7 +384,7 @@ fn eviction_body(pod: &Pod) -> Value {
 /// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`, not percent-encoded.
 /// `None` if the selector selects no pod.
 pub fn label_selector_query(set: &Set) -> Option<String> {
-    let Selector::AllOf(requirements) = &set.selector else { return None };
+    let Selector::Requirements(labels::Selector::AllOf(requirements)) = &set.selector else { return None };
     let one = |it: &LabelRequirement| {
         let (key, of) = (&it.key, |values: &[Text]| values.join(","));
         match &it.operator {

@@ -19,7 +19,8 @@ use crate::daemonset::why::Why;
 
 pub use objections::{Objection, objections};
 
-/// Whether a node should run a pod of a template. The reason is the first requirement that the node does not meet.
+/// Whether a node should run a pod of a template. `Keep` and `Leave` hold the first requirement that the node does not
+/// meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The node should run a pod of the template.

@@ -21,8 +21,8 @@ pub struct NodeHealth {
     pub fails_at: Option<Time>,
 }
 
-/// Values of `status.reason` of a failed pod that mean that the node caused the failure, for example by a shutdown, and
-/// not the revision of the pod. Reasons that start with `OutOf` mean the same, but are not listed here.
+/// Values of `status.reason` with which a pod failed because of its node, for example because the node was shut down,
+/// and not because of its revision. Reasons that start with `OutOf` mean the same, but are not listed here.
 ///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [

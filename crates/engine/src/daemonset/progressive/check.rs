@@ -48,7 +48,8 @@ pub(crate) struct CheckMeasurements {
     in_flight: BTreeMap<Text, Time>,
 }
 
-/// The last measurement of one check: when it started, its result, and the number of consecutive failures.
+/// The last measurement of one check: what was measured, when it started, its result, and the number of consecutive
+/// failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct CheckRecord {
     /// The query or webhook that was measured. If the policy has changed the query or webhook since, the check is
@@ -63,15 +64,14 @@ struct CheckRecord {
 }
 
 impl CheckMeasurements {
-    /// Returns the records by name of the check. Empty if they belong to another revision or attempt than the given
-    /// revision and attempt.
+    /// Returns the records by name of the check. Empty unless they belong to this revision and attempt.
     fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
         let is_same = self.revision == *revision && self.attempt == attempt;
         self.records.iter().filter(move |_| is_same)
     }
 
     /// Returns the record of a check. `None` if no measurement of the check was started in this attempt, or if the
-    /// policy has changed its source since.
+    /// policy has changed the source of the check since.
     fn record(&self, check: &Check, revision: &Text, attempt: u32) -> Option<&CheckRecord> {
         let (_, record) = self.records(revision, attempt).find(|(name, _)| **name == check.name)?;
         (record.source == check.source).then_some(record)
@@ -147,7 +147,7 @@ impl CheckMeasurements {
         self.in_flight.clear();
     }
 
-    /// Moves the times of records that are in the future to the present, after the clock was set back.
+    /// Moves recorded times that are in the future to the present, after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for record in self.records.values_mut() {
             record.started = record.started.min(now);
@@ -169,7 +169,7 @@ pub(crate) struct CheckStatusInput<'a> {
     /// check.
     pub(crate) report: Option<&'a CheckReport>,
     /// Whether the last step has passed, so that checks are no longer measured and measured checks keep their results.
-    pub(crate) is_step_passed: bool,
+    pub(crate) is_last_step_passed: bool,
     pub(crate) now: Time,
 }
 
@@ -177,10 +177,10 @@ pub(crate) struct CheckStatusInput<'a> {
 /// result. So a measurement that repeats the stored result and message does not change the status.
 ///
 /// Rule: a step passes only with a `Pass` of every check. A measured `Pass` holds for two intervals. After that, and
-/// after a restart of the controller, a check that passed is inconclusive until it is measured again. The measured
-/// checks of the last step keep their results after it has passed.
+/// after a restart of the controller, a check that passed is inconclusive until it is measured again. After the last
+/// step has passed, measured checks keep their results.
 pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
-    let CheckStatusInput { check, stored, measured, report, is_step_passed, now } = *input;
+    let CheckStatusInput { check, stored, measured, report, is_last_step_passed, now } = *input;
     let is_recent = |it: &CheckStatus| now.since(it.at) <= check.interval.saturating_mul(2);
     let inconclusive = |message: &str| (CheckResult::Inconclusive, Text::from(message), now);
     let known = |it: &CheckStatus| (it.result, it.message.clone(), it.at);
@@ -189,7 +189,7 @@ pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
             Some(report) => (report.result, report.message.clone(), now),
             None => inconclusive("not reported yet"),
         },
-        (_, _, Some(stored)) if is_step_passed => known(stored),
+        (_, _, Some(stored)) if is_last_step_passed => known(stored),
         (_, Some(measured), _) if measured.result != CheckResult::Pass || is_recent(measured) => {
             known(measured)
         }

@@ -30,11 +30,11 @@ pub struct NodeProgress {
     /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
     /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the groups: that
-    /// in `groups` of the step or, without `groups`, that of the step.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time in `groups` of the
+    /// step or, if the step has no `groups`, for the soak time of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
-    /// the pod is not available, or has soaked already.
+    /// there is no such pod, or if it is not available or has soaked already.
     pub soak_ends_at: Option<Time>,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
@@ -92,11 +92,11 @@ pub struct UnsoakedNode {
     /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
     /// [`soak_ends_at`](super::analysis::soak_ends_at)).
     pub is_soaked: bool,
-    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the groups: that
-    /// in `groups` of the step or, without `groups`, that of the step.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time in `groups` of the
+    /// step or, if the step has no `groups`, for the soak time of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
-    /// the pod is not available, or has soaked already.
+    /// there is no such pod, or if it is not available or has soaked already.
     pub soak_ends_at: Option<Time>,
 }
 
@@ -111,8 +111,8 @@ pub struct StepCounts {
     pub admitted: usize,
     /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
-    /// Admitted nodes whose pod of the current revision has been healthy for the soak time: that of the step, or that
-    /// of `groups` in the counts of a group.
+    /// Admitted nodes whose pod of the current revision is available, and has been healthy for the soak time of the
+    /// step. In the counts of a group, the soak time in `groups` of the step is used, if the step has `groups`.
     pub soaked: usize,
     /// Nodes that count against `maxUnavailable` or `maxSurge` of the DaemonSet.
     pub charged: usize,

@@ -169,7 +169,7 @@ fn decode_policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> 
         failures: FailureRules {
             max_nodes: decode_int_or_percent(&settings.failures.max_nodes),
             max_restarts: u32::try_from(settings.failures.max_restarts).unwrap_or(0),
-            ready_timeout: settings.failures.ready_timeout.duration(),
+            ready_timeout: settings.failures.ready_timeout.duration_or_zero(),
             immediate_reasons: settings
                 .failures
                 .immediate_failure_reasons
@@ -183,7 +183,7 @@ fn decode_policy_spec(settings: &RolloutSettings, invalid: &mut Vec<String>) -> 
             FailureAction::Stop => OnFailure::Stop,
             FailureAction::Auto | FailureAction::Unknown(_) => OnFailure::Auto,
         },
-        progress_deadline: settings.progress_deadline.duration(),
+        progress_deadline: settings.progress_deadline.duration_or_zero(),
         on_deadline: match settings.on_deadline {
             DeadlineAction::Stop => OnDeadline::Stop,
             DeadlineAction::Rollback => OnDeadline::Rollback,
@@ -208,14 +208,14 @@ fn decode_step(step: &RolloutStep) -> Step {
         sequence: it.sequence.iter().map(|it| it.as_str().into()).collect(),
         max_concurrent: usize::try_from(it.max_concurrent).unwrap_or(1),
         max_unavailable: decode_int_or_percent(&it.max_unavailable),
-        soak: it.soak.duration(),
+        soak: it.soak.duration_or_zero(),
     };
     Step {
         name: step.name.as_str().into(),
         nodes: decode_int_or_percent(&step.nodes),
         selector: step.selector.as_ref().map_or(match_all_selector(), |it| decode_selector(Some(it))),
         spread: step.spread.as_ref().map(|it| it.label_key.as_str().into()),
-        soak: step.soak.duration(),
+        soak: step.soak.duration_or_zero(),
         approval: match step.approval {
             ApprovalMode::Automatic => Approval::Automatic,
             ApprovalMode::Manual | ApprovalMode::Unknown(_) => Approval::Manual,
@@ -252,7 +252,7 @@ fn decode_check(check: &RolloutCheck) -> Check {
     Check {
         name: check.name.as_str().into(),
         source,
-        interval: check.interval.duration(),
+        interval: check.interval.duration_or_zero(),
         failure_threshold: u32::try_from(check.failure_threshold).unwrap_or(1),
     }
 }

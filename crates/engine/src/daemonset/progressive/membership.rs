@@ -35,7 +35,7 @@ pub enum AdmittedMembers {
     /// The nodes with these names are admitted.
     Names(BTreeSet<Text>),
     /// All nodes of the step and group that were created before `created_before` and whose position in the order of
-    /// admission is at most `key`. If the policy no longer has the step, nodes of any labels match.
+    /// admission is at most `key`. If the policy no longer has the step, the labels of a node do not matter.
     UpTo { key: OrderKey, created_before: Time },
 }
 
@@ -61,14 +61,15 @@ pub struct RolloutMembership {
     pub scope: MembershipScope,
     /// The order in which nodes are admitted, that is, assigned the current revision.
     pub order: NodeOrder,
-    /// Hash of the stable revision, on which [`NodeOrder::Hash`] depends.
+    /// Hash of the stable revision, from which the positions of nodes are computed unless they are ordered by name.
+    /// Empty if there is no stable revision.
     pub stable_hash: Text,
     /// The admissions in the stored status of the DaemonRollout.
     pub admitted: Vec<NodeAdmission>,
     /// The steps of the policy, to find the selector and group label of an admission by its step name.
     pub steps: Vec<Step>,
-    /// Time after which a node must have been created to be admitted without a step (`newNodes: Latest`). `None` if
-    /// nodes are admitted by steps only.
+    /// A node that was created after this time is admitted without a step (`newNodes: Latest`). `None` if nodes are
+    /// admitted by steps only.
     pub admitted_if_created_after: Option<Time>,
 }
 
@@ -87,9 +88,9 @@ impl MembershipScope {
     /// Returns which nodes are assigned the current revision in a phase. `has_stable` is whether there is a stable
     /// revision.
     ///
-    /// Rule: if the rollout is complete, or if there is no stable revision, every node is assigned the current
-    /// revision. Otherwise no node is assigned it during and after a rollback, and only the admitted nodes in every
-    /// other phase.
+    /// Rule: if the rollout is complete, or if there is no stable revision, all nodes are assigned the current
+    /// revision. Otherwise, no node is assigned the current revision during and after a rollback. In every other phase,
+    /// only the admitted nodes are.
     pub fn for_phase(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::AllNodes,

@@ -51,7 +51,8 @@ impl NodeOrder {
         OrderKey(match self {
             Self::Hash => hash().into(),
             Self::Name => name.into(),
-            Self::Label(key) => format!("{}/{}", sortable_value(labels.get(key)), hash()).into(),
+            // A space sorts before all characters of label values, so that `a` comes before `a-b`.
+            Self::Label(key) => format!("{} {}", sortable_value(labels.get(key)), hash()).into(),
         })
     }
 }
@@ -81,13 +82,14 @@ mod tests {
     #[test]
     fn label_values_are_ordered_as_numbers_then_text_then_missing() {
         let order = NodeOrder::Label("rack".into());
-        let mut nodes: Vec<(OrderKey, Option<&str>)> = [None, Some("b"), Some("10"), Some("9"), Some("a")]
-            .into_iter()
-            .map(|it| (order.key("s", "n", &labels(it)), it))
-            .collect();
+        let mut nodes: Vec<(OrderKey, Option<&str>)> =
+            [None, Some("b"), Some("10"), Some("a-b"), Some("9"), Some("a")]
+                .into_iter()
+                .map(|it| (order.key("s", "n", &labels(it)), it))
+                .collect();
         nodes.sort();
         let values: Vec<Option<&str>> = nodes.into_iter().map(|(_, it)| it).collect();
-        assert_eq!(values, [Some("9"), Some("10"), Some("a"), Some("b"), None]);
+        assert_eq!(values, [Some("9"), Some("10"), Some("a"), Some("a-b"), Some("b"), None]);
     }
 
     #[test]

@@ -603,7 +603,7 @@ impl PhaseMachine<'_> {
                     .check_reports
                     .iter()
                     .find(|it| it.check == check.name && it.revision == *hash),
-                is_step_passed: self.status.phase == Some(Phase::PartiallyComplete),
+                is_last_step_passed: self.status.phase == Some(Phase::PartiallyComplete),
                 now: input.now,
             })
         });

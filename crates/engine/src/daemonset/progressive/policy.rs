@@ -109,8 +109,8 @@ pub struct Step {
     pub nodes: IntOrPercent,
     /// Selects the nodes that may get the new revision in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// Key of a node label, such as that of the zone. The step admits nodes evenly over the values of this label. Not
-    /// used if the step has `groups`. `None` if nodes are not spread.
+    /// Key of a node label, such as `topology.kubernetes.io/zone`. The step admits nodes evenly over the values of this
+    /// label. Not used if the step has `groups`. `None` if nodes are not spread.
     pub spread: Option<Text>,
     /// How long the pods of the admitted nodes of the step must have been healthy before the step passes. Failed nodes
     /// are exempt.
@@ -167,8 +167,8 @@ impl NodeGroups {
 /// The rules by which a node counts as failed, and the number of failed nodes that is tolerated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailureRules {
-    /// How many of the nodes that have had the new revision may fail before the revision counts as failed. A percentage
-    /// is rounded down.
+    /// How many of the nodes that have had the new revision may fail. With one more failed node, the revision counts as
+    /// failed. A percentage is rounded down.
     pub max_nodes: IntOrPercent,
     /// How often a container of the new pod may restart. With one more restart, its node counts as failed.
     pub max_restarts: u32,

@@ -36,8 +36,8 @@ impl RolloutRecord {
     /// Whether the DaemonRollout is about the DaemonSet with this UID.
     ///
     /// Rule: a DaemonRollout belongs to the DaemonSet if its owner references name no DaemonSet, or this one. Otherwise
-    /// it is left from a deleted DaemonSet of the same name: it is neither read nor written, and the garbage collector
-    /// deletes it. Until then no other DaemonRollout of this name can be created.
+    /// it is left over from a deleted DaemonSet of the same name. Such a DaemonRollout is neither read nor written, and
+    /// the garbage collector deletes it. Until then no other DaemonRollout of this name can be created.
     pub fn belongs_to(&self, set_uid: &Text) -> bool {
         self.owners.is_empty() || self.owners.contains(set_uid)
     }
@@ -178,7 +178,10 @@ pub struct RevisionReference {
     pub number: i64,
 }
 
-/// The phase of a rollout, as its status reports it.
+/// The phase of a rollout, as its status reports it. Unlike [`RolloutPhase`] of the API, which has the same phases, it
+/// has no unknown phase, so that the rules cover every phase.
+///
+/// [`RolloutPhase`]: muster_api::muster_v1alpha1::values::RolloutPhase
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
     /// The rollout has ended: the current revision has the verdict `Good` and is assigned to every node.

@@ -95,8 +95,8 @@ impl FreezeReason {
     }
 }
 
-/// The stable revision, with its template. Except in assist mode, the template decides which of the nodes assigned to
-/// this revision run a pod, and the pods are created from it.
+/// The stable revision, with its template. Except in assist mode, the pods of nodes that are assigned the stable
+/// revision are created from this template, and the template decides which of these nodes run a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StableRevision {
     pub(crate) judged: RevisionWithVerdict,
@@ -127,8 +127,8 @@ pub(crate) struct NodeTarget<'a> {
 impl ProgressiveRollout {
     /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `owned` are
     /// the revisions of the DaemonSet. `stored` is the DaemonRollout with the DaemonSet's name. `is_forbidden` is
-    /// whether the API server forbids the controller to read policies or DaemonRollouts. `assisted` is the update
-    /// strategy in the spec of the DaemonSet in assist mode, otherwise `None`.
+    /// whether the API server forbids the controller to read policies or DaemonRollouts. In assist mode, `assisted` is
+    /// the update strategy in the spec of the DaemonSet. In the other mode it is `None`.
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
@@ -266,8 +266,8 @@ impl ProgressiveRollout {
         membership.is_admitted(membership_input(node))
     }
 
-    /// Returns the revision with this hash label. If several revisions have it, those that are not being deleted come
-    /// first, then the one with the highest number. `None` if no revision has it.
+    /// Returns the revision with this hash label. If several revisions have it, returns the one with the highest number
+    /// among those that are not being deleted or, if all are being deleted, among all. `None` if no revision has it.
     pub(crate) fn revision_with_hash(&self, hash: &str) -> Option<&Arc<Revision>> {
         let with_hash = self.revisions.iter().filter(|it| it.hash_label().is_some_and(|it| **it == *hash));
         with_hash.max_by_key(|it| (!it.deleting, it.number))

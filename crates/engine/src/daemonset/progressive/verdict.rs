@@ -2,6 +2,7 @@
 
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{VERDICT_BAD, VERDICT_GOOD, VERDICT_SUPERSEDED};
 
 use super::record::RevisionReference;
 
@@ -24,9 +25,9 @@ impl RevisionVerdict {
     /// Returns the verdict as it is written in the annotation of the ControllerRevision.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Good => "Good",
-            Self::Bad => "Bad",
-            Self::Superseded => "Superseded",
+            Self::Good => VERDICT_GOOD,
+            Self::Bad => VERDICT_BAD,
+            Self::Superseded => VERDICT_SUPERSEDED,
         }
     }
 
@@ -66,7 +67,7 @@ pub(crate) const REASON_ADOPTED: &str = "Adopted";
 /// Reason of the verdict `Good`: the revision was rolled out to all eligible nodes.
 pub(crate) const REASON_PASSED: &str = "Passed";
 /// Reason of the verdict `Superseded`: another revision became current before the revision had passed.
-pub(crate) const REASON_SUPERSEDED: &str = "Superseded";
+pub(crate) const REASON_SUPERSEDED: &str = VERDICT_SUPERSEDED;
 /// Reason for removing a verdict: an operator asked for a retry.
 pub(crate) const REASON_RETRIED: &str = "Retried";
 /// Reason of the verdict `Bad`: too many nodes failed, or a check failed.

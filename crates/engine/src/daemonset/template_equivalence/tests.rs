@@ -141,7 +141,7 @@ fn every_entry_of_the_table_holds() {
     for (pattern, absent) in ABSENT_VALUES {
         let defaults = match absent {
             Text(text) => vec![json!(text), json!("")],
-            Count(count) => vec![json!(count), json!(0)],
+            NumberOrZero(count) => vec![json!(count), json!(0)],
             Number(number) => vec![json!(number)],
             False => vec![json!(false)],
             True => vec![json!(true)],
@@ -149,7 +149,7 @@ fn every_entry_of_the_table_holds() {
         };
         let other = match absent {
             Text(_) => json!("other"),
-            Count(_) | Number(_) => json!(77),
+            NumberOrZero(_) | Number(_) => json!(77),
             False => json!(true),
             True => json!(false),
             Empty => json!({"other": "x"}),

@@ -18,7 +18,7 @@ fn api_requests_of_calls() {
         Call::Delete { object: object.clone(), propagation: Propagation::Foreground, why: why.clone() },
         Call::RemoveOwners { object: object.clone(), owners: Vec::from(["n1".into(), "n2".into()]), why },
         Call::UnblockOwners { object: object.clone() },
-        Call::RemoveFinalizer { object, finalizer: ORPHAN_FINALIZER },
+        Call::RemoveFinalizer { object, finalizer: FINALIZER_ORPHAN },
         Call::MarkPodFailed { object: pod.clone(), why: Why::NodeDeleted, at: Time::from_secs(5) },
         Call::MarkPodFailed { object: pod.clone(), why: Why::NeverBound, at: Time::from_secs(5) },
         Call::ForceDeletePod { object: pod, why: Why::NeverBound },

@@ -12,11 +12,12 @@ use muster_api::text::Text;
 pub struct PodStorage {
     /// Usage and limit of each `emptyDir` volume on disk that has a `sizeLimit`.
     pub volumes: Vec<StorageUsage>,
-    /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the total of those
-    /// containers and init containers that have a limit, computed like the pod's total request. `None` if none has a
-    /// limit.
+    /// Usage and limit of the whole pod. The usage includes volumes and logs. The limit is the total of the limits of
+    /// containers and init containers, computed like the pod's total request. Containers without a limit are left out.
+    /// `None` if no container has a limit.
     pub pod: Option<StorageUsage>,
-    /// Usage and limit of each main container that has a limit. The usage is that of its writable layer and logs.
+    /// Usage and limit of each main container that has a limit. The usage is the size of the container's writable layer
+    /// and logs.
     pub containers: Vec<StorageUsage>,
 }
 

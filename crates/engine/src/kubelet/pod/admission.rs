@@ -6,16 +6,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use muster_api::core_v1::{self, PodWithoutContainerStatuses};
 use muster_api::interner::Interner;
 use muster_api::qos::QosClass;
 use muster_api::taints::{TaintEffect, any_tolerates};
 use muster_api::text::Text;
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::PodTermination;
-use crate::controller::Malformed;
 use crate::daemonset::placement;
+use crate::kubelet::eviction::SYSTEM_CRITICAL_PRIORITY;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};
 
@@ -40,41 +39,37 @@ pub struct AdmissionCandidate {
     /// `startTime`.
     pub was_admitted: bool,
     /// Whether the pod is a static pod or a mirror pod.
-    is_static: bool,
+    pub is_static: bool,
     /// Whether the pod's `spec.os` is Linux or absent.
     is_for_linux: bool,
-    /// The pod's `runtimeClassName`. `None` if it is absent.
+    /// The pod's `runtimeClassName`. `None` if it is absent or empty.
     runtime_class: Option<Text>,
     /// Error message about the first sysctl of the pod that is forbidden. `None` if all are allowed.
     forbidden_sysctl: Option<String>,
-    /// QoS class of the pod, which decides the order of preemption. Computed from the spec if the status has none, as
-    /// for static pods. Upstream: `GetPodQOS`.
+    /// QoS class of the pod, which decides the order of preemption.
     qos: QosClass,
 }
 
-/// Minimum priority of a critical pod. Upstream: `SystemCriticalPriority`.
-const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
-
 impl AdmissionCandidate {
-    /// Decodes a pod's API object from parsed JSON.
-    pub fn from_value(object: &Value) -> Result<Self, Malformed> {
-        let malformed = |it| Malformed::new("pods", it);
-        let wire = WirePod::deserialize(object).map_err(malformed)?;
-        let computed_qos = || QosClass::of_pod_spec(&object["spec"]);
-        let annotations = wire.metadata.annotations.unwrap_or_default();
-        let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
-        let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
-        let forbidden_sysctl =
-            sysctls.filter_map(|it| sysctl_error(&it.name, *host_network, *host_ipc)).next();
-        Ok(Self {
-            pod: scheduler::decode_pod_value(object, &mut Interner::default()).map_err(malformed)?,
-            was_admitted: wire.status.start_time.is_some(),
-            is_static: static_pod::is_static_or_mirror(&annotations),
-            is_for_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
-            runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
+    /// Extracts the fields that admission depends on from a decoded pod. `qos` is the pod's QoS class.
+    pub fn from_pod(pod: &PodWithoutContainerStatuses<'_>, qos: QosClass) -> Self {
+        let no_spec = core_v1::PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&no_spec);
+        let (on_host_network, on_host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
+        let mut sysctls = spec.security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
+        let forbidden_sysctl = sysctls.find_map(|it| {
+            sysctl_error(it.name.as_deref().unwrap_or_default(), on_host_network, on_host_ipc)
+        });
+        let runtime_class = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty());
+        Self {
+            pod: scheduler::extract_pod(pod, &mut Interner::default()),
+            was_admitted: pod.status.as_ref().is_some_and(|it| it.start_time.is_some()),
+            is_static: static_pod::is_static_or_mirror(&pod.metadata),
+            is_for_linux: spec.os.as_ref().is_none_or(|it| it.name.as_deref() == Some("linux")),
+            runtime_class: runtime_class.map(Text::from),
             forbidden_sysctl,
-            qos: wire.status.qos_class.as_deref().and_then(QosClass::parse).unwrap_or_else(computed_qos),
-        })
+            qos,
+        }
     }
 
     pub fn uid(&self) -> &Text {
@@ -257,7 +252,7 @@ fn failed_predicate(
     Some(rejection(name.into(), &format!("Predicate {name} failed: {why}")))
 }
 
-/// A resource of which the node has too little. Upstream: `InsufficientResourceError`.
+/// A resource that does not suffice on the node for a pod. Upstream: `InsufficientResourceError`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InsufficientResource {
     resource: Text,
@@ -289,7 +284,7 @@ impl InsufficientResource {
     }
 }
 
-/// Returns the resources of which the node has too little to run the pod in addition to the other pods. Empty if the
+/// Returns the resources that do not suffice on the node to run the pod in addition to the other pods. Empty if all
 /// resources suffice. Extended resources that the node does not have are ignored.
 fn insufficient_resources(
     node: &Node,
@@ -322,9 +317,9 @@ fn insufficient_resources(
 /// Returns the UIDs of the pods to preempt for `candidate`. `None` if preemption cannot free enough resources.
 ///
 /// Rule: pods of a lower QoS class are preempted first. Guaranteed pods are chosen only for the amounts that would
-/// still be missing without all BestEffort and Burstable pods. Burstable pods are chosen only for the amounts that
-/// would still be missing without all BestEffort pods and the chosen Guaranteed pods. Within a QoS class, the pod whose
-/// requests are closest to the missing amounts is chosen first. Upstream: `getPodsToPreempt`.
+/// still be missing if all BestEffort and Burstable pods were preempted. Burstable pods are chosen only for the amounts
+/// that would still be missing if all BestEffort pods and the chosen Guaranteed pods were preempted. Within a QoS
+/// class, the pod whose requests are closest to the missing amounts is chosen first. Upstream: `getPodsToPreempt`.
 fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
@@ -338,7 +333,7 @@ fn choose_victims(
     let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
     let missing: MissingAmounts =
         insufficient.iter().map(|it| (it.resource.clone(), it.missing_amount())).collect();
-    // Of a higher class only as many are chosen as are needed when all pods of the lower classes are preempted.
+    // From a higher class, only the pods are chosen that are needed when all pods of the lower classes are preempted.
     let high = closest_victims(high, missing_without(missing_without(missing.clone(), &low), &middle))?;
     let middle = closest_victims(middle, missing_without(missing_without(missing.clone(), &low), &high))?;
     let low = closest_victims(low, missing_without(missing_without(missing, &middle), &high))?;
@@ -392,63 +387,4 @@ fn distance_to_missing(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u1
         share.unsigned_abs() * share.unsigned_abs()
     });
     squares.sum()
-}
-
-/// A pod as sent in JSON, with the fields that only admission reads. The other `Wire…` types are parts of it.
-#[derive(Deserialize)]
-struct WirePod {
-    #[serde(default)]
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireSpec,
-    #[serde(default)]
-    status: WireStatus,
-}
-
-/// The `metadata` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireMetadata {
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-/// The `spec` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    os: Option<WireOs>,
-    runtime_class_name: Option<String>,
-    host_network: bool,
-    #[serde(rename = "hostIPC")]
-    host_ipc: bool,
-    security_context: Option<WireSecurityContext>,
-}
-
-/// The `securityContext` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireSecurityContext {
-    sysctls: Option<Vec<WireSysctl>>,
-}
-
-/// An element of `sysctls`.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireSysctl {
-    name: String,
-}
-
-/// The `os` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireOs {
-    name: String,
-}
-
-/// The `status` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    start_time: Option<String>,
-    qos_class: Option<String>,
 }

@@ -6,6 +6,8 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
+use crate::controller::BackoffPolicy;
+
 /// Backoffs of failed actions, by [`Action::backoff_key`](super::Action::backoff_key). Each value is the current delay
 /// and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
@@ -38,41 +40,7 @@ impl ActionBackoffs {
     }
 }
 
-/// Backoff of the restarts of a crashing container, or of its failed image pulls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ContainerBackoff {
-    /// Delay before the next restart of the container, or the next pull of its image.
-    pub delay: Duration,
-    /// Time at which the backoff began or its delay was last increased.
-    pub since: Time,
-}
-
-impl ContainerBackoff {
-    /// Initial delay of restarts and pulls.
-    const BACKOFF_MIN: Duration = Duration::from_secs(10);
-    /// Maximum delay of restarts and pulls.
-    const BACKOFF_MAX: Duration = Duration::from_secs(300);
-
-    /// Returns the backoff with the initial delay. `now` is the time at which it begins.
-    pub(super) fn initial(now: Time) -> Self {
-        Self { delay: Self::BACKOFF_MIN, since: now }
-    }
-
-    /// Returns the backoff after a crash of the container or a failed pull at the time `at`. `before` is the previous
-    /// backoff, `None` if there was none. `now` is the time at which the new backoff begins.
-    ///
-    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles with each failure up to 5 min.
-    /// After 10 min without a failure it starts again at 10 s. Upstream: `flowcontrol.Backoff`.
-    pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
-        match before.filter(|it| !it.is_stale(at)) {
-            Some(before) => Self { delay: (before.delay * 2).min(Self::BACKOFF_MAX), since: now },
-            None => Self::initial(now),
-        }
-    }
-
-    /// Whether the delay was last increased more than 10 min before `at`, so that the backoff starts again at the
-    /// initial delay.
-    pub(super) fn is_stale(&self, at: Time) -> bool {
-        Self::BACKOFF_MAX * 2 < at.since(self.since)
-    }
-}
+/// Backoff of the restarts of a crashing container, and of its failed image pulls. Upstream: `initialCrashLoopBackOff`,
+/// `MaxCrashLoopBackOff`, `imageBackOffPeriod`, `MaxImageBackOff`.
+pub(super) const CONTAINER_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(10), max: Duration::from_secs(300) };

@@ -6,13 +6,14 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::backoff::ContainerBackoff;
+use super::backoff::CONTAINER_BACKOFF;
 use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
+use crate::controller::Backoff;
 
-/// The kubelet's record of the starts of one container of the spec, over all its instances: its attempts, its image and
-/// its backoffs.
+/// The kubelet's record of the starts of one container of the spec, over all its instances: its attempts, the state of
+/// its image, its backoffs, and why it waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartHistory {
     /// Reason and message of the state `waiting` in the container's status: the last failure or backoff since the last
@@ -25,16 +26,16 @@ pub(super) struct StartHistory {
     pub is_replaced: bool,
     /// Backoff of the restarts of a container that has exited (`CrashLoopBackOff`). `None` before the first restart by
     /// this process.
-    crash: Option<ContainerBackoff>,
+    crash: Option<Backoff>,
     /// Container ID of the last terminated instance whose crash backoff has passed, so that the container may start
     /// again. `None` if there is no such instance.
     backed_off_for: Option<Text>,
     /// Whether the image of the container is on the node.
     image: ImageState,
-    /// Time at which the image was last found to be absent from the node.
+    /// Time at which the image was last found to be absent from the node. `None` if it was not found to be absent.
     absent_at: Option<Time>,
     /// Backoff of failed image pulls (`ImagePullBackOff`). `None` if no pull of this image has failed.
-    pull: Option<ContainerBackoff>,
+    pull: Option<Backoff>,
     /// Time at which the last pull began. `None` before the first pull.
     pulling_since: Option<Time>,
     /// Time and message of the last failed pull. `None` if no pull of this image has failed.
@@ -118,7 +119,8 @@ impl Pod {
 
     /// Returns whether the restart of a terminated container must still wait for its crash backoff. If so, sets the
     /// waiting reason `CrashLoopBackOff`. If the backoff has passed, computes the backoff of the next restart, and
-    /// marks the image as to be checked again. Returns `false` for a container that is not terminated.
+    /// resets the state of the image, so that the image is checked again. Returns `false` for a container that is not
+    /// terminated.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
     /// time.
@@ -132,8 +134,10 @@ impl Pod {
             return false;
         }
         // After a restart of the agent, a container with restarts is not restarted at once.
-        let crash = history.crash.or_else(|| (0 < attempt).then(|| ContainerBackoff::initial(started)));
-        if let Some(crash) = crash.filter(|it| !it.is_stale(finished) && now < finished + it.delay) {
+        let crash = history.crash.or_else(|| (0 < attempt).then(|| CONTAINER_BACKOFF.initial(started)));
+        if let Some(crash) =
+            crash.filter(|it| !CONTAINER_BACKOFF.has_expired(*it, finished) && now < finished + it.delay)
+        {
             let delay = format_seconds(crash.delay);
             let message = format!("back-off {delay} restarting failed container={name} pod={title}");
             if history.set_waiting("CrashLoopBackOff", message) {
@@ -145,7 +149,7 @@ impl Pod {
             self.request_sync_at(finished + crash.delay);
             return true;
         }
-        history.crash = Some(ContainerBackoff::next(crash, finished, now));
+        history.crash = Some(CONTAINER_BACKOFF.next(crash, finished, now));
         history.backed_off_for = Some(id);
         history.image = ImageState::Unknown;
         false
@@ -209,7 +213,7 @@ impl Pod {
         let image = self.object.spec.find_container(name).map(|it| it.image.clone()).unwrap_or_default();
         let history = self.start_histories.entry(name.clone()).or_default();
         if let ActionOutcome::Failed { reason, message } = outcome {
-            history.pull = Some(ContainerBackoff::next(history.pull, now, now));
+            history.pull = Some(CONTAINER_BACKOFF.next(history.pull, now, now));
             history.pull_failed = Some((now, message.clone()));
             history.set_waiting(&reason, message.as_ref());
             self.record_warning("Failed", format!("Failed to pull image {image:?}: {message}"));
@@ -275,8 +279,8 @@ impl Pod {
     /// Returns the attempt number of the next instance of a container.
     ///
     /// Rule: the next attempt number is one above the highest one of the container's instances in the runtime. If the
-    /// runtime has no instance, it is one above the highest attempt number that this process has observed. If there is
-    /// none either, it follows from the reported restart count.
+    /// runtime has no instance, it is one above the highest attempt number that this process has observed. If it has
+    /// observed none, it is the reported restart count, plus one if the status has a container ID.
     fn next_attempt(&self, name: &str) -> u32 {
         let in_runtime = self.newest_container(name).map(|it| it.attempt + 1);
         let tracked = self.start_histories.get(name).and_then(|it| it.attempt).map(|it| it + 1);

@@ -215,8 +215,8 @@ pub enum ActionOutcome {
     Failed { reason: Text, message: Text },
 }
 
-/// Why the node terminates a pod on its own, without a deletion of the pod: rejected at admission, evicted, preempted,
-/// past its active deadline, or node shutdown. The pod becomes Failed.
+/// Why the node terminates a pod on its own, without a deletion of the pod: for example, the node rejected, evicted or
+/// preempted the pod, or the pod exceeded its active deadline. The pod becomes Failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodTermination {
     /// Reason in the pod's status, such as `Evicted`, `OutOfcpu` or `Terminated`.
@@ -232,7 +232,7 @@ pub struct PodTermination {
     pub is_disruption: bool,
 }
 
-/// The result of a pod sync: actions to execute and events to record.
+/// The result of a pod sync: actions to execute, events to record, and the time of the next sync.
 #[must_use = "the caller executes the actions"]
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PodSync {
@@ -269,7 +269,7 @@ pub struct Pod {
     sandbox_attempt_min: u32,
     /// IDs of the sandboxes for which [`Action::StopSandbox`] has succeeded.
     stopped_sandboxes: BTreeSet<Text>,
-    /// Whether the pod no longer exists on the API server.
+    /// Whether the pod no longer exists on the API server or, for a static pod, whether its manifest was removed.
     is_removed_from_api: bool,
     /// Why the node terminates the pod. `None` if it does not.
     termination: Option<PodTermination>,
@@ -433,8 +433,8 @@ impl Pod {
         self.tighten_deadline(grace, now);
     }
 
-    /// Returns the actions to execute now, including the write of the pod's status. No action is returned while the
-    /// runtime state is outdated.
+    /// Returns the actions to execute now, including the write of the pod's status, the events to record, and the time
+    /// of the next sync. Returns no action while the runtime state is outdated.
     pub fn sync(&mut self, now: Time) -> PodSync {
         self.issue_actions(now);
         if !self.is_finished() && self.is_runtime_state_current() {
@@ -582,13 +582,13 @@ impl Pod {
 
     /// Adds an event about the pod to the next [`PodSync`].
     fn emit_event(&mut self, event: KubeEvent) {
-        let about = ObjectReference {
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-            key: self.object.key.clone(),
-            uid: self.object.uid.clone(),
-            resource_version: self.object.resource_version,
-        };
+        let about = ObjectReference::new(
+            "v1",
+            "Pod",
+            self.object.key.clone(),
+            self.object.uid.clone(),
+            self.object.resource_version,
+        );
         self.events.push(EventRecord { about, event });
     }
 

@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
 
 /// The kubelet's state about one container instance while it runs: its postStart hook, its probes, and whether it must
-/// be killed. A restarted container is a new instance, with a new `RunningContainer`.
+/// be killed or is being stopped. A restarted container is a new instance, with a new `RunningContainer`.
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
     /// Name of the container in the pod's spec.

@@ -1,17 +1,20 @@
 //! Decodes the fields of a pod's API object that the node's decisions depend on.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::core_v1::{self, PodWithoutContainerStatuses};
 use muster_api::image_reference::default_pull_policy;
+use muster_api::json::{self, Str};
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::controller::Malformed;
+use crate::kubelet::static_pod;
 
 /// A pod's API object, decoded once: the fields that the node's decisions depend on.
 #[derive(Clone, Debug)]
@@ -97,11 +100,62 @@ pub struct ContainerSpec {
     pub readiness: Option<Probe>,
     /// The `resources` of the container, which are part of the container's status.
     pub resources: Value,
-    /// The `volumeMounts` of the container, which are part of the container's status.
-    pub mounts: Vec<Value>,
+    /// The `volumeMounts` of the container.
+    pub mounts: Vec<VolumeMount>,
+}
+
+/// A volume mount of a container, which is part of the container's status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeMount {
+    /// Name of the volume.
+    pub name: Text,
+    /// The `mountPath` of the volume in the container.
+    pub path: Text,
+    pub is_read_only: bool,
 }
 
 impl ContainerSpec {
+    /// Converts a decoded container, with defaults for absent fields. `position` is its [`Self::position`].
+    /// `pod_restart` is the restart policy of the pod. `resources` are the `resources` of the container as JSON.
+    fn from_container(
+        container: &core_v1::Container<'_>,
+        position: usize,
+        role: ContainerRole,
+        pod_restart: RestartPolicy,
+        resources: Value,
+    ) -> Self {
+        let image = text_of(&container.image);
+        // Init containers that are not sidecars, and ephemeral containers, have neither probes nor hooks.
+        let is_probed = matches!(role, ContainerRole::Main | ContainerRole::Sidecar);
+        let probe = |it: &Option<core_v1::Probe>| it.as_ref().filter(|_| is_probed).map(Probe::from_probe);
+        let lifecycle = container.lifecycle.as_ref().filter(|_| is_probed);
+        let mounts = container.volume_mounts.iter().flatten().map(|it| VolumeMount {
+            name: text_of(&it.name),
+            path: text_of(&it.mount_path),
+            is_read_only: it.read_only.unwrap_or(false),
+        });
+        Self {
+            position,
+            name: text_of(&container.name),
+            pull: parse_pull_policy(container.image_pull_policy.as_deref(), &image),
+            image,
+            role,
+            restart: match role {
+                ContainerRole::Init => init_restart_policy(pod_restart),
+                ContainerRole::Sidecar => RestartPolicy::Always,
+                ContainerRole::Main => pod_restart,
+                ContainerRole::Ephemeral => RestartPolicy::Never,
+            },
+            has_post_start: lifecycle.is_some_and(|it| it.post_start.is_some()),
+            has_pre_stop: lifecycle.is_some_and(|it| it.pre_stop.is_some()),
+            startup: probe(&container.startup_probe),
+            liveness: probe(&container.liveness_probe),
+            readiness: probe(&container.readiness_probe),
+            resources,
+            mounts: mounts.collect(),
+        }
+    }
+
     /// Returns the probe of this kind. `None` if the container has none.
     pub(super) fn probe(&self, kind: super::ProbeKind) -> Option<&Probe> {
         match kind {
@@ -132,7 +186,8 @@ pub enum ImagePullPolicy {
     Never,
 }
 
-/// When a probe runs, and after how many consecutive equal results it counts as failed or passed.
+/// When a probe runs, after how many consecutive equal results it counts as failed or passed, and the grace period of a
+/// container that it kills.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     /// The `initialDelaySeconds` of the probe, as a duration.
@@ -148,69 +203,77 @@ pub struct Probe {
     pub grace: Option<Duration>,
 }
 
+impl Probe {
+    /// Converts a decoded probe, with defaults for absent fields.
+    fn from_probe(probe: &core_v1::Probe) -> Self {
+        let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
+        Self {
+            initial_delay: duration_from_seconds(probe.initial_delay_seconds.unwrap_or(0)),
+            period: duration_from_seconds(probe.period_seconds.unwrap_or(10)).max(Duration::from_secs(1)),
+            failures_max: count(probe.failure_threshold, 3),
+            successes_min: count(probe.success_threshold, 1),
+            grace: probe.termination_grace_period_seconds.map(duration_from_seconds),
+        }
+    }
+}
+
 impl PodObject {
     /// Decodes a pod's API object from JSON text.
     pub fn parse(json: &[u8]) -> Result<Self, Malformed> {
-        serde_json::from_slice(json).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
+        let object: Value = json::from_slice(json).map_err(|it| Malformed::new("pods", it))?;
+        Self::from_value(&object)
     }
 
     /// Decodes a pod's API object from parsed JSON.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
-        WirePod::deserialize(object).map(Self::from_wire).map_err(|it| Malformed::new("pods", it))
+        let pod =
+            PodWithoutContainerStatuses::deserialize(object).map_err(|it| Malformed::new("pods", it))?;
+        Ok(Self::from_pod(&pod, object))
     }
 
-    /// Converts the JSON of a pod to a [`PodObject`], with defaults for absent fields.
-    fn from_wire(WirePod { metadata, spec, status }: WirePod) -> Self {
-        let source =
-            metadata.annotations.get(crate::kubelet::static_pod::SOURCE_ANNOTATION).map(String::as_str);
+    /// Converts a decoded pod to a [`PodObject`], with defaults for absent fields. `object` is the JSON from which
+    /// `pod` was decoded. The pod's status and the `resources` of its containers are copied from it.
+    pub fn from_pod(pod: &PodWithoutContainerStatuses<'_>, object: &Value) -> Self {
+        let no_spec = core_v1::PodSpec::default();
+        let (meta, spec) = (&pod.metadata, pod.spec.as_ref().unwrap_or(&no_spec));
         let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
-        let deletion = metadata.deletion_timestamp.is_some();
-        let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
+        let deletion_grace = meta.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
         let restart = parse_restart_policy(spec.restart_policy.as_deref());
-        let role = |it: &WireContainer| match it.restart_policy.as_deref() {
-            Some("Always") => ContainerRole::Sidecar,
-            _ => ContainerRole::Init,
-        };
         let mut positions = 0..;
-        let mut container = |it: WireContainer, role, restart| {
-            it.into_container_spec(positions.next().unwrap_or_default(), role, restart)
-        };
-        let init = spec.init_containers.into_iter().map(|it| {
-            let role = role(&it);
-            container(
-                it,
-                role,
-                if role == ContainerRole::Sidecar {
-                    RestartPolicy::Always
-                } else {
-                    init_restart_policy(restart)
-                },
-            )
-        });
-        let init = init.collect();
-        let main =
-            spec.containers.into_iter().map(|it| container(it, ContainerRole::Main, restart)).collect();
-        let ephemeral = spec.ephemeral_containers.into_iter();
+        let mut containers =
+            |field: &str, list: &Option<Vec<core_v1::Container<'_>>>, role: ContainerRole| {
+                let list = list.iter().flatten().enumerate().map(|(index, container)| {
+                    let is_sidecar = role == ContainerRole::Init && container.is_sidecar();
+                    let role = if is_sidecar { ContainerRole::Sidecar } else { role };
+                    let resources = object["spec"][field][index]["resources"].clone();
+                    let position = positions.next().unwrap_or_default();
+                    ContainerSpec::from_container(container, position, role, restart, resources)
+                });
+                list.collect::<Vec<_>>()
+            };
+        let init = containers("initContainers", &spec.init_containers, ContainerRole::Init);
+        let main = containers("containers", &spec.containers, ContainerRole::Main);
         let ephemeral =
-            ephemeral.map(|it| container(it, ContainerRole::Ephemeral, RestartPolicy::Never)).collect();
+            containers("ephemeralContainers", &spec.ephemeral_containers, ContainerRole::Ephemeral);
+        let gates = spec.readiness_gates.iter().flatten();
         Self {
-            key: ObjectKey::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
-            uid: metadata.uid.into(),
-            resource_version: metadata.resource_version.and_then(|it| it.parse().ok()).unwrap_or(0),
-            generation: metadata.generation.unwrap_or(0),
-            is_static: source.is_some_and(|it| it != "api"),
-            deletion_grace: deletion.then_some(deletion_grace),
+            key: ObjectKey::new(meta.namespace.as_deref().unwrap_or("default"), meta.name()),
+            uid: meta.uid(),
+            resource_version: meta.resource_version(),
+            generation: meta.generation(),
+            is_static: static_pod::is_static(meta),
+            deletion_grace: meta.is_deleting().then_some(deletion_grace),
             spec: Spec {
                 restart,
                 grace,
                 deadline: spec.active_deadline_seconds.map(duration_from_seconds),
                 on_host_network: spec.host_network.unwrap_or(false),
-                gates: spec.readiness_gates.into_iter().map(|it| it.condition_type.into()).collect(),
+                gates: gates.map(|it| text_of(&it.condition_type)).collect(),
                 init,
                 main,
                 ephemeral,
             },
-            status: status.unwrap_or(Value::Null),
+            status: object["status"].clone(),
         }
     }
 }
@@ -254,7 +317,7 @@ fn duration_from_seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Parses an `imagePullPolicy`. If it is absent or unknown, it is the default for `image`.
+/// Parses an `imagePullPolicy`. An absent or unknown policy becomes the default for `image`.
 fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
         Some("Always") => ImagePullPolicy::Always,
@@ -264,150 +327,12 @@ fn parse_pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     }
 }
 
-/// A pod as sent in JSON, with the fields that the node reads. The other `Wire…` types are parts of it.
-#[derive(Deserialize)]
-struct WirePod {
-    #[serde(default)]
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireSpec,
-    #[serde(default)]
-    status: Option<Value>,
-}
-
-/// The `metadata` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireMetadata {
-    name: String,
-    namespace: Option<String>,
-    uid: String,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    #[serde(deserialize_with = "null_as_default")]
-    annotations: BTreeMap<String, String>,
-    deletion_timestamp: Option<String>,
-    deletion_grace_period_seconds: Option<i64>,
-}
-
-/// The `spec` of a pod.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    restart_policy: Option<String>,
-    termination_grace_period_seconds: Option<i64>,
-    active_deadline_seconds: Option<i64>,
-    host_network: Option<bool>,
-    #[serde(deserialize_with = "null_as_default")]
-    readiness_gates: Vec<WireReadinessGate>,
-    #[serde(deserialize_with = "null_as_default")]
-    init_containers: Vec<WireContainer>,
-    #[serde(deserialize_with = "null_as_default")]
-    containers: Vec<WireContainer>,
-    #[serde(deserialize_with = "null_as_default")]
-    ephemeral_containers: Vec<WireContainer>,
-}
-
-/// An element of `readinessGates`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireReadinessGate {
-    #[serde(default)]
-    condition_type: String,
-}
-
-/// A container of any of the three container lists.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireContainer {
-    name: String,
-    image: Option<String>,
-    image_pull_policy: Option<String>,
-    restart_policy: Option<String>,
-    resources: Option<Value>,
-    #[serde(deserialize_with = "null_as_default")]
-    volume_mounts: Vec<Value>,
-    lifecycle: Option<WireLifecycle>,
-    startup_probe: Option<WireProbe>,
-    liveness_probe: Option<WireProbe>,
-    readiness_probe: Option<WireProbe>,
-}
-
-/// The `lifecycle` of a container: its hooks.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireLifecycle {
-    post_start: Option<Value>,
-    pre_stop: Option<Value>,
-}
-
-/// A probe of a container.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WireProbe {
-    initial_delay_seconds: Option<i64>,
-    period_seconds: Option<i64>,
-    failure_threshold: Option<i64>,
-    success_threshold: Option<i64>,
-    termination_grace_period_seconds: Option<i64>,
-}
-
-impl WireContainer {
-    /// Returns the decoded container. `position` is its [`ContainerSpec::position`].
-    fn into_container_spec(
-        self,
-        position: usize,
-        role: ContainerRole,
-        restart: RestartPolicy,
-    ) -> ContainerSpec {
-        let image = self.image.unwrap_or_default();
-        // Init and ephemeral containers have neither probes nor hooks.
-        let is_probed = matches!(role, ContainerRole::Main | ContainerRole::Sidecar);
-        let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::into_probe);
-        let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
-        ContainerSpec {
-            position,
-            name: self.name.into(),
-            pull: parse_pull_policy(self.image_pull_policy.as_deref(), &image),
-            image: image.into(),
-            role,
-            restart,
-            has_post_start: lifecycle.post_start.is_some_and(|it| !it.is_null()),
-            has_pre_stop: lifecycle.pre_stop.is_some_and(|it| !it.is_null()),
-            startup: probe(self.startup_probe),
-            liveness: probe(self.liveness_probe),
-            readiness: probe(self.readiness_probe),
-            resources: self.resources.unwrap_or(Value::Null),
-            mounts: self.volume_mounts,
-        }
-    }
-}
-
-impl WireProbe {
-    /// Returns the decoded probe, with defaults for absent fields.
-    fn into_probe(self) -> Probe {
-        let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
-        Probe {
-            initial_delay: duration_from_seconds(self.initial_delay_seconds.unwrap_or(0)),
-            period: duration_from_seconds(self.period_seconds.unwrap_or(10)).max(Duration::from_secs(1)),
-            failures_max: count(self.failure_threshold, 3),
-            successes_min: count(self.success_threshold, 1),
-            grace: self.termination_grace_period_seconds.map(duration_from_seconds),
-        }
-    }
-}
-
-/// Deserializes a field that may be `null`. Like an absent field, `null` becomes the default value.
-fn null_as_default<'de, D, T>(from: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+/// Returns a text field. Empty if it is absent.
+fn text_of(field: &Option<Str<'_>>) -> Text {
+    field.as_deref().unwrap_or_default().into()
 }
 
 /// Parses a timestamp in a pod's status. `None` if it is absent or invalid.
 pub(super) fn parse_time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }
-use crate::controller::Malformed;

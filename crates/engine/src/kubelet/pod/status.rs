@@ -10,7 +10,7 @@ use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Map, Value, json};
 
 use super::running_container::HookState;
-use super::spec::{ContainerRole, ContainerSpec};
+use super::spec::{ContainerRole, ContainerSpec, VolumeMount};
 use super::{Action, Container, ContainerState, Pod};
 use crate::daemonset::facts::Phase;
 
@@ -46,9 +46,8 @@ impl Pod {
         }
     }
 
-    /// Whether the pod's containers may be removed without another write of its status. True if the API server has the
-    /// pod's current or final status. Also true for a static pod, and for a pod that no longer exists on the API
-    /// server.
+    /// Whether the pod's status is reported, so that its containers may be removed: the API server has the pod's
+    /// current or final status. Also true for a static pod, and for a pod that no longer exists on the API server.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
         self.is_removed_from_api
@@ -480,9 +479,9 @@ pub(super) fn contains_fields(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Returns `status` as a patch that also deletes old addresses from `podIPs`: those that a status in `before` has and
-/// `status` does not have. Without the deletions, old addresses would stay, because the API server merges the list by
-/// address.
+/// Returns `status` as a patch that also deletes old addresses from `podIPs`. An address is old if a status in `before`
+/// has it and `status` does not. Without the deletions, old addresses would stay, because the API server merges the
+/// list by address.
 fn with_address_deletions(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
@@ -522,9 +521,9 @@ fn lost_state(message: &str) -> Value {
 }
 
 /// Returns the JSON of a volume mount of the spec, as it appears in the container status.
-fn volume_mount_status(mount: &Value) -> Value {
-    let mut mounted = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
-    if mount["readOnly"] == true {
+fn volume_mount_status(mount: &VolumeMount) -> Value {
+    let mut mounted = json!({"name": mount.name, "mountPath": mount.path});
+    if mount.is_read_only {
         mounted["readOnly"] = true.into();
         mounted["recursiveReadOnly"] = "Disabled".into();
     }

@@ -44,8 +44,8 @@ impl Pod {
         }
     }
 
-    /// Terminates the pod if its `activeDeadlineSeconds` have passed. If they have not passed yet, requests a sync at
-    /// their end. Does nothing for a pod that has no such deadline or is already terminating.
+    /// Terminates the pod if its active deadline has passed. If the deadline is in the future, requests a sync at that
+    /// time. Does nothing for a pod that has no active deadline or is already terminating.
     ///
     /// Rule: a pod becomes Failed when `activeDeadlineSeconds` have passed since its `startTime`.
     pub(super) fn enforce_active_deadline(&mut self, now: Time) {
@@ -119,7 +119,7 @@ impl Pod {
             None => {
                 let state = &self.reported_container(&container.name)["state"];
                 let code = state["terminated"]["exitCode"].as_i64();
-                // It was reported as running, and the runtime does not have it any more.
+                // The container was reported as running, and the runtime does not have it any more.
                 let lost = state["running"].is_object().then_some(super::status::LOST_EXIT_CODE);
                 code.and_then(|it| i32::try_from(it).ok()).or(lost)
             }

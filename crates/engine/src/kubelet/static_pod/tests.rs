@@ -2,6 +2,7 @@ use alloc::format;
 use alloc::string::String;
 
 use expect_test::{Expect, expect};
+use muster_api::qos::QosClass;
 
 use super::*;
 
@@ -96,7 +97,8 @@ fn a_manifest_becomes_a_static_pod() {
             "volumes": [
               {
                 "hostPath": {
-                  "path": "/var/log"
+                  "path": "/var/log",
+                  "type": ""
                 },
                 "name": "logs"
               }
@@ -132,6 +134,71 @@ fn a_manifest_becomes_a_static_pod() {
           ]
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&mirror["metadata"]).unwrap());
+}
+
+/// Upstream: the kubelet decodes manifests with the defaults of the API.
+#[test]
+fn a_static_pod_gets_the_defaults_of_the_api_also_for_null_empty_and_zero() {
+    let mut manifest = manifest();
+    manifest["metadata"]["namespace"] = "".into();
+    let spec = &mut manifest["spec"];
+    for field in ["restartPolicy", "dnsPolicy", "schedulerName"] {
+        spec[field] = "".into();
+    }
+    for field in ["securityContext", "tolerations", "terminationGracePeriodSeconds"] {
+        spec[field] = Value::Null;
+    }
+    spec["volumes"] = json!([
+        {"name": "scratch"},
+        {"name": "info", "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]);
+    let container = &mut spec["containers"][0];
+    container["imagePullPolicy"] = "".into();
+    container["terminationMessagePath"] = "".into();
+    container["env"] = json!([{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
+    container["ports"] = json!([{"containerPort": 80, "hostPort": 0, "protocol": ""}]);
+    container["livenessProbe"] = json!({"grpc": {"port": 80}, "timeoutSeconds": 0});
+    container["lifecycle"] = json!({"preStop": {"httpGet": {"port": 80, "path": ""}}});
+    let pod = parse_manifest(manifest, "n1", "0123", "").unwrap();
+    assert_eq!(pod["metadata"]["namespace"], "default");
+    let spec = &pod["spec"];
+    assert_eq!(
+        ["restartPolicy", "dnsPolicy", "schedulerName"].map(|it| spec[it].as_str().unwrap()),
+        ["Always", "ClusterFirst", "default-scheduler"]
+    );
+    assert_eq!(spec["securityContext"], json!({}));
+    assert_eq!(spec["terminationGracePeriodSeconds"], 30);
+    assert_eq!(spec["tolerations"], json!([{"operator": "Exists", "effect": "NoExecute"}]));
+    let item = json!({"path": "n", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}});
+    assert_eq!(
+        spec["volumes"],
+        json!([
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "info", "downwardAPI": {"defaultMode": 0o644, "items": [item]}},
+        ])
+    );
+    let container = &spec["containers"][0];
+    assert_eq!(container["imagePullPolicy"], "Always");
+    assert_eq!(container["terminationMessagePath"], "/dev/termination-log");
+    assert_eq!(container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+    assert_eq!(container["ports"], json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]));
+    assert_eq!(container["livenessProbe"]["grpc"], json!({"port": 80, "service": ""}));
+    assert_eq!(container["livenessProbe"]["timeoutSeconds"], 1);
+    assert_eq!(
+        container["lifecycle"]["preStop"]["httpGet"],
+        json!({"port": 80, "path": "/", "scheme": "HTTP"})
+    );
+}
+
+/// Upstream: the kubelet decodes manifests with `SetDefaults_Pod`.
+#[test]
+fn a_static_pod_with_limits_at_pod_level_only_is_guaranteed() {
+    let mut manifest = manifest();
+    manifest["spec"]["containers"][0]["resources"] = json!({});
+    manifest["spec"]["resources"] = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    let pod = parse_manifest(manifest, "n1", "0123", "").unwrap();
+    assert_eq!(pod["spec"]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    assert_eq!(QosClass::of_pod(&pod), QosClass::Guaranteed);
 }
 
 #[test]

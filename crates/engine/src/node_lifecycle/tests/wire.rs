@@ -22,8 +22,8 @@ fn api_requests_of_calls() {
     let new = Arc::new(node("n2", &["new"], None, Time::from_secs(1)));
     let calls = [
         Call::ReadLease { node: "n1".into(), last_heartbeat: at },
-        Call::MarkUnknown { node: of.clone(), conditions: [ConditionType::Ready].into(), at },
-        Call::MarkUnknown { node: new, conditions: [ConditionType::PidPressure].into(), at },
+        Call::MarkUnknown { node: of.clone(), conditions: [NodeConditionType::Ready].into(), at },
+        Call::MarkUnknown { node: new, conditions: [NodeConditionType::PidPressure].into(), at },
         Call::PatchNode { node: of, taints },
         Call::MarkPodNotReady { pod: p1.clone(), at },
         Call::MarkDisruptionTarget { pod: p1.clone(), at },

@@ -42,6 +42,7 @@ struct Claims {
     node_port: Option<u16>,
     is_local: bool,
     has_endpoints: bool,
+    created_s: i64,
 }
 
 fn claims() -> impl Strategy<Value = Claims> {
@@ -54,10 +55,22 @@ fn claims() -> impl Strategy<Value = Claims> {
         prop::option::of(prop::sample::select(&[6443_u16, 30_001, 30_002][..])),
         any::<bool>(),
         any::<bool>(),
+        0..3_i64,
     )
-        .prop_map(|(cluster_ip, external_ips, ingress, port, node_port, is_local, has_endpoints)| {
-            Claims { cluster_ip, external_ips, ingress, port, node_port, is_local, has_endpoints }
-        })
+        .prop_map(
+            |(cluster_ip, external_ips, ingress, port, node_port, is_local, has_endpoints, created_s)| {
+                Claims {
+                    cluster_ip,
+                    external_ips,
+                    ingress,
+                    port,
+                    node_port,
+                    is_local,
+                    has_endpoints,
+                    created_s,
+                }
+            },
+        )
 }
 
 fn claimed(all: &[Claims]) -> ProxyState {
@@ -83,7 +96,11 @@ fn claimed(all: &[Claims]) -> ProxyState {
             },
             "status": {"loadBalancer": {"ingress": ingress}},
         });
-        state.put_service(ObjectKey::new("shop", &*name), Service::decode(&object).expect("a service"));
+        let created = Time::from_secs(it.created_s);
+        state.put_service(
+            ObjectKey::new("shop", &*name),
+            Service::decode(created, &object).expect("a service"),
+        );
         if it.has_endpoints {
             slice(&mut state, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
         }
@@ -134,6 +151,24 @@ proptest! {
                 let is_own = |it: &String| rule.contains(&format!("/{it}/"));
                 let is_led = rule.contains("goto ");
                 prop_assert!(!is_led || owners.iter().any(is_own), "{address} of {owners:?}: {rule}");
+            }
+        }
+        // An external address and port belongs to the oldest Service that has it.
+        for set in ["services", "refused"] {
+            for (element, verdict) in &made.sets[set].elements {
+                let mut parts = element.split(" . ");
+                let address: Ipv4Addr = parts.next().expect("an address").parse().expect("an address");
+                let protocol = parts.next().expect("a protocol");
+                let port: u16 = parts.next().expect("a port").parse().expect("a port");
+                let has = |it: &Service| it.external_ips.contains(&address) || it.ingress.contains(&address);
+                let is_same = |it: &Port| it.number == port && it.protocol.as_str() == protocol;
+                let of_port = |it: &Service| has(it) && it.ports.iter().any(is_same);
+                let all = state.services.iter().filter(|(_, it)| of_port(it));
+                let Some((oldest, it)) = all.min_by_key(|(key, it)| (it.created, *key)) else { continue };
+                let is_led = verdict.contains("goto out/");
+                prop_assert!(!is_led || verdict.contains(&format!("/{oldest}/")), "{element} of {oldest}: {verdict}");
+                let has_endpoints = state.slices_of(oldest).next().is_some();
+                prop_assert!(set == "services" || !has_endpoints, "{element} of {oldest} {it:?} is refused");
             }
         }
         // The rule for the API server comes first.
@@ -195,4 +230,36 @@ fn addresses_in_other_node_objects_do_not_override_a_cluster_ip() {
     let here = ThisNode { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
     let made = build_table(&state, &here, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
     assert!(!made.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
+}
+
+#[test]
+fn a_younger_service_does_not_take_an_external_address_from_an_older_one() {
+    let claim =
+        |state: &mut ProxyState, name: &str, created_s: i64, cluster_ip: &str, has_endpoints: bool| {
+            let object = json!({"spec": {
+                "clusterIP": cluster_ip,
+                "externalIPs": ["192.0.2.9"],
+                "ports": [{"name": "http", "port": 80}],
+            }});
+            let service = Service::decode(Time::from_secs(created_s), &object).expect("a service");
+            state.put_service(ObjectKey::new("shop", name), service);
+            if has_endpoints {
+                slice(state, name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
+            }
+        };
+    let external = |state: &ProxyState| {
+        let table = build_table(state, &me(), &pod_routes(state, "n1", None));
+        let of = |set: &str| table.sets[set].elements.get("192.0.2.9 . tcp . 80").cloned();
+        (of("services"), of("refused"))
+    };
+    let mut state = state();
+    claim(&mut state, "a-younger", 20, "10.96.1.3", true);
+    claim(&mut state, "z-older", 10, "10.96.1.4", true);
+    assert_eq!(external(&state), (Some("goto out/shop/z-older/tcp/80".into()), None));
+    // The address of a Service without endpoints is not free.
+    let key = ObjectKey::new("shop", "z-older-1");
+    state.remove_slice(&key);
+    assert_eq!(external(&state), (None, Some(String::new())));
+    state.remove_service(&ObjectKey::new("shop", "z-older"));
+    assert_eq!(external(&state), (Some("goto out/shop/a-younger/tcp/80".into()), None));
 }

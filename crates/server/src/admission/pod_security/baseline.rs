@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use muster_api::well_known::{
+    ANNOTATION_APP_ARMOR_PREFIX, ANNOTATION_SECCOMP_CONTAINER_PREFIX, ANNOTATION_SECCOMP_POD,
+};
 use serde_json::Value;
 
 use super::policy::{
@@ -9,13 +12,6 @@ use super::policy::{
 };
 use crate::unstructured::{list_at, str_at};
 use crate::validation::go_quoted;
-
-/// Key prefix of the deprecated annotation that sets the AppArmor profile of a container. The container name follows.
-const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// Deprecated annotation that sets the seccomp profile of a pod.
-const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// Key prefix of the deprecated annotation that sets the seccomp profile of a container. The container name follows.
-const SECCOMP_CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// Rule: AppArmor must not be disabled. A profile that a field or an annotation sets must be the runtime's default or a
 /// local profile of the node.
@@ -25,7 +21,7 @@ pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyVio
     let allowed = |it: &str| it.is_empty() || it == "runtime/default" || it.starts_with("localhost/");
     let mut annotations: Vec<String> = pod
         .annotations()
-        .filter(|(name, value)| name.starts_with(APP_ARMOR_ANNOTATION_PREFIX) && !allowed(value))
+        .filter(|(name, value)| name.starts_with(ANNOTATION_APP_ARMOR_PREFIX) && !allowed(value))
         .map(|(name, value)| format!("{name}={}", go_quoted(value)))
         .collect();
     annotations.sort();
@@ -287,8 +283,8 @@ pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyV
         |it: &str| matches!(it, "runtime/default" | "docker/default") || it.starts_with("localhost/");
     let names: BTreeSet<_> = pod.containers().map(|it| str_at(it, "name")).collect();
     let is_profile = |name: &str| {
-        name == SECCOMP_POD_ANNOTATION
-            || name.strip_prefix(SECCOMP_CONTAINER_ANNOTATION_PREFIX).is_some_and(|it| names.contains(it))
+        name == ANNOTATION_SECCOMP_POD
+            || name.strip_prefix(ANNOTATION_SECCOMP_CONTAINER_PREFIX).is_some_and(|it| names.contains(it))
     };
     let forbidden: BTreeSet<_> = pod
         .annotations()

@@ -35,8 +35,8 @@ struct PolicyControl {
     id: &'static str,
     /// The lowest level that includes the control.
     level: PodSecurityLevel,
-    /// The check functions of this control, oldest first, each with the minor version of Kubernetes since which it
-    /// applies.
+    /// The check functions of this control, oldest first. Each has the minor version of Kubernetes from which on it
+    /// applies, until the next one applies.
     revisions: &'static [(u64, PolicyCheck)],
     /// ID of the control of the `baseline` level that this control of the `restricted` level replaces, if any.
     replaces_baseline: Option<&'static str>,

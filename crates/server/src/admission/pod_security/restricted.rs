@@ -131,7 +131,7 @@ pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolatio
 /// the container does not override it. The pod must not set it to `false`.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    /// `PolicyViolation::reason`, whichever of its two violations this function returns.
+    /// `PolicyViolation::reason` of both violations that this function can return.
     const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.container_names_where(|context| context["runAsNonRoot"] == false);

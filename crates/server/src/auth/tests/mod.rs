@@ -40,7 +40,7 @@ impl World {
     }
 
     pub(super) async fn create(&self, group: &str, plural: &str, namespace: &str, object: Value) -> Value {
-        let kind = Kind::find(group, "v1", plural).unwrap();
+        let kind = Kind::builtin(group, "v1", plural);
         let namespace = Some(namespace).filter(|it| !it.is_empty());
         let context = RequestContext::for_server("create", self.now);
         let created = self.registry.create(&context, kind, namespace, object).await.unwrap();
@@ -54,14 +54,15 @@ impl World {
         } else {
             ("roles", "rolebindings")
         };
-        self.create(RBAC_GROUP, role, namespace, json!({"metadata": {"name": name}, "rules": rules})).await;
+        self.create(API_GROUP_RBAC, role, namespace, json!({"metadata": {"name": name}, "rules": rules}))
+            .await;
         let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
         let binding_object = json!({
             "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+            "roleRef": {"apiGroup": API_GROUP_RBAC, "kind": kind, "name": name},
             "subjects": [subject],
         });
-        self.create(RBAC_GROUP, binding, namespace, binding_object).await;
+        self.create(API_GROUP_RBAC, binding, namespace, binding_object).await;
     }
 
     /// The outcome of a request: `METHOD URI`.
@@ -208,7 +209,7 @@ async fn a_change_acts_at_once() {
     world.bind("nodes", "", rules, json!({"kind": "User", "name": "eve"})).await;
     said.push(world.ask(&eve, request));
     for plural in ["clusterroles", "clusterrolebindings"] {
-        let kind = Kind::find(RBAC_GROUP, "v1", plural).unwrap();
+        let kind = Kind::builtin(API_GROUP_RBAC, "v1", plural);
         let target = crate::request::RequestTarget {
             kind,
             namespace: None,
@@ -234,10 +235,10 @@ async fn admin_edit_and_view_are_gathered() {
         let subject = json!({"kind": "User", "name": role});
         let binding = json!({
             "metadata": {"name": role},
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+            "roleRef": {"apiGroup": API_GROUP_RBAC, "kind": "ClusterRole", "name": role},
             "subjects": [subject],
         });
-        world.create(RBAC_GROUP, "rolebindings", "default", binding).await;
+        world.create(API_GROUP_RBAC, "rolebindings", "default", binding).await;
         let may = |request: &str| {
             if world.ask(&someone(role), request).starts_with("yes") { "yes" } else { "no" }
         };
@@ -620,7 +621,7 @@ async fn a_second_start_changes_nothing_and_restores_missing_roles() {
     cluster_roles::ensure_default_roles(&world.registry, world.now).await.unwrap();
     assert_eq!(world.registry.storage.revision(), before);
 
-    let kind = Kind::find(RBAC_GROUP, "v1", "clusterroles").unwrap();
+    let kind = Kind::builtin(API_GROUP_RBAC, "v1", "clusterroles");
     let target = |name: &str| crate::request::RequestTarget {
         kind,
         namespace: None,
@@ -652,7 +653,7 @@ async fn a_second_start_changes_nothing_and_restores_missing_roles() {
 #[tokio::test]
 async fn roles_for_rollouts_are_part_of_view_edit_and_admin() {
     let world = World::new().await;
-    let kind = Kind::find(RBAC_GROUP, "v1", "clusterroles").unwrap();
+    let kind = Kind::builtin(API_GROUP_RBAC, "v1", "clusterroles");
     let mut said = Vec::new();
     for name in ["view", "edit", "admin"] {
         let role = unstructured::parse_stored(&world.registry.storage.find(kind, None, name).unwrap());

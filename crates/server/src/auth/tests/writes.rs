@@ -9,7 +9,7 @@ use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 
 fn target(group: &str, plural: &str, namespace: &str, name: &str) -> RequestTarget {
-    let kind = Kind::find(group, "v1", plural).unwrap();
+    let kind = Kind::builtin(group, "v1", plural);
     let namespace = Some(namespace).filter(|it| !it.is_empty()).map(str::to_owned);
     RequestTarget { kind, namespace, name: name.to_owned(), subresource: Subresource::Whole }
 }
@@ -37,19 +37,19 @@ async fn users_cannot_grant_permissions_they_lack() {
     let world = World::new().await;
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-        {"apiGroups": [RBAC_GROUP], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
-        {"apiGroups": [RBAC_GROUP], "resources": ["roles"], "resourceNames": ["free"], "verbs": ["escalate"]},
+        {"apiGroups": [API_GROUP_RBAC], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
+        {"apiGroups": [API_GROUP_RBAC], "resources": ["roles"], "resourceNames": ["free"], "verbs": ["escalate"]},
     ]);
     world.bind("some", "default", rules, json!({"kind": "User", "name": "eve"})).await;
     let eve = someone("eve");
     let role = |name: &str, rules: Value, old: Option<&Value>| {
         let object = json!({"metadata": {"name": name}, "rules": rules});
-        let target = target(RBAC_GROUP, "roles", "default", name);
+        let target = target(API_GROUP_RBAC, "roles", "default", name);
         said(rbac_escalation::check_rbac_write(&world.registry.access, &eve, &target, &object, old))
     };
     let binding = |role: &str| {
-        let object = json!({"roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}});
-        let target = target(RBAC_GROUP, "rolebindings", "default", "b");
+        let object = json!({"roleRef": {"apiGroup": API_GROUP_RBAC, "kind": "ClusterRole", "name": role}});
+        let target = target(API_GROUP_RBAC, "rolebindings", "default", "b");
         said(rbac_escalation::check_rbac_write(&world.registry.access, &eve, &target, &object, None))
     };
     let pods = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
@@ -71,14 +71,14 @@ async fn users_cannot_grant_permissions_they_lack() {
         said(rbac_escalation::check_rbac_write(
             &world.registry.access,
             &eve,
-            &target(RBAC_GROUP, "clusterroles", "", "g"),
+            &target(API_GROUP_RBAC, "clusterroles", "", "g"),
             &gathered,
             None,
         )),
         said(rbac_escalation::check_rbac_write(
             &world.registry.access,
             &User::server(),
-            &target(RBAC_GROUP, "clusterroles", "", "g"),
+            &target(API_GROUP_RBAC, "clusterroles", "", "g"),
             &gathered,
             None,
         )),

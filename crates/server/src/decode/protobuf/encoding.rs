@@ -1,4 +1,4 @@
-//! Encodes protobuf messages by hand for tests, so that they do not repeat a mistake of the decoder.
+//! Encodes protobuf messages for tests with code of its own, so that the tests do not repeat a mistake of the decoder.
 
 use super::PROTOBUF_MAGIC;
 

@@ -247,7 +247,7 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
 
 fn read(media_type: &str, kind: GroupVersionKind<'_>, body: &[u8]) -> Result<Value, Value> {
     let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
-    decode::decode_object(&context, kind, media_type, body).map_err(|it| it.status())
+    decode::decode_object(&context, kind.into(), media_type, body).map_err(|it| it.status())
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Api {
     }
 }
 
-/// Returns the review with `apiVersion` and `kind` set to those of the request URL.
+/// Returns the review with the `apiVersion` and `kind` of the requested resource.
 fn with_type_meta(target: &RequestTarget, mut review: Value) -> Value {
     review["apiVersion"] = json!(target.kind.api_version());
     review["kind"] = json!(target.kind.kind);

@@ -1,5 +1,5 @@
-//! Limits on the resources of a request: its seat while it is handled, and the memory of its response until that is
-//! sent.
+//! Limits on the resources of a request: its seat while it is handled, and the memory of the response until the
+//! response is sent.
 
 use http_body_util::Either;
 use hyper::StatusCode;

@@ -1,8 +1,8 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// Limits on the resources of a request: its seat while it is handled, and the memory of its response until that is
-/// sent.
+/// Limits on the resources of a request: its seat while it is handled, and the memory of the response until the
+/// response is sent.
 mod limits;
 
 use std::panic::AssertUnwindSafe;
@@ -156,7 +156,8 @@ impl Api {
     /// shorter. Watches, and requests that an agent answers (such as logs and exec), have no timeout.
     fn request_timeout(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
         if is_stream {
-            // The query parameters belong to the agent's endpoint.
+            // The query parameters of an agent request belong to the agent's endpoint, and a watch has
+            // `timeoutSeconds`.
             return Ok(None);
         }
         let limit = self.limits.config.request_timeout;
@@ -195,7 +196,9 @@ impl Api {
         let user = state.impersonated.as_ref().unwrap_or(user);
         let allow = if is_anonymous { auth::require_authorized_anonymous } else { auth::require_authorized };
         state.grant = Some(allow(&self.registry.access, user, attributes)?);
-        let Some(route) = route else { return no_route_response(request.uri().path()) };
+        let Some(route) = route else {
+            return no_route_response(&self.registry.storage.kinds.served(), request.uri().path());
+        };
 
         let is_of_agent = is_agent_request(Some(&route));
         let upgrade = ClientUpgrade::from_request(&mut request);

@@ -1,8 +1,8 @@
 //! Fuzzing with arbitrary HTTP/2 frames from an unauthenticated client. They must cause no panic, no hang, and no
 //! access to stored objects.
 //!
-//! Each connection starts with a valid preface. The frames after it are nearly valid: they have any type, valid and
-//! invalid flags, stream IDs and lengths, and header blocks of valid requests or of random bytes.
+//! Each connection starts with a valid preface and SETTINGS frame. Most of the frames after them have a defined type
+//! and a plausible stream ID and length. The others are random. A header block contains a request or random bytes.
 
 use std::pin::pin;
 

@@ -1,4 +1,5 @@
-//! Generates arbitrary requests. They are mostly valid, so that many pass routing, decoding and authorization.
+//! Generates arbitrary requests. Their parts are mostly valid, so that many requests pass routing, decoding and
+//! authorization.
 
 use std::fmt;
 
@@ -31,7 +32,8 @@ pub(super) struct FuzzRequest {
 /// The path of a generated request.
 #[derive(Debug, Clone)]
 pub(super) enum FuzzPath {
-    /// The path of a collection, an object or a subresource. `rest` are the path segments after `plural`.
+    /// The path of a collection, an object or a subresource. `group` is the path prefix of an API group and version,
+    /// and `rest` are the path segments after `plural`.
     Resource { group: &'static str, namespace: Option<String>, plural: String, rest: Vec<String> },
     /// Any other path, such as `/healthz` or random characters.
     Other(String),
@@ -55,9 +57,9 @@ impl fmt::Debug for FuzzRequest {
 }
 
 impl FuzzRequest {
-    /// Builds the HTTP request. If `in_open_namespace` is set, replaces the namespace in the path with
-    /// `OPEN_NAMESPACE`. Returns `None` if the path has no namespace to replace, or if the request cannot be expressed
-    /// in HTTP.
+    /// Builds the HTTP request. If `in_open_namespace` is set, the request is for `OPEN_NAMESPACE`, whatever namespace
+    /// the resource path has. Returns `None` if `in_open_namespace` is set and the path is not a resource path, or if
+    /// the request cannot be expressed in HTTP.
     pub(super) fn to_http_request(&self, in_open_namespace: bool) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(self.method)
@@ -70,8 +72,8 @@ impl FuzzRequest {
         request.body(Full::new(Bytes::from(self.body.1.clone()))).ok()
     }
 
-    /// Returns the path and query. If `in_open_namespace` is set, replaces the namespace in the path with
-    /// `OPEN_NAMESPACE`. Returns `None` if the path has no namespace to replace.
+    /// Returns the path and query. If `in_open_namespace` is set, a resource path gets the namespace `OPEN_NAMESPACE`,
+    /// and any other path gives `None`.
     fn uri(&self, in_open_namespace: bool) -> Option<String> {
         let path = match &self.path {
             FuzzPath::Resource { group, namespace, plural, rest } => {
@@ -212,7 +214,7 @@ pub(super) fn arbitrary_collection_request(
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
-/// Generates PATCH requests for existing objects and their subresources.
+/// Generates PATCH requests for `EXISTING_OBJECTS` and their subresources, in the namespaces of `namespace_names`.
 pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
     let on = (select(API_GROUPS), select(EXISTING_OBJECTS))
         .prop_map(|(_, (group, plural, name))| (group, plural, name));
@@ -562,7 +564,7 @@ fn continue_tokens() -> impl Strategy<Value = String> {
     prop_oneof![4 => good, 1 => json, 1 => bytes, 1 => ".{0,20}"]
 }
 
-/// Generates an empty body without a `Content-Type`.
+/// Generates an empty body with an empty `Content-Type`.
 pub(super) fn empty_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     Just(("", Vec::new()))
 }
@@ -747,7 +749,7 @@ fn json_object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
 
-/// Generates valid objects with a few random changes.
+/// Generates valid objects with up to two random changes.
 fn mutated_objects() -> impl Strategy<Value = Value> {
     let metadata = |name: &str| json!({"name": name, "labels": {"app": "x"}});
     let containers = json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]);
@@ -807,8 +809,8 @@ fn change_at_path(object: &mut Value, path: &[prop::sample::Index], field: &str,
     }
 }
 
-/// Generates a protobuf body: `k8s\0` and a `runtime.Unknown` that contains a message with arbitrary fields. Some
-/// bodies are truncated or have a changed byte.
+/// Generates a protobuf body: mostly `k8s\0` and a `runtime.Unknown` that contains a message with arbitrary fields.
+/// Some of these bodies are truncated or have one byte replaced. One body in nine consists of random bytes.
 pub(super) fn protobuf_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let kinds = select(vec![
         ("v1", "ConfigMap"),

@@ -1,4 +1,4 @@
-//! POST: creates an object or a subresource.
+//! POST of an object, or of a subresource that no agent serves.
 
 use hyper::StatusCode;
 
@@ -30,11 +30,11 @@ impl Api {
             let target =
                 RequestTarget { kind, namespace, name: String::new(), subresource: Subresource::Whole };
             let created = self
-                .run_create_action(action, context, &target, api_request.decode_body(kind.gvk())?)
+                .run_create_action(action, context, &target, api_request.decode_body(kind.typed())?)
                 .await?;
             return Ok(json_response(StatusCode::CREATED, &created));
         }
-        let object = kind.to_storage_version(api_request.decode_body(kind.gvk())?);
+        let object = kind.to_storage_version(api_request.decode_body(kind.typed())?);
         let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
         Ok(object_response(context, StatusCode::CREATED, view, kind, created))
     }
@@ -55,10 +55,12 @@ impl Api {
         };
         view.require_whole_object()?;
         let body = match (
-            api_request.decode_body(GroupVersionKind { group, version, kind }),
+            api_request.decode_body(GroupVersionKind { group, version, kind }.into()),
             sub.older_body_version,
         ) {
-            (Err(_), Some(version)) => api_request.decode_body(GroupVersionKind { group, version, kind })?,
+            (Err(_), Some(version)) => {
+                api_request.decode_body(GroupVersionKind { group, version, kind }.into())?
+            }
             (body, _) => body?,
         };
         Ok(json_response(

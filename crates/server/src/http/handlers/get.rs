@@ -1,4 +1,4 @@
-//! GET of one object or a subresource.
+//! GET of one object, or of a subresource that no agent serves.
 
 use hyper::StatusCode;
 
@@ -11,7 +11,7 @@ use crate::request::RequestTarget;
 use crate::selector::ObjectSelector;
 
 impl Api {
-    /// Returns one object or a subresource of it.
+    /// Returns one object. A GET of a subresource such as `status` returns the whole object too.
     pub(super) async fn get(
         &self,
         target: &RequestTarget,

@@ -1,4 +1,4 @@
-//! GET of a collection.
+//! GET of a collection without the query parameter `watch`.
 
 use crate::error::ApiError;
 use crate::http::negotiation::Representation;
@@ -20,7 +20,7 @@ impl Api {
         let query = &api_request.query;
         watch_timeout(query)?;
         let options = query.list_options(kind)?;
-        self.wait_for_revision(query.resource_version()?).await?;
+        self.wait_for_revision(query.resource_version()?.max(options.from.revision())).await?;
         let listed = self.registry.storage.list_page(kind, namespace, &options)?;
         Ok(list_response(&api_request.context, api_request.list_format(view), kind, listed))
     }

@@ -1,12 +1,13 @@
-//! Handlers of API requests, one module for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
+//! Handlers of API requests: one module for each verb on resources, and one for other paths. Upstream:
+//! `apiserver/pkg/endpoints/handlers`.
 
-/// POST of an object or a subresource.
+/// POST of an object, or of a subresource that no agent serves.
 mod create;
 /// DELETE of one object or of a collection.
 mod delete;
-/// GET of one object or a subresource.
+/// GET of one object, or of a subresource that no agent serves.
 mod get;
-/// GET of a collection.
+/// GET of a collection without the query parameter `watch`.
 mod list;
 /// Requests for non-resource paths, such as discovery, OpenAPI, health and metrics.
 mod nonresource;
@@ -14,7 +15,7 @@ mod nonresource;
 mod patch;
 /// PUT of an object or a subresource.
 mod update;
-/// Watches: GET with the query parameter `watch`.
+/// Watches: GET with the query parameter `watch`, or of a deprecated watch path.
 mod watch;
 
 use std::time::Duration;
@@ -122,24 +123,22 @@ impl Api {
         }
     }
 
-    /// Waits until the store has reached the revision `requested`, the `resourceVersion` of the request. Fails after
-    /// `RESOURCE_VERSION_WAIT_TIMEOUT`.
+    /// Waits until the store has reached the revision `requested`, that of the request or of its continue token. Fails
+    /// after `RESOURCE_VERSION_WAIT_TIMEOUT`.
     async fn wait_for_revision(&self, requested: Revision) -> Result<(), ApiError> {
         if requested <= self.registry.storage.revision() {
             return Ok(());
         }
-        let mut commits = self.registry.storage.watch_revision();
-        let reached = commits.wait_for(|head| requested <= *head);
-        // The borrow of the revision ends here: it would block the writer.
-        match tokio::time::timeout(RESOURCE_VERSION_WAIT_TIMEOUT, reached).await.map(drop) {
+        let reached = self.registry.storage.wait_until_reached(requested);
+        match tokio::time::timeout(RESOURCE_VERSION_WAIT_TIMEOUT, reached).await {
             Ok(()) => Ok(()),
             Err(_) => Err(ApiError::resource_version_too_large(requested, self.registry.storage.revision())),
         }
     }
 }
 
-/// Checks that the object to write has the namespace and name of the URL. If the object has no namespace, sets that of
-/// the URL. Removes the namespace of a cluster-scoped object.
+/// Checks that the object to write has the namespace and name of the URL. If the object has no namespace, inserts the
+/// namespace of the URL. Removes the namespace of a cluster-scoped object.
 fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {

@@ -1,6 +1,6 @@
 //! Requests for non-resource paths, such as discovery, OpenAPI, health, metrics, token keys and `/debug/explain`.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::{Method, StatusCode};
 use muster_api::metrics_exposition::ExpositionFormat;
@@ -32,11 +32,12 @@ impl Api {
         let found = |document: Option<Value>| {
             document.map_or_else(not_found_page, |it| json_response(StatusCode::OK, &it))
         };
+        let kinds = self.registry.storage.kinds.served();
         match route {
             Route::Collection { .. } | Route::Watch { .. } | Route::Object(_) => {
                 Err(ApiError::no_such_resource())
             }
-            Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths())),
+            Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths(&kinds))),
             Route::Health(health) => {
                 let excluded: Vec<_> = api_request.query.values("exclude").collect();
                 let state = self.health_state(health.endpoint).await;
@@ -76,23 +77,27 @@ impl Api {
             }
             Route::Version => Ok(json_response(StatusCode::OK, &discovery::version_info())),
             Route::CoreVersions => {
-                Ok(api_request.document_response(discovery::core_discovery(&api_request.accept)))
+                Ok(api_request.document_response(&discovery::core_discovery(&kinds, &api_request.accept)))
             }
             Route::Groups => {
-                Ok(api_request.document_response(discovery::groups_discovery(&api_request.accept)))
+                Ok(api_request.document_response(&discovery::groups_discovery(&kinds, &api_request.accept)))
             }
-            Route::Group(group) => Ok(found(discovery::api_group(&group))),
-            Route::Resources { group, version } => match discovery::api_resource_list(&group, &version) {
-                Some(document) => Ok(json_response(StatusCode::OK, &document)),
-                None if group.is_empty() || discovery::api_group(&group).is_some() => {
-                    Err(ApiError::no_such_resource())
+            Route::Group(group) => Ok(found(discovery::api_group(&kinds, &group))),
+            Route::Resources { group, version } => {
+                match discovery::api_resource_list(&kinds, &group, &version) {
+                    Some(document) => Ok(json_response(StatusCode::OK, &document)),
+                    None if group.is_empty() || discovery::api_group(&kinds, &group).is_some() => {
+                        Err(ApiError::no_such_resource())
+                    }
+                    None => Ok(not_found_page()),
                 }
-                None => Ok(not_found_page()),
-            },
-            Route::OpenApiV2 => Ok(api_request.document_response(openapi::v2_document(&api_request.accept))),
-            Route::OpenApiV3Index => Ok(api_request.document_response(openapi::v3_index_document())),
-            Route::OpenApiV3 { group, version } => Ok(openapi::v3_document(&group, &version)
-                .map_or_else(not_found_page, |it| api_request.document_response(it))),
+            }
+            Route::OpenApiV2 => {
+                Ok(api_request.document_response(&openapi::v2_document(&kinds, &api_request.accept)))
+            }
+            Route::OpenApiV3Index => Ok(api_request.document_response(&openapi::v3_index_document(&kinds))),
+            Route::OpenApiV3 { group, version } => Ok(openapi::v3_document(&kinds, &group, &version)
+                .map_or_else(not_found_page, |it| api_request.document_response(&it))),
         }
     }
 
@@ -105,23 +110,26 @@ impl Api {
             storage.used_bytes_and_capacity(),
             storage.largest_namespaces(METRIC_NAMESPACES_MAX),
         );
+        metrics.set_store_full(storage.is_full());
         if let Some(statistics) = storage.follower_statistics() {
             metrics.set_follower_metrics(statistics);
         }
-        for kind in storage.kinds.writable_kinds() {
-            metrics.set_object_count(kind, storage.count_objects(kind));
-        }
+        let kinds = storage.kinds.served();
+        metrics.set_object_counts(kinds.writable().map(|it| (it, storage.count_objects(it))));
         metrics.encode()
     }
 
     /// Returns the server state that the checks of a health endpoint report.
     async fn health_state(&self, endpoint: &str) -> HealthState {
-        let is_disk_full = self.registry.storage.is_disk_full.load(Ordering::Relaxed);
+        let is_set = |it: &AtomicBool| it.load(Ordering::Relaxed);
+        let is_disk_full = is_set(&self.registry.storage.is_disk_full);
+        let is_shared_storage_full = is_set(&self.registry.storage.is_shared_storage_full);
         // Without a quorum of etcd, the barrier fails after a timeout. A restart would not help, so `/livez` ignores it.
         let is_current = endpoint == "livez" || self.registry.storage.wait_until_fresh().await.is_ok();
         HealthState {
             is_stopping: self.shutting_down.is_cancelled(),
             is_writable: !is_disk_full && is_current,
+            is_shared_storage_full,
             store_bytes: self.registry.storage.used_bytes_and_capacity(),
         }
     }

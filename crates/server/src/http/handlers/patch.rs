@@ -27,10 +27,11 @@ impl Api {
         if patch_type == PatchType::Apply {
             return self.apply(target, api_request, view).await;
         }
+        let typed = kind.typed();
         let change = |old: &Value| {
             let old = kind.to_served_version(old.clone());
-            let (object, strict_errors) = patch_type.apply(kind.gvk(), &old, &api_request.body)?;
-            let mut object = decode::decode_patch_result(context, kind.gvk(), object, strict_errors)?;
+            let (object, strict_errors) = patch_type.apply(typed.object_type, &old, &api_request.body)?;
+            let mut object = decode::decode_patch_result(context, typed, object, strict_errors)?;
             match_object_to_url(target, &mut object)?;
             Ok(kind.to_storage_version(object))
         };

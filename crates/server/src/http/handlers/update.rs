@@ -17,7 +17,7 @@ impl Api {
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let mut object = api_request.decode_body(kind.gvk())?;
+        let mut object = api_request.decode_body(kind.typed())?;
         match_object_to_url(target, &mut object)?;
         let object = kind.to_storage_version(object);
         let written = self.registry.replace(&api_request.context, target, object).await?;

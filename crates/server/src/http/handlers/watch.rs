@@ -1,4 +1,5 @@
-//! Watches: GET with the query parameter `watch`. Streams the changes of a collection or of one object.
+//! Watches: GET with the query parameter `watch`, or of a deprecated watch path. Streams the changes of a collection or
+//! of one object.
 
 use std::time::Duration;
 

@@ -2,11 +2,12 @@
 
 use std::pin::pin;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use muster_store::{
-    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, FollowerStatistics,
-    HistoryWindow, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store,
+    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, Fence, FollowerStatistics,
+    HistoryWindow, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store, WriteClass,
 };
 
 use super::*;
@@ -18,6 +19,10 @@ const GAP: Revision = 128;
 #[derive(Clone)]
 struct Remote {
     published: Arc<PublishedStore>,
+    /// The revision that the storage has reached. It may be higher than that of the last commit.
+    reached: Arc<AtomicU64>,
+    /// Whether the storage has no space, and accepts only deletions.
+    is_full: Arc<AtomicBool>,
     /// Requests that wait for a fresh state, while the state is behind.
     waiting: Arc<Mutex<Option<Vec<OnReadBarrier>>>>,
 }
@@ -76,6 +81,9 @@ impl Backend for Remote {
         if commit.key.ends_with("/large") {
             return done(Err(CommitError::TooLarge { bytes: 2_000_000, bytes_max: 1_500_000 }));
         }
+        if self.is_full.load(Ordering::Relaxed) && commit.class != WriteClass::Deletion {
+            return done(Err(CommitError::StorageFull { why: "etcd is full".to_owned() }));
+        }
         let event = self.event(commit);
         if let Ok(event) = &event {
             self.published.publish(std::slice::from_ref(event), |_| ());
@@ -90,7 +98,14 @@ impl Backend for Remote {
         }
     }
 
-    fn compact(&self, floor: Revision) {
+    fn read_barrier_at(&self, revision: Revision, done: OnReadBarrier) {
+        if revision <= self.reached.load(Ordering::Relaxed) {
+            self.published.skip_to_revision(revision);
+        }
+        self.read_barrier(done);
+    }
+
+    fn compact(&self, floor: Revision, _: Option<Fence>) {
         self.published.compact(floor, |_| ());
     }
 
@@ -113,7 +128,12 @@ async fn server(events_max: usize) -> (Server, Remote) {
     let open = |options: muster_store::DbOptions| {
         let published =
             PublishedStore::new(Store::empty_after(Store::FIRST_REVISION, options.window), options.on_commit);
-        let backend = Remote { published: published.clone(), waiting: Arc::default() };
+        let backend = Remote {
+            published: published.clone(),
+            reached: Arc::default(),
+            is_full: Arc::default(),
+            waiting: Arc::default(),
+        };
         remote = Some(backend.clone());
         Ok::<_, muster_store::LogError>(Db::new(published, backend))
     };
@@ -208,6 +228,41 @@ async fn after_a_reload_watches_and_paged_lists_begin_again() {
     assert_eq!(server.watch(&watch(&listed)).await, "DELETED ConfigMap c 1537\n");
 }
 
+/// After a reload, the revision of a server is higher than that of the last commit, which other servers show. Requests
+/// with this revision are answered by other servers too.
+#[tokio::test(start_paused = true)]
+async fn requests_with_the_revision_of_a_reload_of_another_server_are_answered() {
+    let (server, remote) = server_with_two_maps().await;
+    let last: Revision = str_at(&server.get(MAPS).await.1, "metadata.resourceVersion").parse().unwrap();
+    let reloaded = last + GAP - 1;
+    remote.published.skip_to_revision(reloaded);
+    let (_, page) = server.get(&format!("{MAPS}?limit=1")).await;
+    assert_eq!(str_at(&page, "metadata.resourceVersion"), reloaded.to_string());
+    let next = str_at(&page, "metadata.continue").to_owned();
+    let requests = [
+        format!("{MAPS}?limit=1&continue={next}"),
+        format!("{MAPS}?resourceVersion={reloaded}&resourceVersionMatch=NotOlderThan"),
+        format!("{MAPS}?resourceVersion={reloaded}&resourceVersionMatch=Exact"),
+        format!("{MAPS}/a?resourceVersion={reloaded}"),
+    ];
+    for request in &requests {
+        let (other, remote) = server_with_two_maps().await;
+        // The storage is not there yet.
+        let (code, refused) = other.get(request).await;
+        assert_eq!((code, str_at(&refused, "reason")), (504, "Timeout"), "{request}");
+        remote.reached.store(reloaded, Ordering::Relaxed);
+        assert_eq!(other.get(request).await.0, 200, "{request}");
+    }
+}
+
+async fn server_with_two_maps() -> (Server, Remote) {
+    let (server, remote) = server(100).await;
+    for name in ["a", "b"] {
+        server.json("POST", MAPS, map(name, "x")).await;
+    }
+    (server, remote)
+}
+
 #[tokio::test]
 async fn an_object_that_the_storage_cannot_hold_is_refused_with_its_size() {
     let (server, _) = server(5).await;
@@ -217,6 +272,33 @@ async fn an_object_that_the_storage_cannot_hold_is_refused_with_its_size() {
             r#"413 Request entity too large: configmaps "large": the object needs 2000000 bytes in the storage, with its labels stored twice, limit is 1500000"#
         ]],
     );
+}
+
+/// A load balancer must not take a server away because of a full etcd: the deletes that free space could not arrive.
+#[tokio::test]
+async fn a_server_on_a_full_etcd_is_ready() {
+    let (server, remote) = server(100).await;
+    for name in ["a", "b"] {
+        server.json("POST", MAPS, map(name, "x")).await;
+    }
+    let health = async || {
+        let response = server.answer("GET", "/readyz?verbose", "", "").await;
+        let code = response.status().as_u16();
+        let text = String::from_utf8(server.body(response).await.to_vec()).unwrap();
+        let is_full = server.api.metrics_text().lines().any(|it| it == "muster_store_full 1");
+        (code, text.contains("the database of etcd is full"), is_full)
+    };
+    assert_eq!(health().await, (200, false, false));
+    remote.is_full.store(true, Ordering::Relaxed);
+    let full = expect!["500 Internal error occurred: etcd is full"];
+    check(server.json("POST", MAPS, map("c", "x")).await, &full);
+    assert_eq!(health().await, (200, true, true));
+    // A deletion does not show that there is space.
+    assert_eq!(server.json("DELETE", &format!("{MAPS}/a"), json!({})).await.0, 200);
+    assert_eq!(health().await, (200, true, true));
+    remote.is_full.store(false, Ordering::Relaxed);
+    assert_eq!(server.json("POST", MAPS, map("c", "x")).await.0, 201);
+    assert_eq!(health().await, (200, false, false));
 }
 
 #[tokio::test]

@@ -287,7 +287,7 @@ async fn editor(api: &Api) -> User {
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
     });
     let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
-    let kind = Kind::find(rbac, "v1", "clusterrolebindings").unwrap();
+    let kind = Kind::builtin(rbac, "v1", "clusterrolebindings");
     api.registry.create(&context, kind, None, binding).await.unwrap();
     account()
 }
@@ -490,7 +490,7 @@ async fn a_watch_ends_when_its_rights_or_credentials_are_gone() {
     let began = Instant::now();
     assert!(tokio::time::timeout(Duration::from_secs(200), body.frame()).await.is_err(), "it is allowed");
     let target = RequestTarget {
-        kind: Kind::find("rbac.authorization.k8s.io", "v1", "clusterrolebindings").unwrap(),
+        kind: Kind::builtin("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
         namespace: None,
         name: "edit".to_owned(),
         subresource: Subresource::Whole,

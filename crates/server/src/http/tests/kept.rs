@@ -137,7 +137,7 @@ async fn every_kind_and_subresource_keeps_its_reset_fields() {
                     written += 1;
                 }
                 // A write that is refused shows nothing. The older APIs of a kind cannot be applied.
-                let is_converted = kind.conversion.is_some();
+                let is_converted = kind.conversion().is_some();
                 assert!(done > 0 || is_converted, "{way} {path}{suffix}: none of the writes was made");
             }
         }

@@ -295,7 +295,7 @@ async fn an_anonymous_user_with_a_role_has_no_permissions() {
         "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:unauthenticated"}],
     });
     let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
-    let kind = Kind::find(rbac, "v1", "clusterrolebindings").unwrap();
+    let kind = Kind::builtin(rbac, "v1", "clusterrolebindings");
     api.registry.create(&context, kind, None, binding).await.unwrap();
     assert_eq!(get(&api, None, PODS).await, "401 None Unauthorized");
 }

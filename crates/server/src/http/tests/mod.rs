@@ -1,5 +1,6 @@
 //! The server without its sockets: requests in, answers out.
 
+mod added_kinds;
 mod agents;
 mod applies;
 mod backend;

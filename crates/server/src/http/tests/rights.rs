@@ -261,7 +261,7 @@ fn no_header_gives_a_request_more_rights() {
         .prop_map(|it| it.as_bytes().to_vec()),
     ];
     let headers = prop::collection::vec((names, text), 1..4);
-    let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 600, source_file: Some(file!()), ..Config::default() });
     let administrator = someone("kubernetes-admin", &["system:masters"]);
     let checked = runner.run(&headers, |headers| {
         let request = || {
@@ -459,4 +459,27 @@ async fn a_request_that_is_refused_changes_nothing() {
         }
     }
     assert!(10_000 < refused, "{refused} were refused and {made} were not");
+}
+
+/// Only `system:masters` may delete the records of credentials: without that, the deletion of a collection that contains
+/// one deletes nothing.
+#[tokio::test]
+async fn a_collection_is_not_deleted_if_one_of_its_objects_may_not_be() {
+    const SYSTEM_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+    let server = Server::new().await;
+    server.grant("editor", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    for name in ["a", "muster-revoked-credentials", "z"] {
+        let object = json!({"metadata": {"name": name, "labels": {"of": "the-test"}}});
+        assert_eq!(server.json("POST", SYSTEM_MAPS, object).await.0, 201, "{name}");
+    }
+    let revision = server.api.registry.storage.revision();
+    let delete = async |user: &User| {
+        let uri = format!("{SYSTEM_MAPS}?labelSelector=of%3Dthe-test");
+        let request = Request::builder().method("DELETE").uri(uri).body(Full::new(Bytes::new())).unwrap();
+        server.answered(Some(user), request).await.status().as_u16()
+    };
+    assert_eq!(delete(&someone("editor", &[])).await, 403);
+    assert_eq!(server.api.registry.storage.revision(), revision, "nothing was deleted");
+    assert_eq!(delete(&User::server()).await, 200);
+    assert_eq!(server.get(&format!("{SYSTEM_MAPS}/a")).await.0, 404);
 }

@@ -8,7 +8,7 @@ pub(in crate::http) const NAMESPACE: &str = "samples";
 /// Every kind that is stored, by each group and version that serves it, with a valid object.
 pub(in crate::http) fn all() -> Vec<(&'static Kind, Value)> {
     let stored = WRITABLE_KINDS.iter().filter(|it| it.create_action.is_none());
-    stored.map(|kind| (kind, of(kind.kind))).collect()
+    stored.map(|kind| (*kind, of(kind.kind))).collect()
 }
 
 /// The path of the collection that holds the sample, and its name.

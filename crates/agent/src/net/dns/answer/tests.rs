@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use muster_api::object_key::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::service_proxy::{Service, Slice};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ fn proxy_state(endpoints: u32) -> ProxyState {
         ("outside", json!({"type": "ExternalName", "externalName": "example.org"})),
         ("circle", json!({"type": "ExternalName", "externalName": "circle.shop.svc.cluster.local"})),
     ] {
-        let service = Service::decode(&json!({"spec": spec})).expect("a service");
+        let service = Service::decode(Time::default(), &json!({"spec": spec})).expect("a service");
         proxy_state.put_service(ObjectKey::new("shop", name), service);
     }
     let of = |it: u32| json!({"addresses": [std::net::Ipv4Addr::from(0x0af4_0000 + it).to_string()]});

@@ -119,7 +119,7 @@ fn a_strategy_is_one_thing_or_a_fault() {
         (UpdateStrategy::Surge(IntOrPercent::Percent(25)), none.clone())
     );
     assert_eq!(rolling(json!(0), json!("0%")), (UpdateStrategy::Drain(IntOrPercent::Count(1)), none));
-    for bad in [json!("5"), json!(-1), json!("-5%"), json!(1.5), json!({}), json!("ten%")] {
+    for bad in [json!("5"), json!(-1), json!("-5%"), json!("+5%"), json!(1.5), json!({}), json!("ten%")] {
         let (rollout, faults) = rolling(bad.clone(), json!(0));
         assert_eq!(rollout, UpdateStrategy::OnDelete, "{bad} replaces nothing");
         assert_eq!(faults.len(), 1, "{faults:?}");

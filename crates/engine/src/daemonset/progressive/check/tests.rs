@@ -237,9 +237,10 @@ fn the_status_has_the_time_since_which_a_check_has_its_result() {
         at: Time::from_secs(at),
         message: message.into(),
     };
-    let next = |stored: Option<&CheckStatus>, measured: Option<&CheckStatus>, is_step_passed| {
+    let next = |stored: Option<&CheckStatus>, measured: Option<&CheckStatus>, is_last_step_passed| {
         let now = Time::from_secs(1000);
-        let input = CheckStatusInput { check: &check, stored, measured, report: None, is_step_passed, now };
+        let input =
+            CheckStatusInput { check: &check, stored, measured, report: None, is_last_step_passed, now };
         let CheckStatus { result, at, message, .. } = check_status(&input);
         (result, at.since(Time::default()).as_secs(), message.to_string())
     };

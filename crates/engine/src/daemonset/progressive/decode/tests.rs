@@ -28,6 +28,11 @@ fn an_empty_policy_has_the_defaults() {
 }
 
 #[test]
+fn the_phases_are_those_of_the_api() {
+    assert_eq!(Phase::ALL.map(Phase::as_str), RolloutPhase::VALUES);
+}
+
+#[test]
 fn every_field_is_decoded() {
     let policy = parse_policy(
         r#"{

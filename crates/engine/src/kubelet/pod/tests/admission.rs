@@ -2,11 +2,14 @@
 
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::{String, ToString as _};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use expect_test::{Expect, expect};
+use muster_api::core_v1::PodWithoutContainerStatuses;
 use muster_api::interner::Interner;
+use muster_api::qos::QosClass;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::super::admission::{Admission, AdmissionCandidate, admit};
@@ -28,7 +31,7 @@ fn check(node: Value, pods: &[(&str, Value)], expected: Expect) {
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             pod.pointer_mut(parent).unwrap()[key] = value.clone();
         }
-        let candidate = AdmissionCandidate::from_value(&pod).unwrap();
+        let candidate = candidate(&pod);
         let admission = admit(&node, &admitted.iter().collect::<Vec<_>>(), &candidate, &runtimes);
         lines.push(match admission {
             Admission::Admitted => format!("{name} is admitted"),
@@ -41,6 +44,11 @@ fn check(node: Value, pods: &[(&str, Value)], expected: Expect) {
         admitted.push(candidate);
     }
     expected.assert_eq(&lines.join("\n"));
+}
+
+fn candidate(pod: &Value) -> AdmissionCandidate {
+    let decoded = PodWithoutContainerStatuses::deserialize(pod).unwrap();
+    AdmissionCandidate::from_pod(&decoded, QosClass::of_pod(pod))
 }
 
 fn node() -> Value {
@@ -222,11 +230,23 @@ fn the_qos_class_of_a_pod_without_a_status_is_computed() {
 
 #[test]
 fn a_pod_with_a_start_time_was_admitted() {
-    let read = |text: &str| AdmissionCandidate::from_value(&serde_json::from_str(text).unwrap());
-    assert!(read(r#"{"status": {"startTime": "2026-01-01T00:00:00Z"}}"#).unwrap().was_admitted);
-    assert!(!read("{}").unwrap().was_admitted);
-    let why = read("7").unwrap_err().to_string();
-    assert!(why.starts_with("read an object of pods: "), "{why}");
+    assert!(candidate(&json!({"status": {"startTime": "2026-01-01T00:00:00Z"}})).was_admitted);
+    assert!(!candidate(&json!({})).was_admitted);
+}
+
+/// As in Go.
+#[test]
+fn null_is_an_absent_field() {
+    let nulls = json!({
+        "metadata": {"annotations": null},
+        "spec": {"hostNetwork": null, "hostIPC": null, "os": null, "runtimeClassName": null,
+            "securityContext": null, "priority": null, "containers": null},
+        "status": {"startTime": null},
+    });
+    let absent = candidate(&json!({}));
+    assert_eq!(candidate(&nulls), absent);
+    assert_eq!(candidate(&json!({"spec": {"securityContext": {"sysctls": null}}, "status": null})), absent);
+    assert_eq!(candidate(&json!({"spec": null})), absent);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whole statuses, and parsing of objects.
 
 use expect_test::{Expect, expect};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::status::contains_fields;
 use super::*;
@@ -374,12 +374,85 @@ fn a_changed_address_deletes_the_old_one() {
 
 #[test]
 fn malformed_pods() {
-    for text in ["", "7", "{\"spec\": 1}", "{\"spec\": {\"containers\": [1]}}"] {
+    for text in [
+        "",
+        "7",
+        r#"{"metadata": null}"#,
+        r#"{"spec": 1}"#,
+        r#"{"spec": {"containers": [1]}}"#,
+        r#"{"spec": {"containers": [{"volumeMounts": [1]}]}}"#,
+        r#"{"spec": {"containers": [{"lifecycle": {"postStart": 1}}]}}"#,
+        r#"{"spec": {"tolerations": 1}}"#,
+        r#"{"status": 1}"#,
+    ] {
         let why = PodObject::parse(text.as_bytes()).unwrap_err();
         assert!(why.to_string().starts_with("read an object of pods: "), "{why}");
     }
-    let nulls = br#"{"metadata": {"annotations": null}, "spec": {"containers": null, "initContainers": null}, "status": null}"#;
-    assert!(PodObject::parse(nulls).is_ok());
+}
+
+/// As in Go.
+#[test]
+fn null_is_an_absent_field() {
+    let decoded = |object: Value| format!("{:?}", PodObject::from_value(&object).unwrap());
+    let absent = decoded(json!({}));
+    let metadata = json!({"name": null, "uid": null, "annotations": null, "deletionTimestamp": null});
+    assert_eq!(decoded(json!({"metadata": metadata, "spec": null, "status": null})), absent);
+    let spec =
+        json!({"containers": null, "initContainers": null, "readinessGates": null, "hostNetwork": null});
+    assert_eq!(decoded(json!({"spec": spec})), absent);
+    let container = |container: Value| decoded(json!({"spec": {"containers": [container]}}));
+    let nulls = json!({
+        "name": null, "image": null, "resources": null, "volumeMounts": null, "livenessProbe": null,
+        "lifecycle": {"postStart": null, "preStop": null},
+    });
+    assert_eq!(container(nulls), container(json!({})));
+}
+
+/// Probes and hooks of an init container that is not a sidecar, and of an ephemeral container, are ignored.
+#[test]
+fn the_fields_of_containers() {
+    let fields = json!({
+        "image": "web", "resources": {"limits": {"cpu": 1}}, "lifecycle": {"preStop": {"exec": {}}},
+        "livenessProbe": {"periodSeconds": 0, "failureThreshold": -1},
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}, {}],
+    });
+    let named = |name: &str, restart_policy: Value| {
+        let mut container = fields.clone();
+        container["name"] = name.into();
+        container["restartPolicy"] = restart_policy;
+        container
+    };
+    let object = json!({"spec": {
+        "restartPolicy": "OnFailure",
+        "ephemeralContainers": [named("debug", "Always".into())],
+        "containers": [named("web", Value::Null)],
+        "initContainers": [named("first", Value::Null), named("proxy", "Always".into())],
+    }});
+    let pod = PodObject::from_value(&object).unwrap();
+    let mut text = String::new();
+    for it in pod.spec.all_containers() {
+        let probe = it.liveness.as_ref().map(|it| (it.period, it.failures_max));
+        let mounts = it.mounts.iter().map(|it| format!("{:?} {:?} {}", it.name, it.path, it.is_read_only));
+        text += &format!(
+            "{} {} {:?} {:?} {:?} {:?} {} {} {}\n",
+            it.position,
+            it.name,
+            it.role,
+            it.restart,
+            it.pull,
+            probe,
+            it.has_pre_stop,
+            it.resources,
+            mounts.collect::<Vec<_>>().join(", "),
+        );
+    }
+    expect![[r#"
+        0 first Init OnFailure Always None false {"limits":{"cpu":1}} "data" "/data" true, "" "" false
+        1 proxy Sidecar Always Always Some((1s, 3)) true {"limits":{"cpu":1}} "data" "/data" true, "" "" false
+        2 web Main OnFailure Always Some((1s, 3)) true {"limits":{"cpu":1}} "data" "/data" true, "" "" false
+        3 debug Ephemeral Never Always None false {"limits":{"cpu":1}} "data" "/data" true, "" "" false
+    "#]]
+    .assert_eq(&text);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! CertificateSigningRequests: approval and signing.
 
+use muster_api::well_known::API_GROUP_CERTIFICATES;
+
 use super::*;
 
 #[test]
@@ -17,7 +19,7 @@ fn a_certificate_is_no_longer_believed_when_it_has_ended() {
 #[tokio::test]
 async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
     let world = World::new().await;
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     let request = json!({
         "metadata": {"name": "r"},
         "spec": {
@@ -54,7 +56,7 @@ async fn certificates_on_request() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     let mut said = Vec::new();
     let cases = [
         ("a new node", "system:bootstrap:abcdef", "system:bootstrappers", "system:node:n1", "system:nodes"),
@@ -139,7 +141,7 @@ async fn serving_certificates_on_request() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     for (name, addresses) in [("n1", vec!["10.0.0.1", "10.0.0.9"]), ("n2", vec!["10.0.0.2", "10.0.0.9"])] {
         let addresses = addresses.iter().map(|it| json!({"type": "InternalIP", "address": it}));
         let addresses: Vec<_> = addresses.chain([json!({"type": "Hostname", "address": "else"})]).collect();
@@ -201,7 +203,7 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     let target = |subresource| RequestTarget { kind, namespace: None, name: "r".to_owned(), subresource };
     let request = json!({
         "metadata": {"name": "r"},
@@ -260,7 +262,7 @@ async fn an_approved_request_for_masters_or_with_other_usages_is_not_signed() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     let mut said = Vec::new();
     for (number, organization, usages) in [
         (0, "us", json!(["client auth"])),
@@ -324,7 +326,7 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
     let node = |name: &str, ready: &str| {
         json!({
             "metadata": {"name": name},
@@ -440,12 +442,7 @@ async fn a_signing_request_is_signed_and_recorded_once() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find(
-        crate::admission::certificate_approval::CERTIFICATES_GROUP,
-        "v1",
-        "certificatesigningrequests",
-    )
-    .unwrap();
+    let kind = Kind::builtin(API_GROUP_CERTIFICATES, "v1", "certificatesigningrequests");
     let pending = world.renewal("r", "n1").await;
     certificate_signing::reconcile(
         &world.registry,

@@ -7,6 +7,7 @@ mod tokens;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use expect_test::expect;
 use jiff::SignedDuration;
+use muster_api::well_known::API_GROUP_CERTIFICATES;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
@@ -20,7 +21,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
 fn target(plural: &str, namespace: Option<&str>, name: &str) -> RequestTarget {
-    let kind = Kind::find("", "v1", plural).unwrap();
+    let kind = Kind::builtin("", "v1", plural);
     RequestTarget {
         kind,
         namespace: namespace.map(str::to_owned),
@@ -53,12 +54,7 @@ impl World {
 
     /// A node's request to renew its client certificate, as it is stored.
     async fn renewal(&self, name: &str, node: &str) -> Value {
-        let kind = Kind::find(
-            crate::admission::certificate_approval::CERTIFICATES_GROUP,
-            "v1",
-            "certificatesigningrequests",
-        )
-        .unwrap();
+        let kind = Kind::builtin(API_GROUP_CERTIFICATES, "v1", "certificatesigningrequests");
         let user = format!("system:node:{node}");
         let object = json!({
             "metadata": {"name": name},

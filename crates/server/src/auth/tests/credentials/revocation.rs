@@ -1,5 +1,7 @@
 //! Revocation of tokens and certificates, and the records of issued certificates.
 
+use muster_api::well_known::API_GROUP_CERTIFICATES;
+
 use super::*;
 
 /// A revoked certificate or token is refused with the next request, and so is one that lost what it is bound to.
@@ -110,7 +112,7 @@ async fn a_revocation_of_a_user_is_dated_by_the_server() {
     let key = crate::revoked_subject_key("eve");
     let object =
         |entry: &str| json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {&key: entry}});
-    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let kind = Kind::builtin("", "v1", "configmaps");
     let context = RequestContext::for_server("create", world.now);
     for wrong in ["", "eve", "{}", r#"{"subject":"adam"}"#] {
         let created = world.registry.create(&context, kind, Some("kube-system"), object(wrong)).await;
@@ -137,12 +139,7 @@ async fn a_node_cannot_outrun_its_revocation() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    let kind = Kind::find(
-        crate::admission::certificate_approval::CERTIFICATES_GROUP,
-        "v1",
-        "certificatesigningrequests",
-    )
-    .unwrap();
+    let kind = Kind::builtin(API_GROUP_CERTIFICATES, "v1", "certificatesigningrequests");
     let signed_in = |object: &Value| {
         let certificate = BASE64.decode(str_at(object, "status.certificate")).unwrap();
         let (_, pem) = x509_parser::pem::parse_x509_pem(&certificate).unwrap();
@@ -213,7 +210,7 @@ async fn a_node_cannot_outrun_its_revocation() {
 #[tokio::test]
 async fn records_of_credentials_are_written_by_masters_alone() {
     let world = World::new().await;
-    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let kind = Kind::builtin("", "v1", "configmaps");
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     world.bind("all", "", everything, json!({"kind": "User", "name": "eve"})).await;
     let context = RequestContext::new(someone("eve"), "create", world.now);
@@ -274,7 +271,7 @@ async fn certificates_that_are_recorded_at_the_same_time_are_all_kept() {
         certificate_records::record_issued_certificates(&world.registry, &issued, world.now).await.unwrap();
     };
     futures::future::join_all((0..CALLS).map(record)).await;
-    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let kind = Kind::builtin("", "v1", "configmaps");
     let serials = |name: &str| {
         let stored = world.registry.storage.find(kind, Some("kube-system"), name).unwrap();
         let data = unstructured::parse_stored(&stored)["data"].clone();

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use muster_api::time::Time;
 
-/// Returns the current wall-clock time.
-pub(crate) fn now() -> Time {
+/// Returns the current time of the wall clock.
+pub fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }

@@ -1,10 +1,9 @@
 //! Defaults of the volumes of a pod.
 
-use muster_api::image_reference::default_pull_policy;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::{for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, with_object};
-use crate::unstructured::str_at;
+use crate::image_reference::default_pull_policy;
 
 /// Default mode of the files in a volume: `rw-r--r--`.
 const DEFAULT_FILE_MODE: i64 = 0o644;
@@ -12,10 +11,10 @@ const DEFAULT_FILE_MODE: i64 = 0o644;
 /// Sets the defaults of a volume. Upstream: `SetDefaults_Volume` and the defaults of the volume sources.
 pub(super) fn set_volume_defaults(volume: &mut Value) {
     if volume.as_object().is_some_and(|it| it.iter().all(|(name, it)| name == "name" || it.is_null())) {
-        volume["emptyDir"] = json!({});
+        volume["emptyDir"] = Map::new().into();
     }
     with_object(volume, "image", |it| {
-        let policy = default_pull_policy(str_at(it, "reference"));
+        let policy = default_pull_policy(it["reference"].as_str().unwrap_or_default());
         set_if_zero(it, "pullPolicy", policy);
     });
     // The empty type is stored explicitly: its absence would be a different template.
@@ -49,10 +48,10 @@ pub(super) fn set_volume_defaults(volume: &mut Value) {
         set_if_zero(it, "fsType", "xfs");
     });
     with_object(volume, "ephemeral.volumeClaimTemplate", |it| {
-        set_if_absent(it, "spec", json!({}));
+        set_if_absent(it, "spec", Map::new());
         with_object(it, "spec", |spec| {
             set_if_absent(spec, "volumeMode", "Filesystem");
-            set_if_absent(spec, "resources", json!({}));
+            set_if_absent(spec, "resources", Map::new());
             with_object(spec, "resources", |it| {
                 round_to_millis(it, "limits");
                 round_to_millis(it, "requests");

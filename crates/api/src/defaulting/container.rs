@@ -1,19 +1,18 @@
 //! Defaults of containers, probes and lifecycle hooks.
 
-use muster_api::image_reference::default_pull_policy;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, with_object};
-use crate::unstructured::str_at;
+use crate::image_reference::default_pull_policy;
 
 /// Sets the defaults of a regular, init or ephemeral container. Upstream: `SetDefaults_Container`.
 pub(super) fn set_container_defaults(container: &mut Value) {
-    let policy = default_pull_policy(str_at(container, "image"));
+    let policy = default_pull_policy(container["image"].as_str().unwrap_or_default());
     set_if_zero(container, "imagePullPolicy", policy);
     set_if_zero(container, "terminationMessagePath", "/dev/termination-log");
     set_if_zero(container, "terminationMessagePolicy", "File");
     // Not a default, but the JSON of an empty Go struct.
-    set_if_absent(container, "resources", json!({}));
+    set_if_absent(container, "resources", Map::new());
     with_object(container, "resources", |it| {
         round_to_millis(it, "limits");
         round_to_millis(it, "requests");

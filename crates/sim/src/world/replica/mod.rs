@@ -1,23 +1,24 @@
 //! A replica of the DaemonSet controller. It runs the shipped controller with lagging watches and a Lease, in a process
 //! that can crash, freeze or lose its network.
 
+/// Requests of a replica, and their responses.
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome};
-use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
-use muster_engine::daemonset::manifest::{self, Binding};
-use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
-use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
+use muster_engine::controller::{Controller as _, Event, EventRecord};
+use muster_engine::daemonset::facts::{Kind, WatchedObject};
+use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::daemonset::{DaemonSetCall, DaemonSetController};
-use serde_json::{Value, json};
 
+use self::requests::RequestInFlight;
 use super::{SimTask, World};
-use crate::faults::{RequestFault, WatchFault};
+use crate::faults::WatchFault;
 use crate::invariants::DecidedPlan;
+use crate::lagging_server::{ReadBarrier, ServerId};
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
 
@@ -31,7 +32,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Timeout of a request. A request that takes longer to reach the API server is not applied. The timeout is shorter
 /// than the difference between [`LEASE_DURATION`] and [`RENEW_DEADLINE`], so that no write of a former leader arrives
 /// after the Lease has expired.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The Lease for leader election on the simulated API server.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +60,8 @@ pub struct Replica {
     deferred_tasks: Vec<SimTask>,
     /// Time until which the replica has no network.
     cut_off_until: Time,
+    /// The API server of the watches, and usually of the requests.
+    pub server: ServerId,
     pub is_leader: bool,
     /// Time of the last Lease renewal, by the replica's own clock.
     renewed_at: Time,
@@ -69,6 +72,12 @@ pub struct Replica {
     scheduled_deliveries: BTreeSet<Kind>,
     /// Time until which the watch of a kind is stalled.
     stalled_until: BTreeMap<Kind, Time>,
+    /// Lists that the replica has requested and not received yet, with what they must contain. The watches of these
+    /// kinds have ended.
+    awaited_lists: BTreeMap<Kind, ReadBarrier>,
+    /// Whether the replica has acquired the Lease, and waits for the lists that every new leader makes. It reconciles
+    /// nothing before it has received them.
+    awaits_lists_of_leader: bool,
     /// Work queue: the keys of the sets to reconcile.
     queue: BTreeSet<ObjectKey>,
     /// Whether the next reconcile ([`SimTask::Reconcile`]) is scheduled.
@@ -81,16 +90,15 @@ pub struct Replica {
     timers: BTreeMap<ObjectKey, Time>,
 }
 
-/// A request of a replica, from its sending until its response is delivered.
-#[derive(Debug)]
-struct RequestInFlight {
-    call: DaemonSetCall,
-    sent_at: Time,
-    /// The response as a decoded value for the checks, and as the outcome that the controller gets. `None` until the
-    /// API server has handled the request.
-    response: Option<(Response, Outcome)>,
-    /// The plan that caused the request.
-    decided: DecidedPlan,
+/// The state that a list request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ListVersion {
+    /// A list without `resourceVersion`: the state includes every acknowledged write.
+    Fresh,
+    /// A list with this `resourceVersion`: the state has at least this revision.
+    NotOlderThan(u64),
+    /// A list with `resourceVersion=0`: the state of the server, however old it is.
+    Any,
 }
 
 /// Maximum number of plans that a replica executes at the same time. It is the shipped default.
@@ -109,12 +117,15 @@ impl Replica {
             frozen: false,
             deferred_tasks: Vec::new(),
             cut_off_until: Time::default(),
+            server: ServerId::Current,
             is_leader: false,
             renewed_at: Time::default(),
             controller: DaemonSetController::new(Settings::default(), CONCURRENT_PLANS_MAX),
             cursors: BTreeMap::new(),
             scheduled_deliveries: BTreeSet::new(),
             stalled_until: BTreeMap::new(),
+            awaited_lists: BTreeMap::new(),
+            awaits_lists_of_leader: false,
             queue: BTreeSet::new(),
             is_reconcile_scheduled: false,
             executing: BTreeMap::new(),
@@ -139,6 +150,16 @@ impl Replica {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
+    /// Whether the replica has requested a list of a kind and not received it yet.
+    pub(super) fn awaits_list(&self, kind: Kind) -> bool {
+        self.awaited_lists.contains_key(&kind)
+    }
+
+    /// Returns the revision up to which the watch of a kind has delivered events. Returns `None` before the first list.
+    pub(super) fn watch_revision(&self, kind: Kind) -> Option<u64> {
+        self.cursors.get(&kind).copied()
+    }
+
     /// Returns the revision up to which the watch of each kind has delivered events.
     fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
@@ -146,10 +167,9 @@ impl Replica {
 }
 
 impl World {
-    /// Starts a new process with empty caches. It lists all kinds, the required ones possibly from an API server that
-    /// lags behind.
+    /// Starts a new process with empty caches. It lists all kinds, the required ones possibly in an old state.
     pub fn start_replica(&mut self, index: usize) {
-        let settings = self.settings;
+        let (settings, server) = (self.settings, self.random_server());
         let replica = &mut self.replicas[index];
         replica.process_number += 1;
         let (skew, usual_skew) = (replica.skew, replica.usual_skew);
@@ -158,20 +178,20 @@ impl World {
             process_number: replica.process_number,
             skew,
             usual_skew,
+            server,
             controller: DaemonSetController::new(settings, CONCURRENT_PLANS_MAX),
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let process_number = replica.process_number;
         for kind in Kind::OPTIONAL {
-            self.relist_kind(index, kind, self.server.revision().max(1));
+            self.list_kind(index, kind, ListVersion::Fresh);
         }
         for kind in Kind::REQUIRED {
-            let lag = if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
-                20
+            if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
+                self.list_old_state(index, kind, 20);
             } else {
-                0
-            };
-            self.relist_kind(index, kind, self.server.revision().saturating_sub(lag).max(1));
+                self.list_kind(index, kind, ListVersion::Fresh);
+            }
         }
         let delay = self.random_delay();
         self.schedule_after(delay, SimTask::RenewLease { replica: index, process_number });
@@ -225,14 +245,9 @@ impl World {
         self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
-    /// Whether the process that a task was scheduled for is running and not frozen, so that the task can be executed
-    /// now. If the process is frozen, also defers the task until the process resumes.
-    fn is_running_or_defer(
-        &mut self,
-        index: usize,
-        process_number: u64,
-        task: impl FnOnce() -> SimTask,
-    ) -> bool {
+    /// Decides whether a task of a replica's process is executed now. If this process has ended, drops the task and
+    /// returns `false`. If the process is frozen, defers the task until the process resumes, and returns `false`.
+    fn admit_task(&mut self, index: usize, process_number: u64, task: impl FnOnce() -> SimTask) -> bool {
         let replica = &mut self.replicas[index];
         if !replica.alive || replica.process_number != process_number {
             return false;
@@ -245,10 +260,69 @@ impl World {
         true
     }
 
-    /// Makes a replica list a kind at a revision, and watch from this revision.
-    pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
+    /// Makes a replica list a kind on its server, and watch from the revision of the list. If the state of the server
+    /// is older than the replica asks for, the server responds later.
+    ///
+    /// Rule: a list waits until the server has the requested state. Only a list with `resourceVersion=0` may be old.
+    pub(super) fn list_kind(&mut self, index: usize, kind: Kind, version: ListVersion) {
+        let wanted = match version {
+            ListVersion::Fresh => self.read_barrier(),
+            ListVersion::NotOlderThan(revision) => ReadBarrier { revision, acknowledged: 0 },
+            ListVersion::Any => ReadBarrier { revision: 0, acknowledged: 0 },
+        };
+        self.replicas[index].awaited_lists.insert(kind, wanted);
+        self.receive_list(index, self.replicas[index].process_number, kind);
+    }
+
+    /// Delivers a list of a kind that a replica has requested, if its server has the state that the list must contain.
+    pub(super) fn receive_list(&mut self, index: usize, process_number: u64, kind: Kind) {
+        let task = SimTask::ReceiveList { replica: index, process_number, kind };
+        if !self.admit_task(index, process_number, || task.clone()) {
+            return;
+        }
+        let replica = &self.replicas[index];
+        let Some(wanted) = replica.awaited_lists.get(&kind).copied() else { return };
+        let revision = self.visible_revision(replica.server);
+        if revision < wanted.revision {
+            return self.wait_for_revision(wanted.revision, task);
+        }
+        self.checks.check_fresh_state(wanted.acknowledged, revision);
+        self.checks.check_list(Actor::Controller(index), kind, wanted.revision, revision);
+        self.replicas[index].awaited_lists.remove(&kind);
+        self.relist_kind(index, kind, revision);
+        let replica = &mut self.replicas[index];
+        if replica.awaits_lists_of_leader && replica.awaited_lists.is_empty() {
+            self.begin_reconciling(index);
+        }
+    }
+
+    /// Makes a replica list an old state of a kind. On the lagging server, this is the state of that server. On the
+    /// current server, it is the state of `behind` revisions ago.
+    fn list_old_state(&mut self, index: usize, kind: Kind, behind: u64) {
+        match self.replicas[index].server {
+            ServerId::Current => {
+                self.relist_kind(index, kind, self.server.revision().saturating_sub(behind).max(1))
+            }
+            ServerId::Lagging => self.list_kind(index, kind, ListVersion::Any),
+        }
+    }
+
+    /// Resumes a replica's watch of a kind on its server after the revision `watched`. No event is delivered before the
+    /// duration `gap` has passed.
+    pub(super) fn resume_watch(&mut self, index: usize, kind: Kind, watched: u64, gap: Duration) {
+        let replica = &mut self.replicas[index];
+        replica.cursors.insert(kind, watched);
+        let stalled = replica.stalled_until.entry(kind).or_default();
+        *stalled = (*stalled).max(self.now + gap);
+        self.schedule_delivery(index, kind);
+    }
+
+    /// Replaces the objects of a kind in a replica's controller by the objects at a revision, and continues the watch
+    /// from this revision.
+    fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
         let items = self.server.list_at_revision(kind, revision);
         let count = items.len();
+        self.checks.on_list(Actor::Controller(index), kind, revision);
         let replica = &mut self.replicas[index];
         replica.cursors.insert(kind, revision);
         let clock = replica.local_time(self.now);
@@ -267,17 +341,14 @@ impl World {
     pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
-        if !replica.alive || replica.scheduled_deliveries.contains(&kind) {
+        if !replica.alive || replica.scheduled_deliveries.contains(&kind) || replica.awaits_list(kind) {
             return;
         }
-        if self
-            .server
-            .store
-            .commits_since(store_key_prefix(kind), cursor)
-            .is_ok_and(|mut it| it.next().is_none())
-        {
+        let server = replica.server;
+        if self.next_commit_after_revision(server, kind, cursor).is_none() {
             return;
         }
+        let replica = &mut self.replicas[index];
         let process_number = replica.process_number;
         replica.scheduled_deliveries.insert(kind);
         let stuck = replica.stalled_until.get(&kind).copied().unwrap_or_default().since(self.now);
@@ -289,19 +360,20 @@ impl World {
     /// bookmarks.
     pub fn send_bookmarks(&mut self) {
         self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
-        let revision = self.server.revision();
         for index in 0..self.replicas.len() {
+            let server = self.replicas[index].server;
+            let revision = self.visible_revision(server);
             for kind in Kind::ALL {
-                let replica = &mut self.replicas[index];
+                let replica = &self.replicas[index];
                 let Some(cursor) = replica.cursors.get(&kind).copied() else { continue };
-                let behind = self
-                    .server
-                    .store
-                    .commits_since(store_key_prefix(kind), cursor)
-                    .is_ok_and(|mut it| it.next().is_some());
-                if !replica.alive || replica.frozen || behind {
+                // A watch that was resumed from a later revision than the server has is ahead of it.
+                let is_in_sync =
+                    cursor <= revision && self.next_commit_after_revision(server, kind, cursor).is_none();
+                if !replica.alive || replica.frozen || replica.awaits_list(kind) || !is_in_sync {
                     continue;
                 }
+                self.checks.check_watch_position(Actor::Controller(index), kind, revision);
+                let replica = &mut self.replicas[index];
                 replica.cursors.insert(kind, revision);
                 let keys = replica.controller.apply_bookmark(kind.index(), revision);
                 replica.queue.extend(keys);
@@ -310,10 +382,10 @@ impl World {
         }
     }
 
-    /// Delivers the next watch event of a kind to a replica. If the event gets a watch fault, the fault changes or
-    /// delays the delivery. So does a loss of the network.
+    /// Delivers the next watch event of a kind to a replica. A watch fault, or a loss of the network, changes or delays
+    /// the delivery.
     pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::DeliverEvent {
+        if !self.admit_task(index, process_number, || SimTask::DeliverEvent {
             replica: index,
             process_number,
             kind,
@@ -321,6 +393,9 @@ impl World {
             return;
         }
         self.replicas[index].scheduled_deliveries.remove(&kind);
+        if self.replicas[index].awaits_list(kind) {
+            return;
+        }
         if self.now < self.replicas[index].cut_off_until {
             let until = self.replicas[index].cut_off_until;
             self.replicas[index].stalled_until.insert(kind, until);
@@ -332,11 +407,10 @@ impl World {
             _ => self.fault_rates.random_watch_fault(&mut self.rng),
         };
         match fault {
-            Some(WatchFault::Relist) => return self.relist_kind(index, kind, self.server.revision()),
+            Some(WatchFault::Relist) => return self.list_kind(index, kind, ListVersion::Fresh),
             Some(WatchFault::StaleRelist) => {
                 let behind = self.rng.between(1, 30);
-                let revision = self.server.revision().saturating_sub(behind).max(1);
-                return self.relist_kind(index, kind, revision);
+                return self.list_old_state(index, kind, behind);
             }
             Some(WatchFault::Freeze) => {
                 let until = self.now + Duration::from_millis(self.rng.between(500, 15_000));
@@ -347,8 +421,9 @@ impl World {
         }
         let Some(mut next) = self.next_undelivered_commit(index, kind) else { return };
         if fault == Some(WatchFault::Coalesce) {
+            let server = self.replicas[index].server;
             while let Some(later) =
-                self.next_commit_after(kind, next).filter(|it| self.is_same_object(next, *it))
+                self.next_commit_after(server, kind, next).filter(|it| self.is_same_object(next, *it))
             {
                 next = later;
             }
@@ -364,23 +439,28 @@ impl World {
     /// Returns the index in the commit log of the next commit of a kind that was not delivered to a replica. Returns
     /// `None` if all commits were delivered.
     fn next_undelivered_commit(&mut self, index: usize, kind: Kind) -> Option<usize> {
-        let cursor = self.replicas[index].cursors.get(&kind).copied()?;
-        self.next_commit_after_revision(kind, cursor)
+        let replica = &self.replicas[index];
+        let cursor = replica.cursors.get(&kind).copied()?;
+        self.next_commit_after_revision(replica.server, kind, cursor)
     }
 
-    /// Returns the next commit of a kind after the commit `at`, or `None` if there is none. `at` and the result are
-    /// indexes in the commit log.
-    fn next_commit_after(&self, kind: Kind, at: usize) -> Option<usize> {
-        self.next_commit_after_revision(kind, self.server.log[at].revision)
+    /// Returns the next commit of a kind in the state of a server after the commit `at`, or `None` if there is none.
+    /// `at` and the result are indexes in the commit log.
+    fn next_commit_after(&self, server: ServerId, kind: Kind, at: usize) -> Option<usize> {
+        self.next_commit_after_revision(server, kind, self.server.log[at].revision)
     }
 
-    /// Returns the index in the commit log of the next commit of a kind after a revision, or `None` if there is none.
-    fn next_commit_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
+    /// Returns the index in the commit log of the next commit of a kind in the state of a server after a revision, or
+    /// `None` if there is none.
+    fn next_commit_after_revision(&self, server: ServerId, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
+        if self.visible_revision(server) < event {
+            return None;
+        }
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
     }
 
-    /// Whether two commits, given by their indexes in the commit log, changed the same object.
+    /// Whether two commits of one kind changed the same object. `a` and `b` are indexes in the commit log.
     fn is_same_object(&self, a: usize, b: usize) -> bool {
         self.server.log[a].key == self.server.log[b].key
     }
@@ -401,6 +481,7 @@ impl World {
             self.replicas[index].cursors[&commit.kind],
             commit.revision,
         );
+        self.checks.check_watch_position(Actor::Controller(index), commit.kind, commit.revision);
         let replica = &mut self.replicas[index];
         let fact = commit.fact.clone().unwrap_or(gone);
         let clock = replica.local_time(self.now);
@@ -416,7 +497,8 @@ impl World {
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
-        if replica.alive && replica.is_leader && !replica.is_reconcile_scheduled && waits {
+        let may_reconcile = replica.alive && replica.is_leader && !replica.awaits_lists_of_leader;
+        if may_reconcile && !replica.is_reconcile_scheduled && waits {
             replica.is_reconcile_scheduled = true;
             let process_number = replica.process_number;
             let delay = Duration::from_micros(self.rng.between(50, 2_000));
@@ -426,10 +508,7 @@ impl World {
 
     /// Makes a replica reconcile the next set of its queue, and starts to execute the resulting plan.
     pub fn reconcile_next_key(&mut self, index: usize, process_number: u64) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::Reconcile {
-            replica: index,
-            process_number,
-        }) {
+        if !self.admit_task(index, process_number, || SimTask::Reconcile { replica: index, process_number }) {
             return;
         }
         let now = self.now;
@@ -456,14 +535,14 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// Starts the execution of a plan. If the plan requests it, lists all kinds again. If the plan is idle, only
-    /// schedules the next reconcile of the set.
+    /// Starts the execution of a plan, and lists all kinds again if the plan requests it. An idle plan has nothing to
+    /// execute, so only the next reconcile of the set is scheduled.
     fn execute_plan(&mut self, decided: DecidedPlan, calls: Vec<DaemonSetCall>) {
         let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
-                self.relist_kind(index, kind, self.server.revision());
+                self.list_kind(index, kind, ListVersion::Fresh);
             }
         }
         if plan.is_idle() {
@@ -488,9 +567,10 @@ impl World {
                 // The replica may no longer be the leader: it stops in the middle of the plan.
                 return self.stop_leading(index);
             }
+            let server = self.route_request(self.replicas[index].server);
             let replica = &mut self.replicas[index];
             let Some(decided) = replica.executing.get(key).cloned() else { return };
-            replica.calls.push(RequestInFlight { call, sent_at: now, response: None, decided });
+            replica.calls.push(RequestInFlight::new(call, now, server, decided));
             let call = replica.calls.len() - 1;
             let delay = self.random_delay();
             self.schedule_after(delay, SimTask::HandleRequest { replica: index, process_number, call });
@@ -519,165 +599,9 @@ impl World {
         replica.is_leader && fresh
     }
 
-    /// Handles a request on the simulated API server, even if the replica that sent it has crashed and is not restarted
-    /// yet. `at` is the index of the request in `Replica::calls`.
-    pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
-        if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
-            return;
-        }
-        let is_read = matches!(
-            self.replicas[index].calls[at].call.call,
-            Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
-        );
-        let (DaemonSetCall { set, call, .. }, sent_at, decided) = {
-            let it = &self.replicas[index].calls[at];
-            (it.call.clone(), it.sent_at, it.decided.clone())
-        };
-        let key = set.key.clone();
-        let fault = self.next_request_fault(&call, is_read);
-        let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
-        let outcome = match fault {
-            _ if too_late => Response::Refused(CallError::NoAnswer),
-            Some(RequestFault::CrashBefore) => {
-                self.crash_replica(index);
-                return;
-            }
-            Some(RequestFault::LostNotApplied) => Response::Refused(CallError::NoAnswer),
-            Some(RequestFault::Conflict) => Response::Refused(CallError::Conflict),
-            Some(RequestFault::TooManyRequests) => {
-                Response::Refused(CallError::TooManyRequests { retry_after: Some(Duration::from_secs(1)) })
-            }
-            Some(RequestFault::Server) => Response::Refused(CallError::Server("etcd is away".into())),
-            Some(RequestFault::Forbidden) => Response::Refused(CallError::Forbidden("denied".into())),
-            Some(RequestFault::Invalid) => Response::Refused(CallError::Invalid("invalid".into())),
-            Some(RequestFault::LostApplied | RequestFault::CrashAfter | RequestFault::ServerApplied)
-            | None => {
-                let before = self.server.revision();
-                let body = manifest::call_body(&set, &call, Binding::Scheduler).unwrap_or_default();
-                self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
-                let outcome = self.apply_request(index, &key, &set, &call);
-                self.trace.add_line(self.now, || {
-                    format!("replica {index} {} -> {}", describe_call(&call), describe_response(&outcome))
-                });
-                self.checks.check_applied_request(
-                    &self.server,
-                    &decided,
-                    &set,
-                    &call,
-                    &outcome,
-                    before,
-                    self.now,
-                );
-                outcome
-            }
-        };
-        self.checks.on_response(&decided, &call, &outcome, fault);
-        let lost = matches!(fault, Some(RequestFault::LostApplied))
-            || outcome == Response::Refused(CallError::NoAnswer);
-        if fault == Some(RequestFault::CrashAfter) {
-            self.crash_replica(index);
-            return;
-        }
-        let delay = if lost {
-            (sent_at + WRITE_TIMEOUT + Duration::from_millis(500)).since(self.now)
-        } else {
-            self.random_delay()
-        };
-        let response = match fault {
-            _ if lost => Response::Refused(CallError::NoAnswer),
-            Some(RequestFault::ServerApplied) => {
-                Response::Refused(CallError::Server("request timed out".into()))
-            }
-            _ => outcome,
-        };
-        let sent = self.encode_response(&key, &call, &response);
-        self.replicas[index].calls[at].response = Some((response, sent));
-        self.schedule_after(delay, SimTask::DeliverResponse { replica: index, process_number, call: at });
-    }
-
-    /// Returns the fault that the next request gets, or `None` if it gets no fault. Counts the request in
-    /// [`World::writes`], unless it only reads.
-    fn next_request_fault(&mut self, call: &Call, is_read: bool) -> Option<RequestFault> {
-        let fault = if is_read {
-            self.fault_rates.random_request_fault(&mut self.rng)
-        } else {
-            self.writes += 1;
-            match self.injected_fault.write {
-                Some((at, fault)) if at == self.writes => Some(fault),
-                _ => {
-                    let scripted = self.next_fault.take_if(|(trigger, _)| trigger.selects(call));
-                    let scripted = scripted.map(|(_, fault)| fault);
-                    scripted.or_else(|| self.fault_rates.random_request_fault(&mut self.rng))
-                }
-            }
-        };
-        let possible_for_read = !matches!(
-            fault,
-            Some(
-                RequestFault::Conflict
-                    | RequestFault::Invalid
-                    | RequestFault::LostApplied
-                    | RequestFault::ServerApplied
-            )
-        );
-        fault.filter(|_| !is_read || possible_for_read)
-    }
-
-    /// Delivers the response to a request, and continues the plan of the request. `at` is the index of the request in
-    /// `Replica::calls`.
-    pub fn deliver_response(&mut self, index: usize, process_number: u64, at: usize) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::DeliverResponse {
-            replica: index,
-            process_number,
-            call: at,
-        }) {
-            return;
-        }
-        let replica = &mut self.replicas[index];
-        let clock = replica.local_time(self.now);
-        let request = &mut replica.calls[at];
-        let call = request.call.clone();
-        let key = call.set.key.clone();
-        let Some((response, outcome)) = request.response.take() else { return };
-        let Some(decided) = replica.executing.get_mut(&key) else { return };
-        if let Response::Set(set) = &response {
-            decided.rechecked = Some((set.uid.clone(), set.deleting));
-        }
-        let done = replica.controller.apply_outcome(&call, outcome, clock);
-        let is_executing = replica.controller.is_executing(&key);
-        let calls = if is_executing { replica.controller.reconcile(&key, clock).calls } else { Vec::new() };
-        self.count_events(&done.events);
-        self.continue_execution(index, &key, calls);
-    }
-
-    /// Encodes a response of the simulated API server as the outcome that the controller decodes.
-    fn encode_response(&self, key: &ObjectKey, call: &Call, response: &Response) -> Outcome {
-        let object = |kind: Kind, key: &ObjectKey| Outcome::Done(self.server.object_json(kind, key).to_vec());
-        let body: Value = match (response, call) {
-            (Response::Refused(error), _) => return Outcome::Refused(error.clone()),
-            (Response::Set(_), _) => return object(Kind::Sets, key),
-            (Response::Revision(_), Call::ReadRevision { name }) => {
-                return object(Kind::Revisions, &ObjectKey::new(key.namespace.clone(), name.clone()));
-            }
-            (Response::Wrote { name, resource_version }, _) => {
-                json!({"metadata": {"name": name, "resourceVersion": resource_version.to_string()}})
-            }
-            (Response::Pods(pods), _) => {
-                let pods = pods.iter().map(|(uid, resource_version, is_deleting)| {
-                    let deletion = is_deleting.then_some("1970-01-01T00:00:00Z");
-                    let version = resource_version.to_string();
-                    json!({"metadata": {"uid": uid, "resourceVersion": version, "deletionTimestamp": deletion}})
-                });
-                json!({"items": pods.collect::<Vec<_>>()})
-            }
-            (Response::Deleted | Response::Revision(_), _) => json!({}),
-        };
-        Outcome::Done(body.to_string().into_bytes())
-    }
-
     /// Enqueues a set whose scheduled reconcile is due.
     pub fn fire_timer(&mut self, index: usize, process_number: u64, key: &ObjectKey) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::FireTimer {
+        if !self.admit_task(index, process_number, || SimTask::FireTimer {
             replica: index,
             process_number,
             key: key.clone(),
@@ -695,10 +619,8 @@ impl World {
     /// Makes a replica renew the Lease if it holds the Lease, and try to acquire it otherwise. A leader that has lost
     /// the Lease, or cannot renew it in time, ends its process. Also schedules the next attempt.
     pub fn renew_lease(&mut self, index: usize, process_number: u64) {
-        if !self.is_running_or_defer(index, process_number, || SimTask::RenewLease {
-            replica: index,
-            process_number,
-        }) {
+        if !self.admit_task(index, process_number, || SimTask::RenewLease { replica: index, process_number })
+        {
             return;
         }
         self.schedule_after(RETRY_PERIOD, SimTask::RenewLease { replica: index, process_number });
@@ -722,13 +644,23 @@ impl World {
             self.trace.add_line(self.now, || format!("replica {index} leads"));
             self.replicas[index].is_leader = true;
             // A new leader must see all writes of the previous leader, so it lists again.
+            self.replicas[index].awaits_lists_of_leader = self.replicas[index].server == ServerId::Lagging;
             for kind in Kind::ALL {
-                self.relist_kind(index, kind, self.server.revision());
+                self.list_kind(index, kind, ListVersion::Fresh);
             }
-            let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
-            self.replicas[index].queue.extend(keys);
-            self.wake_worker(index);
+            if self.replicas[index].awaited_lists.is_empty() {
+                self.begin_reconciling(index);
+            }
         }
+    }
+
+    /// Makes a new leader reconcile all sets.
+    fn begin_reconciling(&mut self, index: usize) {
+        let replica = &mut self.replicas[index];
+        replica.awaits_lists_of_leader = false;
+        let keys: Vec<ObjectKey> = replica.controller.planner().keys().cloned().collect();
+        replica.queue.extend(keys);
+        self.wake_worker(index);
     }
 
     /// Ends the process of a leader that has lost its Lease. A new process starts later.
@@ -736,158 +668,6 @@ impl World {
         if self.replicas[index].is_leader {
             self.crash_replica(index);
         }
-    }
-
-    /// Executes a request on the simulated API server, with the body that the controller would send.
-    fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Response {
-        let actor = Actor::Controller(index);
-        let body = manifest::call_body(set, call, self.settings.binding).unwrap_or_default();
-        let namespace = key.namespace.clone();
-        let of = |name: &str| ObjectKey::new(namespace.clone(), name);
-        let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Response::Wrote {
-            name: key.name.clone(),
-            resource_version: world.server.resource_version(kind, key),
-        };
-        let result = match call {
-            Call::ReadSet => {
-                return self
-                    .server
-                    .sets
-                    .get(key)
-                    .map_or(Response::Refused(CallError::NotFound), |it| Response::Set(it.clone()));
-            }
-            Call::ListPods => {
-                let pods = self
-                    .server
-                    .pods
-                    .values()
-                    .filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
-                return Response::Pods(
-                    pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
-                );
-            }
-            Call::ReadRevision { name } => {
-                let key = of(name);
-                return match self.server.object(Kind::Revisions, &key) {
-                    None => Response::Refused(CallError::NotFound),
-                    Some(_) => Response::Revision(self.server.revisions.get(&key).cloned()),
-                };
-            }
-            Call::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it)) | Call::RelabelPod { pod: it, .. } => {
-                self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
-            }
-            Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
-            | Call::WriteRevision(
-                RevisionWrite::Renumber { revision: it, .. }
-                | RevisionWrite::Label { revision: it }
-                | RevisionWrite::StoreVerdict { revision: it, .. },
-            ) => self
-                .server
-                .patch(Kind::Revisions, &it.key, &body, actor)
-                .map(|_| wrote(self, Kind::Revisions, &it.key)),
-            Call::WriteRevision(RevisionWrite::Create { .. }) => {
-                self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
-            }
-            Call::CreatePod { .. } => {
-                self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key))
-            }
-            Call::DeletePod { pod, .. } => {
-                let guards = &body["preconditions"];
-                let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
-                self.server
-                    .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
-                    .map(|()| Response::Deleted)
-            }
-            Call::EvictPod { pod, .. } => {
-                let guards = &body["deleteOptions"]["preconditions"];
-                let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
-                self.server
-                    .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
-                    .map(|()| Response::Deleted)
-            }
-            Call::DeleteRevision { revision } => {
-                let uid = body["preconditions"]["uid"].as_str();
-                self.server
-                    .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
-                    .map(|()| Response::Deleted)
-            }
-            Call::PutStatus { of, .. } => {
-                let written = self.server.put_status(Kind::Sets, &of.key, &body, actor);
-                written.map(|_| wrote(self, Kind::Sets, &of.key))
-            }
-            // Only assist mode applies conditions, and no simulated controller runs in it.
-            Call::ApplyConditions { .. } => Err(CallError::Invalid("apply is not simulated".to_owned())),
-            Call::WriteRollout(RolloutWrite::Create) => {
-                self.server.create(Kind::Rollouts, body, actor).map(|key| wrote(self, Kind::Rollouts, &key))
-            }
-            Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => {
-                let written = self.server.put_status(Kind::Rollouts, &record.key, &body, actor);
-                written.map(|_| wrote(self, Kind::Rollouts, &record.key))
-            }
-        };
-        result.unwrap_or_else(Response::Refused)
-    }
-}
-
-/// Formats a call for the trace.
-fn describe_call(call: &Call) -> String {
-    match call {
-        Call::ReadSet => "reads the set".to_owned(),
-        Call::ListPods => "lists the set's pods".to_owned(),
-        Call::ReadRevision { name } => format!("reads revision {name}"),
-        Call::Claim(Claim::AdoptPod(it)) => format!("adopts {}", it.key.name),
-        Call::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
-        Call::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
-        Call::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
-        Call::WriteRevision(RevisionWrite::Create { name, number, .. }) => {
-            format!("creates revision {name} number {number}")
-        }
-        Call::WriteRevision(RevisionWrite::Renumber { revision, number }) => {
-            format!("renumbers {} to {number}", revision.key.name)
-        }
-        Call::WriteRevision(RevisionWrite::Label { revision }) => format!("labels {}", revision.key.name),
-        Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
-        Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
-        Call::EvictPod { pod, why } => format!("evicts {}: {why}", pod.key.name),
-        Call::WriteRevision(RevisionWrite::StoreVerdict { revision, verdict, reason, .. }) => {
-            let verdict = verdict.map_or("none", RevisionVerdict::as_str);
-            format!("judges revision {}: {verdict} ({reason})", revision.key.name)
-        }
-        Call::ApplyConditions { conditions } => format!("applies {} conditions", conditions.len()),
-        Call::WriteRollout(RolloutWrite::Create) => "creates the rollout".to_owned(),
-        Call::WriteRollout(RolloutWrite::PutStatus { status, .. }) => {
-            format!("writes the rollout's status: {status}")
-        }
-        Call::CreatePod { node, hash, why, .. } => format!("creates a pod of {hash} on {node}: {why}"),
-        Call::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
-        Call::PutStatus { status, .. } => {
-            let it = status.counts;
-            let conditions: Vec<String> = status
-                .conditions
-                .iter()
-                .map(|it| format!("{}={} {}", it.kind.as_str(), it.status.as_str(), it.reason))
-                .collect();
-            format!(
-                "writes status desired={} current={} ready={} updated={} available={} observed={} {conditions:?}",
-                it.desired, it.current, it.ready, it.updated, it.available, status.observed_generation
-            )
-        }
-    }
-}
-
-/// Formats a response for the trace.
-fn describe_response(outcome: &Response) -> String {
-    match outcome {
-        Response::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
-        Response::Deleted => "deleted".to_owned(),
-        Response::Set(it) => {
-            format!("r{}{}", it.resource_version, if it.deleting { ", deleting" } else { "" })
-        }
-        Response::Revision(it) => {
-            it.as_ref().map_or_else(|| "another owner's".to_owned(), |it| format!("r{}", it.resource_version))
-        }
-        Response::Pods(pods) => format!("{} pods", pods.len()),
-        Response::Refused(refusal) => format!("rejected: {refusal}"),
     }
 }
 

@@ -1,0 +1,76 @@
+//! Exponential backoff between repeated failures. Upstream: `flowcontrol.Backoff`.
+
+use core::time::Duration;
+
+use muster_api::time::Time;
+
+/// The range of the delays of an exponential backoff.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackoffPolicy {
+    /// Delay after the first failure.
+    pub min: Duration,
+    /// Maximum delay.
+    pub max: Duration,
+}
+
+/// A backoff after one or more failures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backoff {
+    /// Delay before the next attempt.
+    pub delay: Duration,
+    /// Time at which the backoff began or its delay was last increased.
+    pub since: Time,
+}
+
+impl BackoffPolicy {
+    /// Returns the backoff after the first failure. `now` is the time at which it begins.
+    pub fn initial(&self, now: Time) -> Backoff {
+        Backoff { delay: self.min, since: now }
+    }
+
+    /// Returns the backoff after a failure at the time `at`. `before` is the previous backoff, `None` if there was
+    /// none. `now` is the time at which the new backoff begins.
+    ///
+    /// Rule: each failure doubles the delay, from the minimum up to the maximum. If the last failure was longer ago
+    /// than twice the maximum, the delay starts at the minimum again. Upstream: `flowcontrol.Backoff.Next`.
+    pub fn next(&self, before: Option<Backoff>, at: Time, now: Time) -> Backoff {
+        match before.filter(|it| !self.has_expired(*it, at)) {
+            Some(before) => Backoff { delay: (before.delay * 2).min(self.max), since: now },
+            None => self.initial(now),
+        }
+    }
+
+    /// Whether the delay of a backoff was last increased so long before `at` that the next failure starts at the
+    /// minimum delay again.
+    pub fn has_expired(&self, backoff: Backoff, at: Time) -> bool {
+        self.max * 2 < at.since(backoff.since)
+    }
+}
+
+impl Backoff {
+    /// Returns the end of the backoff.
+    pub fn ends_at(self) -> Time {
+        self.since + self.delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream: `TestBackoffReset`, `TestBackoffHighWaterMark`.
+    #[test]
+    fn the_delay_doubles_up_to_its_maximum_and_starts_again_after_twice_the_maximum() {
+        let seconds = Duration::from_secs;
+        let policy = BackoffPolicy { min: seconds(2), max: seconds(5) };
+        let mut now = Time::from_secs(1000);
+        let mut backoff = None;
+        for (pause_s, delay_s) in [(0, 2), (1, 4), (1, 5), (10, 5), (11, 2), (10, 4)] {
+            now = now + seconds(pause_s);
+            let next = policy.next(backoff, now, now);
+            assert_eq!(next, Backoff { delay: seconds(delay_s), since: now }, "after {pause_s} s");
+            assert_eq!(next.ends_at(), now + seconds(delay_s));
+            backoff = Some(next);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The members of an etcd cluster: which of them gets a call, and which are not used for a while.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::time::Instant;
+
+use crate::api::{EtcdApi, EtcdError, WatchStream};
+use crate::etcd_version::EtcdVersion;
+use crate::proto::{
+    CompactionRequest, CompactionResponse, RangeRequest, RangeResponse, ResponseHeader, StatusResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest,
+};
+
+/// Time for which a member is not used after it turned out that it cannot serve requests. Then it is tried again: a
+/// learner may have been promoted.
+const UNUSABLE_TIME: Duration = Duration::from_secs(30);
+
+/// One member of an etcd cluster. Every call is sent to this member only, and only once.
+pub(crate) trait EtcdMember: Send + Sync + 'static {
+    fn url(&self) -> &str;
+
+    fn status(&self) -> impl Future<Output = Result<StatusResponse, EtcdError>> + Send;
+
+    fn range(&self, request: RangeRequest) -> impl Future<Output = Result<RangeResponse, EtcdError>> + Send;
+
+    fn txn(&self, request: TxnRequest) -> impl Future<Output = Result<TxnResponse, EtcdError>> + Send;
+
+    fn compact(
+        &self,
+        request: CompactionRequest,
+    ) -> impl Future<Output = Result<CompactionResponse, EtcdError>> + Send;
+
+    fn watch(
+        &self,
+        request: WatchCreateRequest,
+    ) -> impl Future<Output = Result<WatchStream, EtcdError>> + Send;
+}
+
+/// The members of an etcd cluster. All calls go to the same member until it does not respond or cannot serve requests,
+/// and then to the next one. If there are several members, each new watch is opened at another member than the previous
+/// one. Clones share their state.
+///
+/// Rule: all responses are from one etcd cluster. A response of another cluster, for example of a member that was set
+/// up again as a new cluster, is not used.
+pub(crate) struct MemberPool<M> {
+    state: Arc<PoolState<M>>,
+    accepts_any_version: bool,
+}
+
+struct PoolState<M> {
+    members: Vec<PoolMember<M>>,
+    /// Index of the member that gets the next call.
+    current: AtomicUsize,
+    /// Index of the member that gets the next watch.
+    next_watch: AtomicUsize,
+    /// The ID of the etcd cluster, from the first response. 0 before.
+    cluster_id: AtomicU64,
+}
+
+struct PoolMember<M> {
+    member: Arc<M>,
+    /// The time until which the member is not used if there is another one. `None` if the member is used.
+    unusable_until: Mutex<Option<Instant>>,
+    /// Whether the last response of the member was from another cluster.
+    is_foreign: AtomicBool,
+}
+
+impl<M: EtcdMember> MemberPool<M> {
+    pub(crate) fn new(members: impl IntoIterator<Item = M>) -> Self {
+        let new = |it| PoolMember {
+            member: Arc::new(it),
+            unusable_until: Mutex::new(None),
+            is_foreign: AtomicBool::new(false),
+        };
+        let state = PoolState {
+            members: members.into_iter().map(new).collect(),
+            current: AtomicUsize::new(0),
+            next_watch: AtomicUsize::new(0),
+            cluster_id: AtomicU64::new(0),
+        };
+        Self { state: Arc::new(state), accepts_any_version: false }
+    }
+
+    /// Returns a pool that also accepts members of unsupported versions.
+    pub(crate) fn accept_any_version(self) -> Self {
+        Self { accepts_any_version: true, ..self }
+    }
+
+    /// Makes a call to the current member. If the member cannot serve requests, or belongs to another etcd cluster,
+    /// makes the call to the next member, until all have had it: no member has executed it so far. If a member does not
+    /// respond, later calls go to the next member.
+    async fn call<T, F: Future<Output = Result<T, EtcdError>> + Send>(
+        &self,
+        call: impl Fn(Arc<M>) -> F,
+        header: impl Fn(&T) -> Option<ResponseHeader>,
+    ) -> Result<T, EtcdError> {
+        let mut last = EtcdError::NotServed { why: "there is no member".to_owned() };
+        for _ in &self.state.members {
+            let at = self.usable_member(&self.state.current);
+            let result = call(self.state.members[at].member.clone()).await;
+            match result.and_then(|it| self.check_cluster(at, header(&it)).map(|()| it)) {
+                Err(error @ EtcdError::NotServed { .. }) => {
+                    self.state.members[at].set_unusable();
+                    last = error;
+                }
+                Err(error @ EtcdError::NoResponse { .. }) => {
+                    self.advance(&self.state.current, at);
+                    return Err(error);
+                }
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
+    /// Returns the index of the member that `index` selects. If this member is not used at the moment, first advances
+    /// `index` to the next member that is.
+    fn usable_member(&self, index: &AtomicUsize) -> usize {
+        let at = index.load(Ordering::Relaxed);
+        if self.state.members[at].is_unusable() {
+            self.advance(index, at);
+        }
+        index.load(Ordering::Relaxed)
+    }
+
+    /// Advances `index` from the member `from` to the next one that is used, unless another call has already advanced
+    /// it. If no member is used at the moment, advances it to the next one.
+    fn advance(&self, index: &AtomicUsize, from: usize) {
+        let members = &self.state.members;
+        let following = |it| (from + it) % members.len();
+        let usable = (1..=members.len()).map(following).find(|it| !members[*it].is_unusable());
+        let next = usable.unwrap_or_else(|| following(1));
+        let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Fails if the header of a response of the member `at` is from another etcd cluster than the first response was.
+    fn check_cluster(&self, at: usize, header: Option<ResponseHeader>) -> Result<(), EtcdError> {
+        let Some(id) = header.map(|it| it.cluster_id).filter(|it| *it != 0) else { return Ok(()) };
+        let state = &self.state;
+        let followed = match state.cluster_id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => id,
+            Err(followed) => followed,
+        };
+        let member = &state.members[at];
+        let was_foreign = member.is_foreign.swap(id != followed, Ordering::AcqRel);
+        if id == followed {
+            return Ok(());
+        }
+        let url = member.member.url();
+        if !was_foreign {
+            tracing::error!(
+                url,
+                "this member belongs to another etcd cluster: not using it. Add it to the right cluster with \
+                 `etcdctl member add`, or remove its URL from --etcd"
+            );
+        }
+        if state.members.iter().all(|it| it.is_foreign.load(Ordering::Acquire)) {
+            let why = format!(
+                "{url} has another etcd cluster ID than before: etcd was replaced or restored. Restart the servers"
+            );
+            return Err(EtcdError::Foreign { why });
+        }
+        Err(EtcdError::NotServed { why: format!("{url} is a member of another etcd cluster") })
+    }
+}
+
+impl<M: EtcdMember> EtcdApi for MemberPool<M> {
+    /// Fails if no member responds, if a member that responds has an unsupported version, or if two members belong to
+    /// different etcd clusters. `accepts_any_version` allows unsupported versions.
+    async fn check(&self) -> Result<(), EtcdError> {
+        let members = &self.state.members;
+        let statuses = futures::future::join_all(members.iter().map(|it| it.member.status())).await;
+        let urls = || members.iter().map(|it| it.member.url());
+        if let Some(Err(error)) = statuses.first()
+            && statuses.iter().all(Result::is_err)
+        {
+            let url = urls().next().unwrap_or_default();
+            let why = format!("no member responds, so check that etcd runs; {url}: {error}");
+            return Err(EtcdError::NoResponse { why });
+        }
+        let mut first: Option<(&str, u64)> = None;
+        for ((at, url), status) in urls().enumerate().zip(statuses) {
+            let status = match status {
+                Ok(status) => status,
+                Err(error) => {
+                    tracing::warn!(url, %error, "a member of etcd does not respond");
+                    continue;
+                }
+            };
+            let version = &status.version;
+            let is_supported = EtcdVersion::parse(version).is_some_and(EtcdVersion::is_supported);
+            if !is_supported && !self.accepts_any_version {
+                return Err(EtcdError::Version {
+                    why: format!(
+                        "{url} runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or \
+                         later, or accept it for tests with --etcd-any-version"
+                    ),
+                });
+            }
+            let cluster_id = status.header.map_or(0, |it| it.cluster_id);
+            let (first_url, first_id) = *first.get_or_insert((url, cluster_id));
+            if first_id != cluster_id {
+                let why = format!(
+                    "{first_url} and {url} are members of different etcd clusters: name the members of one cluster with \
+                     --etcd"
+                );
+                return Err(EtcdError::Foreign { why });
+            }
+            self.check_cluster(at, status.header)?;
+            if status.is_learner {
+                tracing::warn!(url, "this member of etcd is a learner: not using it until it is promoted");
+                members[at].set_unusable();
+            } else {
+                tracing::info!(url, version, "connected to etcd");
+            }
+        }
+        Ok(())
+    }
+
+    /// If members do not respond, the request is sent to each member once.
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
+        let mut tries = self.state.members.len();
+        loop {
+            let send = |member: Arc<M>| {
+                let request = request.clone();
+                async move { member.range(request).await }
+            };
+            tries = tries.saturating_sub(1);
+            match self.call(send, |it: &RangeResponse| it.header).await {
+                Err(EtcdError::NoResponse { .. }) if 0 < tries => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let send = |member: Arc<M>| {
+            let request = request.clone();
+            async move { member.txn(request).await }
+        };
+        self.call(send, |it: &TxnResponse| it.header).await
+    }
+
+    async fn compact(&self, request: CompactionRequest) -> Result<(), EtcdError> {
+        let send = |member: Arc<M>| async move { member.compact(request).await };
+        self.call(send, |it: &CompactionResponse| it.header).await.map(drop)
+    }
+
+    async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
+        let at = self.usable_member(&self.state.next_watch);
+        // The next watch is opened at another member: this one has ended by then.
+        self.advance(&self.state.next_watch, at);
+        let responses = self.state.members[at].member.watch(request).await.inspect_err(|error| {
+            if matches!(error, EtcdError::NotServed { .. }) {
+                self.state.members[at].set_unusable();
+            }
+        })?;
+        let pool = self.clone();
+        Ok(Box::pin(responses.map(move |it| {
+            let response = it?;
+            pool.check_cluster(at, response.header)
+                .inspect_err(|_| pool.state.members[at].set_unusable())
+                .map(|()| response)
+        })))
+    }
+}
+
+impl<M> PoolMember<M> {
+    /// Takes the member out of use for [`UNUSABLE_TIME`].
+    fn set_unusable(&self) {
+        let until = Instant::now() + UNUSABLE_TIME;
+        *self.unusable_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    fn is_unusable(&self) -> bool {
+        let until = *self.unusable_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|it| Instant::now() < it)
+    }
+}
+
+impl<M> Clone for MemberPool<M> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), accepts_any_version: self.accepts_any_version }
+    }
+}
+
+impl<M: EtcdMember> fmt::Debug for MemberPool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.state.members.iter().map(|it| it.member.url())).finish()
+    }
+}

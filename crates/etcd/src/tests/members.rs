@@ -1,0 +1,221 @@
+use super::*;
+use crate::api::{EtcdError, WatchStream};
+use crate::member_pool::{EtcdMember, MemberPool};
+use crate::proto::{
+    CompactionRequest, CompactionResponse, RangeRequest, RangeResponse, ResponseHeader, StatusResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest,
+};
+
+/// A member of an etcd in memory. Clones share its state.
+#[derive(Clone)]
+struct FakeMember {
+    url: &'static str,
+    state: Arc<Mutex<FakeMemberState>>,
+}
+
+struct FakeMemberState {
+    /// The cluster of the member. All members with clones of one etcd are in one cluster.
+    etcd: FakeEtcd,
+    condition: Condition,
+    /// Number of calls.
+    calls: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Serving,
+    /// The member is a learner. etcd 3.4 answers with the code `Unavailable`, and later versions with
+    /// `FailedPrecondition`.
+    Learner(tonic::Code),
+    Dead,
+}
+
+impl FakeMember {
+    fn new(url: &'static str, etcd: &FakeEtcd, condition: Condition) -> Self {
+        let state = FakeMemberState { etcd: etcd.clone(), condition, calls: 0 };
+        Self { url, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn set(&self, condition: Condition) {
+        self.state.lock().unwrap().condition = condition;
+    }
+
+    fn move_to(&self, etcd: &FakeEtcd) {
+        self.state.lock().unwrap().etcd = etcd.clone();
+    }
+
+    fn calls(&self) -> usize {
+        self.state.lock().unwrap().calls
+    }
+
+    /// Returns the cluster of the member if it can execute a call.
+    async fn etcd(&self) -> Result<FakeEtcd, EtcdError> {
+        let (etcd, condition) = {
+            let mut state = self.state.lock().unwrap();
+            state.calls += 1;
+            (state.etcd.clone(), state.condition)
+        };
+        match condition {
+            Condition::Serving => Ok(etcd),
+            Condition::Learner(code) => {
+                let status = tonic::Status::new(code, "etcdserver: rpc not supported for learner");
+                Err(EtcdError::from_status(&status))
+            }
+            Condition::Dead => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Err(EtcdError::NoResponse { why: "dead".to_owned() })
+            }
+        }
+    }
+}
+
+impl EtcdMember for FakeMember {
+    fn url(&self) -> &str {
+        self.url
+    }
+
+    async fn status(&self) -> Result<StatusResponse, EtcdError> {
+        let (etcd, condition) = {
+            let state = self.state.lock().unwrap();
+            (state.etcd.clone(), state.condition)
+        };
+        if condition == Condition::Dead {
+            return Err(EtcdError::NoResponse { why: "dead".to_owned() });
+        }
+        let header = ResponseHeader { cluster_id: etcd.cluster_id(), ..ResponseHeader::default() };
+        Ok(StatusResponse {
+            header: Some(header),
+            version: "3.6.9".to_owned(),
+            is_learner: matches!(condition, Condition::Learner(_)),
+            ..StatusResponse::default()
+        })
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
+        self.etcd().await?.range(request).await
+    }
+
+    async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        self.etcd().await?.txn(request).await
+    }
+
+    async fn compact(&self, request: CompactionRequest) -> Result<CompactionResponse, EtcdError> {
+        self.etcd().await?.compact(request).await.map(|()| CompactionResponse::default())
+    }
+
+    async fn watch(&self, request: WatchCreateRequest) -> Result<WatchStream, EtcdError> {
+        self.etcd().await?.watch(request).await
+    }
+}
+
+/// A learner has every object and answers no request about it.
+#[tokio::test(start_paused = true)]
+async fn a_learner_is_skipped() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    for code in [tonic::Code::FailedPrecondition, tonic::Code::Unavailable] {
+        for is_checked in [true, false] {
+            let member = |url, condition| FakeMember::new(url, &etcd, condition);
+            let learners = ["l1", "l2"].map(|it| member(it, Condition::Learner(code)));
+            let voter = member("v", Condition::Serving);
+            let [first, last] = learners.clone();
+            let pool = MemberPool::new([first, voter.clone(), last]);
+            if is_checked {
+                pool.check().await.unwrap();
+            }
+            let server = Server::start(&pool, if is_checked { "checked" } else { "not-checked" }).await;
+            for it in 0..20 {
+                let key = format!("nodes//{code:?}-{is_checked}-{it}");
+                server.commit(put(&key, Precondition::Absent, "x")).await.unwrap();
+                assert!(server.read_barrier().await);
+            }
+            let calls = learners.each_ref().map(FakeMember::calls);
+            assert!(calls.iter().all(|it| *it <= if is_checked { 0 } else { 2 }), "{calls:?}");
+            // A learner that was promoted replaces the others.
+            learners[1].set(Condition::Serving);
+            voter.set(Condition::Dead);
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            server.commit(put("nodes//last", Precondition::Any, "x")).await.unwrap();
+            assert!(server.read_barrier().await);
+            assert_eq!(*server.failure.lock().unwrap(), None);
+        }
+    }
+}
+
+/// A commit that no member could execute was not made.
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_only_learners_get_is_refused_in_time() {
+    let etcd = FakeEtcd::new(1, Faults::default());
+    let members = ["a", "b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+    let server = Server::start(&MemberPool::new(members.clone()), "s").await;
+    server.commit(put("nodes//a", Precondition::Absent, "x")).await.unwrap();
+    members.iter().for_each(|it| it.set(Condition::Learner(tonic::Code::FailedPrecondition)));
+    let began = tokio::time::Instant::now();
+    let refused = server.commit(put("nodes//b", Precondition::Absent, "x")).await.map(|it| line(&it));
+    assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_millis(4_300), "{:?}", began.elapsed());
+}
+
+/// A member loses its data, and is set up again as a new cluster instead of a member of the old one.
+#[tokio::test(start_paused = true)]
+async fn a_member_of_another_cluster_is_not_used() {
+    for foreign_writes in [0, 500] {
+        let etcd = FakeEtcd::new(1, Faults::default());
+        let foreign = FakeEtcd::new(2, Faults::default());
+        foreign.set_cluster_id(8);
+        // The revision of the new cluster may be lower or higher.
+        (0..foreign_writes).for_each(|_| foreign.write("/other".into(), Default::default()));
+        let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+        let pool = MemberPool::new(members.clone());
+        pool.check().await.unwrap();
+        let (one, two) = (Server::start(&pool, "one").await, Server::start(&etcd, "two").await);
+        // It has not written before, so it has no lanes yet.
+        let three = Server::start(&MemberPool::new(members.clone()), "three").await;
+        let update = async |server: &Server, value: usize| {
+            server.commit(put("nodes//n", Precondition::Any, &value.to_string())).await.map(|it| it.revision)
+        };
+        update(&one, 0).await.unwrap();
+        members[0].move_to(&foreign);
+        three.commit(put("pods/a/first", Precondition::Absent, "x")).await.unwrap();
+        for round in 1..30 {
+            // The member of the right cluster has failures, so calls go to the other one again and again.
+            members[1].set(if round % 3 == 0 { Condition::Dead } else { Condition::Serving });
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            let written = update(&two, 2 * round).await.unwrap();
+            if one.read_barrier().await {
+                assert!(written <= one.published.read().revision(), "a stale read after the barrier");
+            }
+            // Also a commit that depends on nothing in etcd.
+            let new = put(&format!("pods/a/{round}"), Precondition::Absent, "x");
+            let created = one.commit(new).await.is_ok();
+            assert_eq!(created, round % 3 != 0, "round {round}");
+        }
+        members[1].set(Condition::Serving);
+        assert!(one.read_barrier().await);
+        assert_eq!(objects(&one), objects(&two));
+        assert_eq!(*one.failure.lock().unwrap(), None);
+        let objects = foreign.keys().into_iter().filter(|it| it.key.starts_with(b"/m/o/")).count();
+        assert_eq!(objects, 0, "the other cluster has accepted a write");
+        // A server does not start on members of two clusters.
+        let mixed = MemberPool::new(members.clone()).check().await.unwrap_err().to_string();
+        expect_test::expect![
+            "http://a and http://b are members of different etcd clusters: name the members of one cluster with --etcd"
+        ]
+        .assert_eq(&mixed);
+    }
+}
+
+/// All members were replaced: what the server has in memory is not in etcd.
+#[tokio::test(start_paused = true)]
+async fn a_server_ends_when_all_members_belong_to_another_cluster() {
+    let (etcd, foreign) = (FakeEtcd::new(1, Faults::default()), FakeEtcd::new(2, Faults::default()));
+    foreign.set_cluster_id(8);
+    let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+    let server = Server::start(&MemberPool::new(members.clone()), "s").await;
+    server.commit(put("nodes//n", Precondition::Absent, "x")).await.unwrap();
+    members.iter().for_each(|it| it.move_to(&foreign));
+    assert!(!server.read_barrier().await);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let failure = server.failure.lock().unwrap().clone().unwrap_or_default();
+    assert!(failure.contains("etcd was replaced or restored. Restart the servers"), "{failure}");
+    assert_eq!(server.published.read().list("").count(), 1);
+}
