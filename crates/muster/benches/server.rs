@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p muster` starts `muster server` and prints a table; with `-- --check` it fails where a promise is broken.
 //! `-- --cluster KUBECONFIG --pids 1,2` puts the same load on a server that runs already, whose processes these are.
+//! `-- --etcd URL,…` starts a `muster server` whose objects are in this etcd, under a prefix of its own.
 
 mod bed;
 
@@ -42,9 +43,25 @@ async fn main() -> ExitCode {
             let pids = pids.split(',').filter_map(|it| it.parse().ok()).collect();
             load(&mut table, &Served { kubeconfig: kubeconfig.into(), pids }).await;
         }
-        None => ours(&mut table).await,
+        None => match after("--etcd") {
+            Some(urls) => on_etcd(&mut table, urls).await,
+            None => ours(&mut table).await,
+        },
     }
     table.end()
+}
+
+/// Measures a server whose objects are in etcd.
+async fn on_etcd(table: &mut Table, urls: &str) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-server-etcd");
+    let _ = std::fs::remove_dir_all(&dir);
+    let prefix = format!("/bench-{}", std::process::id());
+    let flags = ["--etcd", urls, "--etcd-prefix", &prefix, "--etcd-any-version"];
+    let (server, took) = Muster::start_with(&dir, &flags).await;
+    table.row("from exec to ready, empty", &format!("{took:.1?}"), "");
+    load(table, &server.served).await;
+    server.stop();
+    let _ = std::fs::remove_dir_all(&dir);
 }
 
 async fn ours(table: &mut Table) {

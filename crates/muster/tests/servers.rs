@@ -7,10 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -19,8 +21,15 @@ use tempfile::TempDir;
 /// Maximum time for anything on a machine that is busy with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Number of simulated nodes.
+/// Number of simulated nodes. There are more nodes than processes, so that a rollout goes on after the last process was
+/// killed.
 const NODES: usize = 8;
+
+/// `minReadySeconds` of the DaemonSet. It makes the rollout so slow that a process can be killed after each node.
+const MIN_READY: SignedDuration = SignedDuration::from_secs(2);
+
+/// Time without an event after which a watch is opened again. The server of the watch may be gone.
+const WATCH_SILENCE: Duration = Duration::from_secs(5);
 
 /// The processes of the cluster, by the names of their data directories.
 const PROCESSES: [&str; 6] = ["server-1", "etcd-1", "server-2", "etcd-2", "server-3", "etcd-3"];
@@ -131,6 +140,8 @@ fn daemonset(image: &str) -> DaemonSet {
         "metadata": {"name": "d", "namespace": "default"},
         "spec": {
             "selector": {"matchLabels": {"app": "d"}},
+            "minReadySeconds": MIN_READY.as_secs(),
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
             "template": {
                 "metadata": {"labels": {"app": "d"}},
                 "spec": {
@@ -143,49 +154,146 @@ fn daemonset(image: &str) -> DaemonSet {
     .unwrap()
 }
 
-/// The pods by node, without those that are being deleted: image, UID and whether the pod is Ready.
-async fn pods_by_node(client: &Client) -> BTreeMap<String, Vec<(String, String, bool)>> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    let pods = retry(PATIENCE, "list the pods", async || pods.list(&ListParams::default()).await).await;
-    let mut by_node: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
-        let spec = pod.spec.as_ref().unwrap();
-        let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
-        let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
-        // A daemon pod is created for a node before it is scheduled to it.
-        let affinity = serde_json::to_value(&spec.affinity).unwrap();
-        let fields =
-            "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0";
-        let node =
-            affinity.pointer(&format!("{fields}/values/0")).and_then(|it| it.as_str()).unwrap().to_owned();
-        let image = spec.containers[0].image.clone().unwrap();
-        by_node.entry(node).or_default().push((image, pod.uid().unwrap(), is_ready));
-    }
-    by_node
+fn image(pod: &Pod) -> &str {
+    pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap()
 }
 
-/// Waits until every node has one Ready pod with this image, and checks at every look that no node has two pods and that
-/// at most one node is without a Ready pod. Calls `disturb` after every look. Returns the UIDs of the pods.
-async fn wait_for_rollout(
-    client: &Client,
-    image: &str,
-    unavailable_max: usize,
-    mut disturb: impl FnMut(),
-) -> BTreeSet<String> {
+/// The node of a daemon pod, which has a node before it is scheduled to it.
+fn node(pod: &Pod) -> String {
+    let affinity = serde_json::to_value(&pod.spec.as_ref().unwrap().affinity).unwrap();
+    let fields =
+        "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0";
+    affinity.pointer(&format!("{fields}/values/0")).and_then(|it| it.as_str()).unwrap().to_owned()
+}
+
+/// Since when a pod is Ready. `None` if it is not.
+fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let ready = conditions.into_iter().find(|it| it.type_ == "Ready" && it.status == "True")?;
+    Some(ready.last_transition_time.as_ref().unwrap().0)
+}
+
+/// When the deletion of a pod was requested. `None` if it is not being deleted.
+fn deleted_at(pod: &Pod) -> Option<Timestamp> {
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    Some(pod.metadata.deletion_timestamp.as_ref()?.0 - grace)
+}
+
+fn live(pods: &BTreeMap<String, Pod>) -> impl Iterator<Item = &Pod> {
+    pods.values().filter(|it| deleted_at(it).is_none())
+}
+
+/// One line for each pod, for messages.
+fn describe(pods: &BTreeMap<String, Pod>) -> String {
+    let line = |it: &Pod| {
+        let (since, deleted) = (ready_since(it), deleted_at(it));
+        format!("{} {} {} ready since {since:?}, deleted at {deleted:?}", node(it), it.name_any(), image(it))
+    };
+    pods.values().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The pods of the DaemonSet by name, and the resourceVersion of the list.
+async fn list_pods(client: &Client) -> (BTreeMap<String, Pod>, String) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pods = retry(PATIENCE, "list the pods", async || pods.list(&ListParams::default()).await).await;
+    let version = pods.metadata.resource_version.clone().unwrap();
+    (pods.items.into_iter().map(|it| (it.name_any(), it)).collect(), version)
+}
+
+/// Whether every node has one pod with this image, which is Ready, and no other pod.
+fn is_complete(pods: &BTreeMap<String, Pod>, with: &str) -> bool {
+    let is_right = |it: &Pod| image(it) == with && ready_since(it).is_some() && deleted_at(it).is_none();
+    let nodes: BTreeSet<String> = pods.values().map(node).collect();
+    pods.len() == NODES && nodes.len() == NODES && pods.values().all(is_right)
+}
+
+/// Follows a rollout by a watch, which continues after its last event when it breaks. So no state is missed, and each is
+/// judged. Sends the number of nodes that have a pod with the new image, and returns the pods after the rollout.
+///
+/// Rules of a rollout with `maxUnavailable` 1:
+/// - A node never has two pods that are not being deleted.
+/// - At most one node has no Ready pod.
+/// - A pod is deleted only while all other nodes have pods that have been Ready for `minReadySeconds`.
+async fn judge_rollout(
+    client: Client,
+    (mut pods, mut version): (BTreeMap<String, Pod>, String),
+    to: &'static str,
+    updated: tokio::sync::watch::Sender<usize>,
+) -> BTreeMap<String, Pod> {
+    let api: Api<Pod> = Api::namespaced(client, "default");
+    loop {
+        let opened = tokio::time::timeout(WATCH_SILENCE, api.watch(&WatchParams::default(), &version)).await;
+        let mut events = match opened {
+            Ok(Ok(events)) => events.boxed(),
+            Ok(Err(kube::Error::Api(status))) if status.code == 410 => panic!("events are lost: {status:?}"),
+            Ok(Err(_)) | Err(_) => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while let Ok(Some(Ok(event))) = tokio::time::timeout(WATCH_SILENCE, events.next()).await {
+            let before = pods.clone();
+            match event {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                    version = pod.resource_version().unwrap();
+                    pods.insert(pod.name_any(), pod);
+                }
+                WatchEvent::Deleted(pod) => {
+                    version = pod.resource_version().unwrap();
+                    pods.remove(&pod.name_any());
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) if status.code == 410 => panic!("events are lost: {status:?}"),
+                WatchEvent::Error(_) => break,
+            }
+            judge_state(&before, &pods);
+            let new: BTreeSet<String> = live(&pods).filter(|it| image(it) == to).map(node).collect();
+            updated.send_replace(new.len());
+            if is_complete(&pods, to) {
+                return pods;
+            }
+        }
+    }
+}
+
+/// Judges a state of the pods, and the change that led to it, by the rules of [`judge_rollout`].
+fn judge_state(before: &BTreeMap<String, Pod>, now: &BTreeMap<String, Pod>) {
+    let mut nodes = BTreeSet::new();
+    for pod in live(now) {
+        assert!(nodes.insert(node(pod)), "{} has two pods:\n{}", node(pod), describe(now));
+    }
+    let ready: BTreeSet<String> = live(now).filter(|it| ready_since(it).is_some()).map(node).collect();
+    assert!(NODES - ready.len() <= 1, "{} nodes have no Ready pod:\n{}", NODES - ready.len(), describe(now));
+    for gone in live(before) {
+        let at = match now.get(&gone.name_any()) {
+            Some(pod) if pod.uid() == gone.uid() => deleted_at(pod),
+            _ => panic!("{} was removed without a grace period:\n{}", gone.name_any(), describe(now)),
+        };
+        let Some(at) = at else { continue };
+        let is_available = |it: &&Pod| ready_since(it).is_some_and(|since| since + MIN_READY <= at);
+        let available: BTreeSet<String> = live(now).filter(is_available).map(node).collect();
+        assert_eq!(available.len(), NODES - 1, "{} was deleted at {at}:\n{}", gone.name_any(), describe(now));
+    }
+}
+
+/// Waits until every node has one Ready pod with this image.
+async fn wait_for_pods(client: &Client, image: &str) -> BTreeMap<String, Pod> {
     let began = Instant::now();
     loop {
-        let pods = pods_by_node(client).await;
-        assert!(pods.values().all(|it| it.len() == 1), "a node has two pods: {pods:?}");
-        let ready = pods.values().filter(|it| it[0].2).count();
-        assert!(NODES - ready <= unavailable_max, "{} nodes have no Ready pod: {pods:?}", NODES - ready);
-        let is_done = pods.len() == NODES && pods.values().all(|it| it[0].0 == image && it[0].2);
-        if is_done {
-            return pods.into_values().map(|it| it[0].1.clone()).collect();
+        let (pods, _) = list_pods(client).await;
+        if is_complete(&pods, image) {
+            return pods;
         }
-        assert!(began.elapsed() < PATIENCE, "the rollout does not end: {pods:?}");
-        disturb();
+        assert!(began.elapsed() < PATIENCE, "not every node has a pod:\n{}", describe(&pods));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+fn uids(pods: &BTreeMap<String, Pod>) -> BTreeSet<String> {
+    pods.values().map(|it| it.uid().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,25 +304,41 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     let api = client(dir).await;
     let sets: Api<DaemonSet> = Api::namespaced(api.clone(), "default");
     sets.create(&PostParams::default(), &daemonset("a")).await.unwrap();
-    wait_for_rollout(&api, "a", NODES, || ()).await;
+    wait_for_pods(&api, "a").await;
+    // The rollout begins with available pods.
+    tokio::time::sleep(MIN_READY.unsigned_abs()).await;
 
     // Every process is killed in the middle of a rollout, which replaces one pod at a time.
+    let before = list_pods(&api).await;
+    let (sender, mut updated) = tokio::sync::watch::channel(0);
+    let mut judging = tokio::spawn(judge_rollout(api.clone(), before, "b", sender));
     let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}});
     retry(PATIENCE, "roll the DaemonSet", async || {
         sets.patch("d", &PatchParams::default(), &Patch::Strategic(&patch)).await
     })
     .await;
-    let mut victims = PROCESSES.iter().peekable();
-    let mut killed_at = Instant::now();
-    let uids = wait_for_rollout(&api, "b", 1, || {
-        if Duration::from_secs(1) < killed_at.elapsed()
-            && let Some(victim) = victims.next()
-        {
+    let rolling = async {
+        let mut killed_at = Vec::new();
+        for (number, victim) in PROCESSES.iter().enumerate() {
+            // Each dies after the pod of one more node was replaced.
+            updated.wait_for(|it| number < *it).await.expect("the rollout goes on");
             kill(dir, victim);
-            killed_at = Instant::now();
+            killed_at.push(Timestamp::now());
         }
-    })
-    .await;
+        let pods = (&mut judging).await.unwrap();
+        (killed_at, pods)
+    };
+    let rolled = tokio::time::timeout(2 * PATIENCE, rolling).await;
+    judging.abort();
+    let (killed_at, pods) = rolled.expect("the rollout ends");
+    let last_created = pods.values().map(|it| it.metadata.creation_timestamp.as_ref().unwrap().0).max();
+    for (victim, at) in PROCESSES.iter().zip(&killed_at) {
+        assert!(
+            Some(*at) < last_created,
+            "{victim} was killed at {at}, the last pod was created at {last_created:?}"
+        );
+    }
+    let uids_after_rollout = uids(&pods);
     let maps: Api<ConfigMap> = Api::namespaced(api.clone(), "default");
     for victim in PROCESSES {
         kill(dir, victim);
@@ -258,8 +382,8 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     drop(up);
     let up = Up::start(dir);
     let api = client(dir).await;
-    let pods = pods_by_node(&api).await;
-    assert_eq!(pods.into_values().flatten().map(|it| it.1).collect::<BTreeSet<_>>(), uids);
+    let (pods, _) = list_pods(&api).await;
+    assert_eq!(uids(&pods), uids_after_rollout);
     let maps: Api<ConfigMap> = Api::namespaced(api.clone(), "default");
     for victim in PROCESSES {
         maps.get(&format!("after-{victim}")).await.unwrap();

@@ -327,6 +327,32 @@ async fn after_a_kill_it_goes_on_and_nothing_is_made_anew() {
 }
 
 #[tokio::test]
+async fn a_new_data_directory_has_no_secret_in_clear_text() {
+    let root = TestDir::new();
+    let up = Up::new(root.0.path(), "1");
+    let client = client(root.0.path()).await;
+    let (secret, public) = ("correct-horse-battery", "a-value-of-a-config-map");
+    for (path, name, field, value) in
+        [("secrets", "s", "stringData", secret), ("configmaps", "m", "data", public)]
+    {
+        let object = json!({"metadata": {"name": name}, field: {"key": value}}).to_string().into_bytes();
+        let request = Request::post(format!("/api/v1/namespaces/default/{path}"));
+        let request = request.header("Content-Type", "application/json").body(object).unwrap();
+        client.request::<Value>(request).await.unwrap();
+    }
+    let stored = get(&client, "/api/v1/namespaces/default/secrets/s").await;
+    let base64 = stored["data"]["key"].as_str().unwrap().to_owned();
+    drop(up);
+    let files: Vec<u8> = ["muster.db", "muster.db-wal"]
+        .iter()
+        .flat_map(|it| fs::read(root.0.path().join(it)).unwrap())
+        .collect();
+    let contains = |text: &str| files.windows(text.len()).any(|it| it == text.as_bytes());
+    assert_eq!([contains(public), contains(secret), contains(&base64)], [true, false, false]);
+    assert!(root.0.path().join("encryption.key").exists());
+}
+
+#[tokio::test]
 async fn events_show_which_pods_pod_security_refuses_and_other_sets_run() {
     let root = TestDir::new();
     let flags = ["--pod-security-default", "baseline", "--pod-security-exempt-namespaces", "kube-system"];

@@ -89,12 +89,19 @@ pub(crate) struct Muster {
 }
 
 impl Muster {
-    /// Starts a server, and says how long it took until `/readyz` said yes.
+    /// Starts a server with a data directory. Returns it and the time until `/readyz` succeeded.
     pub(crate) async fn start(dir: &Path) -> (Self, Duration) {
+        Self::start_with(dir, &[]).await
+    }
+
+    /// Starts a server with a data directory and further flags. Returns it and the time until `/readyz` succeeded.
+    pub(crate) async fn start_with(dir: &Path, flags: &[&str]) -> (Self, Duration) {
         let began = Instant::now();
         let child = started(
             Command::new(env!("CARGO_BIN_EXE_muster"))
-                .args(["server", "--without", "all", "--listen", "127.0.0.1:0", "--data-dir"])
+                .args(["server", "--without", "all", "--listen", "127.0.0.1:0"])
+                .args(flags)
+                .arg("--data-dir")
                 .arg(dir),
         );
         let served = Served { kubeconfig: dir.join("kubeconfig"), pids: vec![child.id()] };

@@ -1,7 +1,5 @@
 //! Clients of other languages, which `ci/clients` installs, and their scripts.
 
-#![allow(clippy::print_stdout)]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -18,25 +16,19 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// `None`, and a line that says so, where there is none. Where the directory of all is named, all must be there that
-    /// `ci/clients` does not call missing.
-    pub(crate) fn find(name: &'static str) -> Option<Self> {
+    /// Finds a client in the directory that MUSTER_TEST_CLIENTS names. Panics if the variable is not set, or if
+    /// `ci/clients` has not installed the client.
+    pub(crate) fn find(name: &'static str) -> Self {
         let Some(all) = std::env::var_os("MUSTER_TEST_CLIENTS").map(PathBuf::from) else {
-            println!("not run: {name}: name what ci/clients prints in MUSTER_TEST_CLIENTS");
-            return None;
+            panic!("MUSTER_TEST_CLIENTS is not set: it names the directory that ci/clients prints");
         };
         let missing = std::fs::read_to_string(all.join("missing")).unwrap_or_default();
-        if let Some(why) = missing.lines().find(|it| it.starts_with(&format!("{name}: "))) {
-            println!("not run: {why}");
-            return None;
-        }
+        let why = missing.lines().find(|it| it.starts_with(&format!("{name}: ")));
+        assert_eq!(why, None, "ci/clients could not install the client");
         let dir = all.join(name);
-        assert!(
-            name == "kubeclient" || dir.exists(),
-            "{} is not there, and not called missing",
-            dir.display()
-        );
-        Some(Self { name, dir })
+        // Debian's package of kubeclient is not in the directory.
+        assert!(name == "kubeclient" || dir.exists(), "ci/clients has not installed {}", dir.display());
+        Self { name, dir }
     }
 
     pub(crate) fn python(&self) -> Command {

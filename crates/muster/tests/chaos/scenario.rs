@@ -40,8 +40,6 @@ pub(crate) struct Scenario {
     watching: Vec<JoinHandle<Result<Watcher, String>>>,
     report: Report,
     started: Instant,
-    /// Whether a server may end by itself at the moment.
-    may_end: bool,
 }
 
 /// A point in time, after which writes are looked at.
@@ -63,8 +61,8 @@ impl Scenario {
         let load = Arc::new(Load::new(&clients, away));
         let (watchers, watching) = load.start_watchers().await;
         let clients = load.start_clients();
-        let (report, started, may_end) = (Report::default(), Instant::now(), false);
-        let mut scenario = Self { cluster, load, clients, watchers, watching, report, started, may_end };
+        let (report, started) = (Report::default(), Instant::now());
+        let mut scenario = Self { cluster, load, clients, watchers, watching, report, started };
         let mark = scenario.mark();
         let served = scenario.wait_for_acknowledgements(&ALL_SERVERS, mark).await;
         assert!(served.is_some(), "a server acknowledges no writes");
@@ -79,12 +77,12 @@ impl Scenario {
         let leader = self.cluster.leader().await;
         let what = fault.describe(leader);
         let Impact { serving, refusing } = fault.impact();
-        self.may_end = matches!(fault, Fault::CompactUnderStoppedServer(_));
         let deletable = match fault {
             Fault::FullDisk => self.create_deletable(number).await,
             _ => Vec::new(),
         };
 
+        let reloads = self.count_reloads(fault).await;
         let begun = Instant::now();
         self.report.quiet.push(QuietWindow { from: quiet_since, to: begun });
         if let Err(why) = self.cluster.inject(fault, leader).await {
@@ -125,6 +123,12 @@ impl Scenario {
         }
         let repaired = self.mark();
         self.recover(&what, repaired, &mut observed).await;
+        if reloads.is_some() && self.count_reloads(fault).await <= reloads {
+            self.violation(
+                &what,
+                format_args!("it had no effect: the server did not load all objects again"),
+            );
+        }
         for server in (0..SERVERS).filter(|it| !serving.contains(it) && !refusing.contains(it)) {
             self.report.away.push(AwayWindow { server, from: begun, to: Instant::now() });
         }
@@ -200,6 +204,13 @@ impl Scenario {
         self.report
     }
 
+    /// For a compaction under a stopped watch, returns how often the server has loaded all objects again. `None` for
+    /// other faults.
+    async fn count_reloads(&self, fault: Fault) -> Option<u64> {
+        let Fault::CompactUnderStoppedServer(server) = fault else { return None };
+        Some(self.cluster.servers[server].reloads_after_compaction().await)
+    }
+
     /// Creates one object for each server, which is deleted while the databases are full.
     async fn create_deletable(&mut self, number: usize) -> Vec<(usize, String, Revision)> {
         let mut created = Vec::new();
@@ -266,15 +277,13 @@ impl Scenario {
         self.report.violation(format!("{what}: {why}"));
     }
 
-    /// Waits until `look` finds something. Starts servers again that have ended.
+    /// Waits until `look` finds something. A server that has ended by itself is a violation under every fault. It is
+    /// started again, so that the next faults find it.
     async fn wait<T>(&mut self, timeout: Duration, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let began = Instant::now();
         loop {
             for number in ALL_SERVERS {
-                let Some(ended) = self.cluster.servers[number].supervise() else { continue };
-                if self.may_end {
-                    say(&format!("    {ended}"));
-                } else {
+                if let Some(ended) = self.cluster.servers[number].supervise() {
                     self.report.violation(ended);
                 }
             }

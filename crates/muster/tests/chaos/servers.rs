@@ -17,6 +17,9 @@ const PORT: u16 = 6443;
 /// Delay before a server that has ended is started again.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
 
+/// The metric that counts how often a server has loaded all objects again after a compaction.
+const RELOADS_AFTER_COMPACTION: &str = "muster_store_reloads_total{reason=\"compaction\"}";
+
 /// Maximum time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -111,6 +114,15 @@ impl ApiServer {
         // A write that is sent again is refused because of itself.
         config.default_retry = false;
         kube::Client::try_from(config).unwrap()
+    }
+
+    /// Number of times that the server has loaded all objects again since its start, because etcd had dropped changes
+    /// that it had not seen.
+    pub(crate) async fn reloads_after_compaction(&self) -> u64 {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let metrics = self.client().await.request_text(request).await.unwrap();
+        let value = metrics.lines().find_map(|it| it.strip_prefix(RELOADS_AFTER_COMPACTION));
+        value.map_or(0, |it| it.trim().parse().unwrap())
     }
 
     /// Whether the server has been started once.

@@ -1,6 +1,7 @@
 //! Servers on a real etcd, the program `etcd` on PATH.
 
 use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,6 +12,9 @@ use crate::cluster::etcd::Etcd;
 
 /// Number of kills in `make test`. A start takes longer than on SQLite, because the keys of the cluster are decrypted.
 const ROUNDS: u64 = 25;
+
+/// Time within which another server or agent connection has taken over after a server was killed.
+pub(super) const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Creates the directory `dir`, and a file with a server token in it.
 pub(super) fn write_token(dir: &Path) -> PathBuf {
@@ -83,7 +87,7 @@ async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_allocate_no_address_twice() {
     const SERVERS: usize = 3;
-    const OBJECTS: usize = 66;
+    const OBJECTS: usize = 200;
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-addresses");
     let token = write_token(&dir);
@@ -94,25 +98,22 @@ async fn servers_allocate_no_address_twice() {
     for server in &servers {
         clients.push(server.client().await);
     }
-    let create = clients.iter().enumerate().flat_map(|(at, client)| {
-        (0..OBJECTS).map(move |it| {
-                let services: Api<Service> = Api::namespaced(client.clone(), "default");
-                let service = serde_json::json!({
-                    "metadata": {"name": format!("s-{at}-{it}")},
-                    "spec": {"type": "NodePort", "ports": [{"port": 80}]},
-                });
-                async move {
-                    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await
-                }
-            })
+    let create = clients.iter().cycle().take(OBJECTS).enumerate().map(|(number, client)| {
+        let services: Api<Service> = Api::namespaced(client.clone(), "default");
+        let service = serde_json::json!({
+            "metadata": {"name": format!("s-{number}")},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+        });
+        async move {
+            services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await
+        }
     });
     let created = future::join_all(create).await;
     let failed: Vec<_> = created.iter().filter_map(|it| it.as_ref().err()).collect();
     assert!(failed.is_empty(), "{failed:?}");
     // Nodes get pod CIDRs when they write themselves.
-    let create = clients.iter().enumerate().flat_map(|(at, client)| {
-        (0..OBJECTS).map(move |it| create_as_node(client.clone(), format!("n-{at}-{it}")))
-    });
+    let create = clients.iter().cycle().take(OBJECTS).enumerate();
+    let create = create.map(|(number, client)| create_as_node(client.clone(), format!("n-{number}")));
     let created = future::join_all(create).await;
     let failed: Vec<_> = created.iter().filter_map(|it| it.as_ref().err()).collect();
     assert!(failed.is_empty(), "{failed:?}");
@@ -132,7 +133,7 @@ async fn servers_allocate_no_address_twice() {
             cidrs.iter().collect::<BTreeSet<_>>().len(),
         ];
         // The Service `kubernetes` has an address and no node port.
-        let expected = [SERVERS * OBJECTS + 1, SERVERS * OBJECTS, SERVERS * OBJECTS];
+        let expected = [OBJECTS + 1, OBJECTS, OBJECTS];
         assert_eq!([addresses.len(), ports.len(), cidrs.len()], expected);
         assert_eq!(distinct, expected, "a value was allocated twice");
     }
@@ -187,14 +188,18 @@ async fn controllers_move_to_another_server_when_theirs_is_killed() {
     drop(first);
     let began = std::time::Instant::now();
     let next = wait_for_holder(&second, &leader).await;
-    println!("the controllers moved within {:?}", began.elapsed());
-    assert_ne!(next, leader);
+    let moved_after = began.elapsed();
+    println!("the controllers moved within {moved_after:?}");
+    assert!(moved_after < FAILOVER_TIMEOUT, "docs/high-availability.md promises less: {moved_after:?}");
     // A server that stops in order releases the Leases, so that the next one need not wait until they expire.
     let third = Server::start_with(&dir.join("third"), &flags);
     second.stop();
     let began = std::time::Instant::now();
     wait_for_holder(&third, &next).await;
-    println!("the released controllers moved within {:?}", began.elapsed());
+    let moved_after = began.elapsed();
+    println!("the released controllers moved within {moved_after:?}");
+    // A server that is not preferred leaves a free Lease to the others for two seconds.
+    assert!(moved_after < Duration::from_secs(6), "the Leases were not released: {moved_after:?}");
     drop(third);
     fs::remove_dir_all(&dir).unwrap();
 }
@@ -450,12 +455,37 @@ async fn a_rotated_signing_key_is_used_by_all_servers() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The printed command starts another server.
+/// The URL for clients in the test of `--advertise`, and its host.
+const ADVERTISED_URL: &str = "https://api.example.test:6443";
+const ADVERTISED_HOST: &str = "api.example.test";
+
+/// Returns the UID of the cluster, from the server at `address`. Fails if its certificate is not valid for `host`. The
+/// kubeconfig must have the advertised URL.
+async fn read_cluster_uid(kubeconfig: &Path, address: SocketAddr, host: &str) -> Result<String, kube::Error> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    assert_eq!(config.cluster_url, ADVERTISED_URL);
+    config.cluster_url = format!("https://{address}").parse().unwrap();
+    config.tls_server_name = Some(host.to_owned());
+    config.default_retry = false;
+    let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+    Ok(namespaces.get("kube-system").await?.uid().unwrap())
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The printed command starts another server, which has the same URL for clients.
 #[tokio::test]
 async fn the_command_for_another_server_starts_one() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-join");
-    let first = Server::start_with(&dir.join("first"), &etcd.flags());
+    let addresses = [free_address(), free_address()];
+    let listen = addresses.map(|it| it.to_string());
+    let flags = ["--listen", &listen[0], "--advertise", ADVERTISED_URL];
+    let first = Server::start_with(&dir.join("first"), &[&etcd.flags()[..], &flags].concat());
     let output = Command::new(env!("CARGO_BIN_EXE_muster"))
         .args(["token", "create", "--server", "--data-dir"])
         .arg(dir.join("first"))
@@ -467,10 +497,18 @@ async fn the_command_for_another_server_starts_one() {
     let said = String::from_utf8(output.stderr).unwrap();
     let (_, command) = said.split_once("--token-file server-token").unwrap();
     let flags: Vec<&str> = command.split_whitespace().filter(|it| *it != "\\").collect();
-    assert_eq!(flags, [&format!("--etcd={}", etcd.flags()[1]), "--etcd-any-version"]);
-    let flags = [&flags[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let etcd_flag = format!("--etcd={}", etcd.flags()[1]);
+    let advertise_flag = format!("--advertise={ADVERTISED_URL}");
+    assert_eq!(flags, [&etcd_flag, "--etcd-any-version", &advertise_flag]);
+    let flags = [&flags[..], &["--listen", &listen[1], "--token-file", token.to_str().unwrap()]].concat();
     let second = Server::start_with(&dir.join("second"), &flags);
-    assert_eq!(first.cluster_uid().await, second.cluster_uid().await);
+    let mut uids = BTreeSet::new();
+    for (server, address) in [&first, &second].into_iter().zip(addresses) {
+        uids.insert(read_cluster_uid(&server.kubeconfig, address, ADVERTISED_HOST).await.unwrap());
+        let other = read_cluster_uid(&server.kubeconfig, address, "other.example.test").await;
+        assert!(other.is_err(), "the certificate is valid for any host");
+    }
+    assert_eq!(uids.len(), 1, "{uids:?}");
     let elsewhere = Command::new(env!("CARGO_BIN_EXE_muster"))
         .args(["token", "create", "--server", "--data-dir"])
         .arg(dir.join("none"))

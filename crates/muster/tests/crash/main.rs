@@ -6,12 +6,18 @@
 mod agent_failover;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../hostile/connection.rs"]
+mod connection;
 mod etcd;
 mod etcd_backup;
+mod fencing;
 #[path = "../bed/history.rs"]
 mod history;
 #[path = "../bed/recorder.rs"]
 mod recorder;
+mod shutdown;
+mod transaction_gate;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -70,8 +70,8 @@ async fn why_not_here() {
         controller  not known from outside: the API server has no controller of its own
                     to ask; where `muster controller` runs, --controller says where its
                     metrics are
-        note        No controller has observed generation 1 yet (the last one was
-                    0): is one running?
+        note        No controller has observed generation 1 yet (the last one was 0): is
+                    one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "ds/web"]));
     expect![[r#"
@@ -84,8 +84,8 @@ async fn why_not_here() {
         controller  not known from outside: the API server has no controller of its own
                     to ask; where `muster controller` runs, --controller says where its
                     metrics are
-        note        No controller has observed generation 1 yet (the last one was
-                    0): is one running?
+        note        No controller has observed generation 1 yet (the last one was 0): is
+                    one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "daemonset", "web", "--node", "n7"]));
     let json: Value =

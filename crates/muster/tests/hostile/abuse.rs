@@ -367,9 +367,8 @@ async fn patch_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
     let made = json!({"metadata": {"name": "patched"}, "data": {"a": "x".repeat(1_000)}}).to_string();
     let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
     outcome.answer(&connection.send(request, Bytes::from(made)).await);
-    let doubled: Vec<_> = (0..40)
-        .map(|it| json!({"op": "copy", "from": "/data", "path": format!("/metadata/annotations/d{it}")}))
-        .collect();
+    let doubled: Vec<_> =
+        (0..40).map(|it| json!({"op": "copy", "from": "/data", "path": format!("/data/d{it}")})).collect();
     let copies: Vec<_> = (0..9_999)
         .map(|it| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{it}")}))
         .collect();
@@ -693,6 +692,9 @@ async fn path_tricks(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
         format!("/api/v1/namespaces/{TEAM}/secrets?fieldSelector=metadata.namespace%3D{VAULT}&watch=0"),
         format!("/api/v1/secrets?fieldSelector=metadata.namespace%3D{TEAM}"),
         format!("/api/v1/namespaces/{TEAM}/configmaps?continue=AAAA&limit=-1"),
+        format!("/api/v1/namespaces/{TEAM}/configmaps?timeoutSeconds=9223372036854775807"),
+        format!("/api/v1/namespaces/{TEAM}/configmaps?timeout=2562047h47m16.854775807s"),
+        format!("/api/v1/namespaces/{TEAM}/configmaps?watch=1&timeoutSeconds=99999999999999999999"),
         "/api/v1/pods?fieldSelector=spec.nodeName%3D".to_owned(),
         long,
         many,

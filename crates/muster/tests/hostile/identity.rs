@@ -141,13 +141,25 @@ async fn make_vault(admin: &Client) {
     ] {
         call(admin, "POST", &path, Some(body)).await.expect("an object in the vault");
     }
-    // The scheduler and the disruption controller have written what they write.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // The scheduler ignores the pod, and the disruption controller writes the status of the budget once.
+    let budget = format!("/apis/policy/v1/namespaces/{VAULT}/poddisruptionbudgets/ledger");
+    for _ in 0..300 {
+        let found = call(admin, "GET", &budget, None).await.expect("the budget");
+        if found["status"]["observedGeneration"] == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the disruption controller did not write the status of the budget");
 }
 
 async fn vault(admin: &Client) -> Value {
     let mut all = Vec::new();
-    for path in ["/api/v1/namespaces/vault/secrets", "/api/v1/namespaces/vault/pods"] {
+    for path in [
+        "/api/v1/namespaces/vault/secrets",
+        "/api/v1/namespaces/vault/pods",
+        "/apis/policy/v1/namespaces/vault/poddisruptionbudgets",
+    ] {
         all.push(call(admin, "GET", path, None).await.expect("a list")["items"].take());
     }
     Value::Array(all)

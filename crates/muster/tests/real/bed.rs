@@ -60,26 +60,22 @@ pub(crate) struct Cluster {
     up: Option<Child>,
 }
 
-/// Why there are no real nodes here, unless there must be.
-pub(crate) fn cannot() -> Option<String> {
-    let missing = local_node::find_missing_prerequisites()?.to_string();
-    let wanted = std::env::var_os("MUSTER_TEST_REAL").is_some_and(|it| it != "0");
-    assert!(!wanted, "real nodes were asked for with MUSTER_TEST_REAL, and {missing}");
-    println!("real nodes: not tested, for {missing}");
-    Some(missing)
+/// Panics if this machine cannot run real nodes. The message says what is missing.
+pub(crate) fn check_prerequisites() {
+    if let Some(missing) = local_node::find_missing_prerequisites() {
+        panic!("{missing}");
+    }
 }
 
 impl Cluster {
-    /// So many nodes that are Ready. `None` where there can be none.
-    pub(crate) fn up(name: &str, nodes: u16) -> Option<Self> {
+    /// So many nodes that are Ready.
+    pub(crate) fn up(name: &str, nodes: u16) -> Self {
         Self::up_with(name, nodes, &[])
     }
 
     /// The same, with further flags for `muster up`.
-    pub(crate) fn up_with(name: &str, nodes: u16, flags: &[&str]) -> Option<Self> {
-        if cannot().is_some() {
-            return None;
-        }
+    pub(crate) fn up_with(name: &str, nodes: u16, flags: &[&str]) -> Self {
+        check_prerequisites();
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("real-{name}"));
         if dir.exists() {
             // What a run left that was killed.
@@ -91,7 +87,7 @@ impl Cluster {
         let flags = flags.iter().map(|it| (*it).to_owned()).collect();
         let mut cluster = Self { dir, flags, nodes, up: None };
         cluster.start();
-        Some(cluster)
+        cluster
     }
 
     /// Starts it, or starts it again, and waits until its nodes are Ready.

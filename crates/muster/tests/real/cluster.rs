@@ -24,8 +24,9 @@ fn copy_certificates(from: &Path, to: &Path) {
 }
 
 #[test]
+#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_new_server_at_the_same_address_removes_no_container() {
-    let Some((mut running, machine, places)) = machines("cluster", 1) else { return };
+    let (mut running, machine, places) = machines("cluster", 1);
     let (dir, place) = (running.dir.clone(), &places[0]);
     let server = serve(&mut running, &format!("{}:0", machine.address()), &[]);
     control(&mut running);
@@ -77,8 +78,9 @@ fn a_new_server_at_the_same_address_removes_no_container() {
 }
 
 #[test]
+#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn an_emptied_database_removes_no_container() {
-    let Some(mut cluster) = crate::bed::Cluster::up("emptied", 1) else { return };
+    let mut cluster = crate::bed::Cluster::up("emptied", 1);
     cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
     cluster.ready_pods("app=app", 1);
     let shims = cluster.node(1).shim_pids();

@@ -34,8 +34,9 @@ const UNDER_PRESSURE: &[&str] = &[
 ];
 
 #[test]
+#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_node_looks_after_itself() {
-    let Some(mut cluster) = Cluster::up_with("host", 1, FLAGS) else { return };
+    let mut cluster = Cluster::up_with("host", 1, FLAGS);
     what_it_says_of_itself(&cluster);
     a_pod_from_a_file(&cluster);
     a_log_that_grows(&cluster);

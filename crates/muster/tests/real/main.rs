@@ -1,6 +1,6 @@
 //! Real nodes: `muster up --nodes N` with real containerds, and what is seen from inside real containers.
 //!
-//! They need root and containerd. Where either is missing they say so and pass, unless MUSTER_TEST_REAL asks for them.
+//! The tests need root, containerd and other programs, so they are ignored by default. They fail if one is missing.
 
 mod alone;
 mod bed;
@@ -23,5 +23,6 @@ mod redact;
 mod registry;
 mod repair;
 mod rollout;
+mod servers;
 #[path = "../bed/transcript.rs"]
 mod transcript;

@@ -20,8 +20,9 @@ const VERSIONS_AT_ONCE: usize = 2;
 const PORT: u32 = 18_000;
 
 #[test]
+#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn every_kubectl_reaches_into_pods() {
-    let Some(cluster) = Cluster::up("reach", 1) else { return };
+    let cluster = Cluster::up("reach", 1);
     let transcripts = transcript::read(Path::new(TRANSCRIPTS));
     let mut kubectls = transcript::kubectls();
     let mut outcomes = run_all(&cluster, &transcripts, &kubectls);

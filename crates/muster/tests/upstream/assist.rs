@@ -11,10 +11,9 @@ use crate::bed::{DaemonSetController, POLICIES, ROLLOUTS, SETS, UpstreamCluster,
 /// A canary on 500 nodes. kube-controller-manager gives nodes that join, and nodes whose pods are deleted, the newest
 /// revision, and they are counted. A revision that fails stops, and a reverted template reaches all nodes.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
 async fn a_canary_beside_kube_controller_manager() {
-    let Some(mut cluster) = UpstreamCluster::start("assist", DaemonSetController::Upstream, 500).await else {
-        return;
-    };
+    let mut cluster = UpstreamCluster::start("assist", DaemonSetController::Upstream, 500).await;
     let strategy = json!({"type": "OnDelete", "rollingUpdate": {"maxUnavailable": "20%"}});
     cluster.create(SETS, &daemon_set("web:1", &strategy)).await;
     cluster.until_images("web:1", &BTreeMap::new()).await;
@@ -96,10 +95,9 @@ async fn a_canary_beside_kube_controller_manager() {
 
 /// A set that kube-controller-manager rolls out itself is refused, and nothing but conditions is written for it.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
 async fn a_set_with_rolling_update_is_refused() {
-    let Some(mut cluster) = UpstreamCluster::start("refused", DaemonSetController::Upstream, 3).await else {
-        return;
-    };
+    let mut cluster = UpstreamCluster::start("refused", DaemonSetController::Upstream, 3).await;
     let _controller = cluster.start_controller();
     cluster.create(SETS, &daemon_set("web:1", &json!({"type": "RollingUpdate"}))).await;
     cluster.until_images("web:1", &BTreeMap::new()).await;

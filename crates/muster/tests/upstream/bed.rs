@@ -93,20 +93,19 @@ impl DaemonSetController {
     }
 }
 
-/// Returns the directory with the binaries of Kubernetes and etcd. `None`, with a line on the standard output, if
-/// MUSTER_TEST_UPSTREAM is not set. Panics if it is set and a binary is missing.
-fn find_binaries(test: &str) -> Option<PathBuf> {
+/// Returns the directory with the binaries of Kubernetes and etcd. Panics if MUSTER_TEST_UPSTREAM is not set or a
+/// binary is missing.
+fn find_binaries() -> PathBuf {
     let Some(dir) = std::env::var_os("MUSTER_TEST_UPSTREAM").filter(|it| !it.is_empty()).map(PathBuf::from)
     else {
-        println!("not run: {test}: MUSTER_TEST_UPSTREAM names no directory with kube-apiserver");
-        return None;
+        panic!("MUSTER_TEST_UPSTREAM is not set: it names a directory with kube-apiserver");
     };
     for name in ["kube-apiserver", "kube-controller-manager"] {
         assert!(dir.join(name).is_file(), "{} has no {name}", dir.display());
     }
     let has_etcd = dir.join("etcd36").is_file() || dir.join("etcd").is_file();
     assert!(has_etcd, "{} has neither etcd36 nor etcd", dir.display());
-    Some(dir)
+    dir
 }
 
 /// A cluster of upstream's binaries. Dropping it ends all its processes.
@@ -125,13 +124,9 @@ pub(crate) struct UpstreamCluster {
 
 impl UpstreamCluster {
     /// Starts a cluster with the kinds of muster.dev and the permissions of the controller under test, and with
-    /// simulated nodes. `None` if the binaries are missing.
-    pub(crate) async fn start(
-        test: &str,
-        daemon_set_controller: DaemonSetController,
-        nodes: u16,
-    ) -> Option<Self> {
-        let binaries = find_binaries(test)?;
+    /// simulated nodes.
+    pub(crate) async fn start(test: &str, daemon_set_controller: DaemonSetController, nodes: u16) -> Self {
+        let binaries = find_binaries();
         let turn = TURN.lock().await;
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("upstream-{test}"));
         if dir.exists() {
@@ -167,7 +162,7 @@ impl UpstreamCluster {
         };
         cluster.install(port);
         cluster.start_nodes(nodes);
-        Some(cluster)
+        cluster
     }
 
     /// Installs the kinds of muster.dev and the manifests of the controller under test, and creates a kubeconfig with
