@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use http::Uri;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Name of the file with the learned servers: one URL per line.
+/// Name of the file with the servers that were learned from EndpointSlices: one URL per line.
 const SERVERS_FILE: &str = "servers";
 
 /// Maximum number of learned servers. Clusters rarely have more than 5 API servers. With 16 servers that do not

@@ -121,7 +121,7 @@ pub enum JoinError {
 
 /// Returns the expiry of the client certificate and of the serving certificate in a node's directory. An entry is
 /// `None` if its file cannot be read or parsed.
-pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
+pub fn certificate_expiries(dir: &Path) -> [Option<Timestamp>; 2] {
     [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.not_after))
 }
 

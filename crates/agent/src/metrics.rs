@@ -241,7 +241,7 @@ impl AgentMetrics {
             self.pods.get_or_create(&PhaseLabels { phase }).set(count);
         }
         for (gauge, until) in
-            [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiry(pki))
+            [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiries(pki))
         {
             gauge.set(until.map_or(0, |it| it.as_second() - now.as_second()));
         }

@@ -147,7 +147,7 @@ impl CheckClient {
         let credentials = tokio::time::timeout(REFERENCES_TIMEOUT, reading)
             .await
             .map_err(|_| "the Secret or ConfigMap of the check could not be read in time".to_owned())??;
-        let measuring = request_and_evaluate(&url, &credentials, &measurement.request);
+        let measuring = send_and_evaluate(&url, &credentials, &measurement.request);
         let measured = match tokio::time::timeout(timeout, measuring).await {
             Err(_) => MeasurementResult::Inconclusive(format!("no response within {} s", timeout.as_secs())),
             Ok(Err(problem)) => MeasurementResult::Inconclusive(problem),
@@ -225,7 +225,7 @@ impl CheckClient {
 
 /// Sends the requests of a measurement to the endpoint, and evaluates the responses. The error is the message of an
 /// inconclusive result.
-async fn request_and_evaluate(
+async fn send_and_evaluate(
     url: &EndpointUrl,
     credentials: &EndpointCredentials,
     request: &MeasurementRequest,

@@ -16,7 +16,7 @@ use crate::proto::{Event, KeyValue, RangeRequest, RequestOp, TxnRequest, request
 /// The state of a cluster in etcd at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterState {
-    /// Whether the prefix has no key at all.
+    /// Whether etcd has no key under the cluster's prefix.
     pub is_empty: bool,
     /// The highest etcd revision of all lanes. Every write of a server writes a lane. 0 if no server has written.
     pub last_write: i64,

@@ -160,7 +160,7 @@ struct Driver<A> {
     barriers_in_progress: Option<Vec<BarrierCaller>>,
     /// The time at which the last read barrier began.
     last_barrier: Instant,
-    /// Operations in progress.
+    /// Calls of etcd in progress: transactions, checks of lanes, read barriers, compactions and comparisons.
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
     /// Events of a watch response whose last fragments have not arrived yet.
     fragments: Vec<Event>,

@@ -132,7 +132,7 @@ async fn write_mark(
 struct Restore<'a, A> {
     api: &'a A,
     keys: &'a Keyspace,
-    /// The etcd revision of the key `m/restoring`.
+    /// The etcd revision of the last write of the key `m/restoring`.
     mark: i64,
 }
 

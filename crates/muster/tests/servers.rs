@@ -321,7 +321,10 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
         let mut killed_at = Vec::new();
         for (number, victim) in PROCESSES.iter().enumerate() {
             // Each dies after the pod of one more node was replaced.
-            updated.wait_for(|it| number < *it).await.expect("the rollout goes on");
+            if updated.wait_for(|it| number < *it).await.is_err() {
+                // The judge has panicked.
+                break;
+            }
             kill(dir, victim);
             killed_at.push(Timestamp::now());
         }

@@ -51,7 +51,7 @@ pub(crate) enum AgentError {
     Timeout,
     /// The request failed for another reason. For example, the response is not valid HTTP or is too large, or the
     /// connection was closed.
-    #[error("the agent's response is malformed: {0}")]
+    #[error("the request to the agent failed: {0}")]
     Other(String),
 }
 

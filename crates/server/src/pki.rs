@@ -1,5 +1,6 @@
 //! The certificate authorities of the cluster, and the certificates and kubeconfigs that the server issues. The
-//! authorities are generated once and stored in the data directory. The server trusts no other authorities.
+//! authorities are generated once and stored in the data directory; several servers share them through etcd. The server
+//! trusts no other authorities.
 
 /// Reads the user from a client certificate.
 mod client_certificate;

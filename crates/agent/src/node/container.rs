@@ -83,7 +83,7 @@ impl ContainerConfigBuilder<'_> {
         }
         let message_path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
         if !message_path.is_empty() && !is_mounted(&mounts, message_path) {
-            let host_path = termination_message_file(self.config, uid, &container.name, self.attempt);
+            let host_path = termination_message_file_path(self.config, uid, &container.name, self.attempt);
             create_termination_message_file(&host_path)
                 .map_err(|error| format!("create {}: {error}", host_path.display()))?;
             mounts.push(file_mount(message_path, &host_path));
@@ -281,7 +281,7 @@ pub(crate) fn hosts_file_path(config: &Config, uid: &str) -> PathBuf {
 }
 
 /// Returns the path of the file on the node in which a container writes its termination message.
-fn termination_message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
+fn termination_message_file_path(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
     config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
 }
 
@@ -305,9 +305,11 @@ pub(crate) fn termination_message(
     has_failed: bool,
 ) -> String {
     let (name, namespace, uid) = sandbox::pod_ids(pod);
-    let message =
-        read_tail(&termination_message_file(config, uid, container, attempt), TERMINATION_MESSAGE_BYTES_MAX)
-            .unwrap_or_default();
+    let message = read_tail(
+        &termination_message_file_path(config, uid, container, attempt),
+        TERMINATION_MESSAGE_BYTES_MAX,
+    )
+    .unwrap_or_default();
     if !message.is_empty() || !has_failed {
         return message;
     }

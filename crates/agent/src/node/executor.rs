@@ -231,7 +231,7 @@ impl<R: Runtime> Executor<R> {
         let Ok(_permit) = self.node.pull_permits.acquire().await else {
             return failed_outcome("ErrImagePull", "the node agent is stopping");
         };
-        let mut auths: Vec<_> = image::pull_credentials(&self.node.references, &self.pod, name).await;
+        let mut auths: Vec<_> = image::registry_credentials(&self.node.references, &self.pod, name).await;
         // Matching credentials are tried in turn; without any, the registry may allow anonymous pulls.
         let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
         let mut last = failed_outcome("ErrImagePull", "no credentials");

@@ -17,7 +17,7 @@ pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
 
 /// Returns the credentials of the pod's imagePullSecrets that apply to an image, best match first. A Secret that cannot
 /// be read is skipped, because the registry may allow anonymous pulls.
-pub(crate) async fn pull_credentials(
+pub(crate) async fn registry_credentials(
     references: &PodReferenceClient,
     pod: &Pod,
     image: &str,

@@ -62,8 +62,8 @@ pub struct StatusWriter {
 /// Returns the field managers that own a node count of the status, such as `numberReady`. `metadata` is the JSON of a
 /// DaemonSet's metadata.
 ///
-/// Rule: only DaemonSet controllers are expected to write node counts. Other managers may write conditions, and a count
-/// below another field than `status` is not a node count.
+/// Rule: only DaemonSet controllers are expected to own node counts. A manager that owns only conditions is not returned.
+/// Only counts directly in `status` are node counts; a field of the same name elsewhere in the object is not one.
 pub fn status_writers(metadata: &str) -> impl Iterator<Item = StatusWriter> {
     let entries = managed_status_fields(metadata).into_iter().filter(ManagedFieldsEntry::has_counts);
     entries.map(|it| StatusWriter { time: it.time, manager: it.manager })

@@ -450,8 +450,8 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of creates if the current stage is `Create`, creates are left and no create of the last
-    /// batch failed. Otherwise enters the next stage and enqueues its calls.
+    /// Enqueues the next batch of creates if the current stage is `Create`, creates are left, no create of the last batch
+    /// failed and the execution was not stopped. Otherwise enters the next stage and enqueues its calls.
     fn advance_stage(&mut self) {
         let more = self.creates_enqueued < self.create_count() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {

@@ -93,7 +93,8 @@ impl NodeSummary {
 
     /// Returns the state of a node from its cell.
     ///
-    /// Rule: the state of a node follows from its verdict and from the pod that the status counts.
+    /// Rule: the state of a node follows from its verdict, from the pod by which it counts in the status, and from
+    /// whether it counts as updated and available.
     fn from_cell(cell: &Cell) -> Self {
         let pod = cell.pod.as_ref().map(|(pod, _)| pod);
         match (&cell.verdict, pod) {

@@ -128,8 +128,8 @@ pub(super) fn flatten_subsets(subsets: &[Subset]) -> impl Iterator<Item = Addres
 /// Identifies an address by IP and pod UID, because host-network pods have the IP address of their node.
 type AddressKey = (Text, Option<Text>);
 
-/// Groups addresses with the same ports into subsets, sorted. An address that occurs both as ready and as not ready
-/// counts as not ready. Upstream: `RepackSubsets`.
+/// Groups addresses with the same ports into sorted subsets. An address that occurs with the same port both as ready and
+/// as not ready counts as not ready for that port. Upstream: `RepackSubsets`.
 pub(super) fn repack_subsets(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, Address> = BTreeMap::new();
     let mut by_port: BTreeMap<Option<EndpointPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();

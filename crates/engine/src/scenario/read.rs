@@ -483,9 +483,9 @@ fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// Builds the pod on this line as the DaemonSet controller would create it, unless a keyword says otherwise. If the
-/// line has `on=`, the pod is bound to that node. With neither `on=` nor `for=`, the pod has the node affinity of the
-/// template.
+/// Builds the pod on this line as the DaemonSet controller would create it, unless a keyword says otherwise. `on=` names
+/// the node to which the pod is bound. `for=` names the node for which the pod was created, to which its node affinity
+/// pins it; by default, this is the node of `on=`. With neither, the pod has the node affinity of the template.
 fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);

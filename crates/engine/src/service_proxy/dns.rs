@@ -14,7 +14,7 @@ use super::ProxyState;
 use super::facts::{Endpoint, Service, ServiceType, Slice};
 
 /// Version of the DNS-based service discovery specification. It is the content of the TXT record `dns-version`.
-const SPECIFICATION_VERSION: &str = "1.1.0";
+const DNS_SPECIFICATION_VERSION: &str = "1.1.0";
 
 /// A DNS query for one name and one record type.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answ
             _ => Vec::new(),
         }),
         ["dns-version"] if query_type == QueryType::Txt => {
-            Answer::Records([Record::Txt(SPECIFICATION_VERSION)].into())
+            Answer::Records([Record::Txt(DNS_SPECIFICATION_VERSION)].into())
         }
         ["dns-version"] | ["svc" | "pod"] | [_, "pod"] => nothing(),
         [namespace, "svc"] if resolver.has_namespace(namespace) => nothing(),

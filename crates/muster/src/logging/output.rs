@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue to the writer thread, in lines. With [`LINE_BYTES_MAX`], log lines take at most 8 MiB.
+/// Capacity of the queue to the writer thread, in lines. With [`LINE_BYTES_MAX`], queued lines take at most 8 MiB.
 const QUEUED_LINES_MAX: usize = 1024;
 /// Maximum length of a log line in bytes. A longer line is truncated.
 const LINE_BYTES_MAX: usize = 8 * 1024;

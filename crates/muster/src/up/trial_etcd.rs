@@ -43,8 +43,8 @@ pub(super) struct EtcdMember {
 }
 
 impl EtcdMember {
-    /// Returns the members of the trial etcd cluster of a `muster up`, without starting them. `data_dir` is its data
-    /// directory, which must be an absolute path. `log_dir` is the directory for the logs of the members.
+    /// Returns the members of the trial etcd cluster of a `muster up`, without starting them. `data_dir` is the data
+    /// directory of the `muster up`, an absolute path. `log_dir` is the directory for the logs of the members.
     pub(super) fn of_data_dir(data_dir: &Path, log_dir: &Path) -> Vec<Self> {
         let subnet = loopback_subnet(data_dir);
         let address = |number| Ipv4Addr::new(127, subnet[0], subnet[1], number);

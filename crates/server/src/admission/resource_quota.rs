@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -191,7 +191,7 @@ fn require_compute_resources(
     restricted: &[&str],
 ) -> Result<(), ApiError> {
     /// Quota resources that each container must set if a quota limits them.
-    const REQUIRED_RESOURCES: [&str; 6] =
+    const REQUIRED_IF_LIMITED: [&str; 6] =
         ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
     if is_set(&pod["spec"]["resources"]) {
         return Ok(());
@@ -202,7 +202,7 @@ fn require_compute_resources(
         let of = |which: &str| quantities_from_json(&container["resources"][which]);
         let usage = compute_resource_usage(&of("requests"), &of("limits"));
         for name in
-            restricted.iter().filter(|it| REQUIRED_RESOURCES.contains(it) && !usage.contains_key(**it))
+            restricted.iter().filter(|it| REQUIRED_IF_LIMITED.contains(it) && !usage.contains_key(**it))
         {
             missing.entry(name).or_default().insert(str_at(container, "name"));
         }
@@ -366,12 +366,14 @@ fn has_active_deadline(pod: &Value) -> bool {
 }
 
 /// Whether the pod uses no quota except `count/pods`, because the pod succeeded or failed, or because its deletion
-/// timestamp has passed.
+/// timestamp and then its grace period once more have passed. Upstream: `QuotaV1Pod`.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
-    let is_past =
-        |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
-    matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed")
-        || is_past(&pod["metadata"]["deletionTimestamp"])
+    let is_overdue = || {
+        let deletion: Timestamp = str_at(pod, "metadata.deletionTimestamp").parse().ok()?;
+        let grace_s = pod["metadata"]["deletionGracePeriodSeconds"].as_i64()?;
+        Some(deletion.saturating_add(SignedDuration::from_secs(grace_s)).is_ok_and(|it| it < now))
+    };
+    matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed") || is_overdue().unwrap_or(false)
 }
 
 /// Whether the namespace has a ResourceQuota.
@@ -441,4 +443,23 @@ fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
 
 fn resource_quota_kind() -> &'static Kind {
     Kind::builtin("", "v1", "resourcequotas")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_counts_until_its_grace_period_has_passed_after_its_deletion_timestamp() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let is_excluded = |pod: Value| is_excluded_from_usage(&pod, now);
+        let deleted = |at: &str, grace_s: Value| json!({"metadata": {"deletionTimestamp": at, "deletionGracePeriodSeconds": grace_s}});
+        assert!(!is_excluded(json!({"metadata": {}, "status": {"phase": "Running"}})));
+        assert!(is_excluded(json!({"metadata": {}, "status": {"phase": "Failed"}})));
+        assert!(!is_excluded(deleted("2026-01-01T00:00:40Z", json!(30))), "overdue in ten seconds");
+        assert!(!is_excluded(deleted("2026-01-01T00:00:30Z", json!(30))), "not after this time yet");
+        assert!(is_excluded(deleted("2026-01-01T00:00:29Z", json!(30))));
+        assert!(!is_excluded(deleted("2026-01-01T00:00:00Z", Value::Null)), "without a grace period");
+        assert!(!is_excluded(deleted("2026-01-01T00:00:00Z", json!(i64::MAX))));
+    }
 }

@@ -178,7 +178,7 @@ impl ValueReader {
     /// Records Go's error for a value of the wrong type, and returns the error that stops the decoding. The message
     /// names the struct and the fields that lead to the value, without list indices and map keys. Upstream:
     /// `json.UnmarshalTypeError`.
-    fn unmarshal_type_error<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
+    fn record_unmarshal_type_error<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
         let fields = self.path.iter().filter_map(|it| match it {
             PathStep::Field(field) => Some(*field),
             PathStep::Key(_) | PathStep::Index(_) => None,
@@ -398,7 +398,7 @@ impl TypedSeed<'_> {
             Shape::Quantity => {
                 self.reader.record_type_error(scalar::canonical_quantity("?").err().unwrap_or_default())
             }
-            shape => self.reader.unmarshal_type_error(found, &go_type_name(shape, self.go_type)),
+            shape => self.reader.record_unmarshal_type_error(found, &go_type_name(shape, self.go_type)),
         }
     }
 }

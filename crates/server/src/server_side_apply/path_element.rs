@@ -36,11 +36,11 @@ impl<'a> PathElement<'a> {
         match kind {
             "f:" => Ok(Some(Self::Field(Cow::Borrowed(rest)))),
             "k:" => {
-                let Value::Object(fields) = parse_json(rest)? else { return Err(InvalidPathElement) };
+                let Value::Object(fields) = parse_leading_json(rest)? else { return Err(InvalidPathElement) };
                 let item = |(name, value)| (Cow::Owned(name), ElementValue(Cow::Owned(value)));
                 Ok(Some(Self::Key(fields.into_iter().map(item).collect())))
             }
-            "v:" => Ok(Some(Self::Value(ElementValue(Cow::Owned(parse_json(rest)?))))),
+            "v:" => Ok(Some(Self::Value(ElementValue(Cow::Owned(parse_leading_json(rest)?))))),
             "i:" => rest.parse().map(|it| Some(Self::Index(it))).map_err(|_| InvalidPathElement),
             _ if kind.ends_with(':') => Ok(None),
             _ => Err(InvalidPathElement),
@@ -191,7 +191,7 @@ fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Orderi
 }
 
 /// Parses the JSON value at the start of the text. The rest of the text is ignored, as in upstream.
-fn parse_json(text: &str) -> Result<Value, InvalidPathElement> {
+fn parse_leading_json(text: &str) -> Result<Value, InvalidPathElement> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     values.next().and_then(Result::ok).ok_or(InvalidPathElement)
 }

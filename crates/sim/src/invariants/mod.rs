@@ -110,7 +110,7 @@ pub struct InvariantChecks {
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Deletes of finished pods, for the check of the backoff. The value is the time of the last delete, and the number
     /// of deletes before it.
-    finished_pod_deletes: BTreeMap<FinishedPodKey, (Time, u32)>,
+    finished_pod_deletes: BTreeMap<FinishedPodBackoffKey, (Time, u32)>,
     /// Progress of plans in execution, by index of the replica and key of the set.
     progress: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free although a replica could have acquired it. `None` if the Lease is held
@@ -135,7 +135,7 @@ pub struct InvariantChecks {
 
 /// Key of the backoff with which one controller process deletes the finished pods of a set on a node: index and process
 /// number of the controller replica, UID and generation of the set, name of the node.
-type FinishedPodKey = (usize, u64, Text, i64, Text);
+type FinishedPodBackoffKey = (usize, u64, Text, i64, Text);
 
 /// The writes of one replica for one set that the server has acknowledged.
 #[derive(Debug, Default)]

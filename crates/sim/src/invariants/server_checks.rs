@@ -1,4 +1,4 @@
-//! Checks of reads, watches and writes in a cluster with two API servers, mostly of invariants with the prefix S.
+//! Checks of reads, watches and writes in a cluster with two API servers: the invariants S17 to S19 of ARCHITECTURE.md.
 
 use muster_engine::daemonset::facts::Kind;
 use muster_store::KeyChange;

@@ -88,8 +88,9 @@ fn storage_limits(pod: &ParsedPod) -> Option<PodStorage> {
     (storage != PodStorage::default()).then_some(storage)
 }
 
-/// Measures a pod's disk usage, and writes it to `storage`. The usage of the pod includes its directory, its logs, and
-/// the writable layers of its containers. If only volumes of the pod have limits, only the volumes are measured.
+/// Measures the disk usage of a pod, of its volumes and of its containers, and records it in `storage`. The usage of the
+/// pod includes its directory, its logs, and the writable layers of its containers. If neither the pod nor a container
+/// has a limit, only the volumes are measured.
 async fn measure_storage<R: Runtime>(
     node: &Node<R>,
     pod: &core::Pod,

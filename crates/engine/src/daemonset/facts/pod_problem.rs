@@ -17,11 +17,16 @@ pub(crate) enum PodProblem<'a> {
 impl<'a> PodProblem<'a> {
     /// Reads the problem of a pod from its status. `None` if the status shows no problem.
     ///
-    /// Rule: the problem of a pod is the first of these that exists: the first container, init containers before
-    /// regular ones, that waits for a reason other than `ContainerCreating` or `PodInitializing`; the phase `Failed`;
-    /// the condition `PodScheduled` with the status False; the first regular container that runs and is not ready.
-    /// Upstream: `printPod` of kubectl's table, in which the reason of a waiting container replaces that of the pod;
-    /// the scheduler ignores a pod that has failed.
+    /// Rule: the problem of a pod is the first of these that exists:
+    ///
+    /// 1. a container, init containers first, that waits for a reason other than `ContainerCreating` or
+    ///    `PodInitializing`;
+    /// 2. the phase `Failed`;
+    /// 3. the condition `PodScheduled` with the status False;
+    /// 4. a regular container that runs and is not ready.
+    ///
+    /// A waiting container comes before the phase as in the column STATUS of kubectl (upstream: `printPod`). The phase
+    /// comes before `PodScheduled` because the scheduler ignores failed pods, so that their condition is stale.
     pub(crate) fn from_status(status: &'a PodStatus<'a>) -> Option<Self> {
         let text = |it: Option<&'a str>| it.filter(|it| !it.is_empty());
         let own = status.container_statuses.iter().flatten();

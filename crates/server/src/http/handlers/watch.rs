@@ -20,7 +20,7 @@ use crate::metrics::GaugeGuard;
 
 /// Timeout of a watch whose `timeoutSeconds` is absent or 0. Without a timeout, the watches of dead clients would
 /// accumulate.
-const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
+const WATCH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
 
 impl Api {
     /// Streams the changes of a collection, or of one object in it, as a response body or as WebSocket
@@ -86,7 +86,7 @@ impl Api {
 /// minutes. A watch with a negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &RequestQuery) -> Result<Duration, ApiError> {
     Ok(match query.parse_number::<i64>("timeoutSeconds")? {
-        None | Some(0) => DEFAULT_WATCH_TIMEOUT,
+        None | Some(0) => WATCH_TIMEOUT_DEFAULT,
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(WATCH_TIMEOUT_MAX),
     })
 }

@@ -178,14 +178,14 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
     let gone = bed.server.handle(Some(&User::server()), gone).await.status();
     writeln!(said, "{}", gone.as_u16()).unwrap();
     expect![[r#"
-        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: connection closed before message completed
-        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: invalid HTTP version parsed
-        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: message head is too large
-        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: message head is too large
+        503 the node "n" of pod "p" cannot be reached: the request to the agent failed: connection closed before message completed
+        503 the node "n" of pod "p" cannot be reached: the request to the agent failed: invalid HTTP version parsed
+        503 the node "n" of pod "p" cannot be reached: the request to the agent failed: message head is too large
+        503 the node "n" of pod "p" cannot be reached: the request to the agent failed: message head is too large
         500 Internal error occurred: the agent of node "n" answered 101 Switching Protocols
         500 Internal error occurred: the agent of node "n" answered 302 Found
         200 then error reading a body from connection
-        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: error reading a body from connection
+        503 the node "n" of pod "p" cannot be reached: the request to the agent failed: error reading a body from connection
         503 the node "n" of pod "p" cannot be reached: the agent did not answer in time
         503
     "#]]
