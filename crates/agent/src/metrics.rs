@@ -25,7 +25,7 @@ const CALL_BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0
 const POD_START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
 /// Histogram buckets of the part of a pod start that is spent in the agent and not in the runtime, in seconds.
-const AGENT_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+const POD_START_IN_AGENT_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Metrics of the node agent.
 pub struct AgentMetrics {
@@ -42,7 +42,7 @@ pub struct AgentMetrics {
     /// Time from when the agent first sees a pod until the pod's first container runs, in seconds.
     start_duration: Histogram,
     /// The part of `start_duration` that is spent in the agent and not in the runtime.
-    agent_start_duration: Histogram,
+    pod_start_in_agent: Histogram,
     /// Seconds until the client certificate expires, negative after its expiry. 0 without a certificate.
     client_ttl: Gauge,
     /// Seconds until the serving certificate expires, negative after its expiry. 0 without a certificate.
@@ -137,7 +137,7 @@ impl Default for AgentMetrics {
             evictions: Family::default(),
             pods: Family::default(),
             start_duration: Histogram::new(POD_START_BUCKETS_S),
-            agent_start_duration: Histogram::new(AGENT_START_BUCKETS_S),
+            pod_start_in_agent: Histogram::new(POD_START_IN_AGENT_BUCKETS_S),
             client_ttl: Gauge::default(),
             server_ttl: Gauge::default(),
             memory: Gauge::default(),
@@ -175,7 +175,7 @@ impl AgentMetrics {
             "muster_pod_start_own",
             "Part of the pod start duration that was not spent in the runtime",
             Unit::Seconds,
-            self.agent_start_duration.clone(),
+            self.pod_start_in_agent.clone(),
         );
         all.register_with_unit(
             "kubelet_certificate_manager_client_ttl",
@@ -223,7 +223,7 @@ impl AgentMetrics {
     /// runs. `in_agent` is the part of this time that was spent in the agent.
     pub(crate) fn observe_pod_start(&self, total: Duration, in_agent: Duration) {
         self.start_duration.observe(total.as_secs_f64());
-        self.agent_start_duration.observe(in_agent.as_secs_f64());
+        self.pod_start_in_agent.observe(in_agent.as_secs_f64());
     }
 
     /// Updates the gauges and the CPU time, and encodes all metrics in the OpenMetrics text format. `phases` has the

@@ -11,9 +11,12 @@
 //! rev  web-a  template=1
 //! ```
 //!
+//! A `set` line is a DaemonSet, and a `rev` line is a ControllerRevision. `template=N` is a template by its number: that
+//! of the DaemonSet with the image `NAME:N`. `rev=N` on a pod means that the pod was created from template N. `unknown
+//! since=T` on a node means that its condition `Ready` has been `Unknown` since T.
+//!
 //! Absent keywords have defaults. For example, `of=` is the only DaemonSet of the scenario, the `rev=` of a pod is the
-//! `template=` of its DaemonSet, and a DaemonSet selects the label `app:NAME`. Template N is the template of the
-//! DaemonSet with the image `NAME:N`.
+//! `template=` of its DaemonSet, and a DaemonSet selects the label `app:NAME`.
 //!
 //! Some of the keywords:
 //!
@@ -21,7 +24,7 @@
 //! |---|---|
 //! | `taint=KEY[=VALUE]:EFFECT[@TIME]` | a taint, and its `timeAdded` |
 //! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; the key `*` is every key; the tolerations of a pod replace the tolerations of its template, and `none` removes them all |
-//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; several keywords are alternative terms; `metadata.name` is a field |
+//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; if the keyword is repeated, any one of the terms suffices; `metadata.name` is a field |
 //! | `status=desired:3,ready:2` | the counts in the status of a DaemonSet |
 //! | `of=none` | a pod or revision that belongs to no DaemonSet |
 //! | `hash=none` | no hash label |

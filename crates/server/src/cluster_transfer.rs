@@ -353,9 +353,11 @@ async fn write_cluster(
     Ok(TransferSummary { objects: Some(content.objects.len()), revision })
 }
 
-/// Checks that an interrupted run of this migration wrote the database in the data directory, and returns the summary
-/// of the migration, which needs no further steps. Fails if the database is older than the cluster in etcd, because
-/// then it is another database.
+/// Checks that the database in the data directory was written by an earlier run of this migration that was interrupted
+/// after the copy, and returns the summary, because nothing is left to copy.
+///
+/// A migration copies the objects after it has marked the cluster in etcd as moved. So a database with a lower revision
+/// than this mark is another database and is refused, and so is any database if the cluster is not marked as moved.
 fn check_interrupted_migration(
     dir: &Path,
     snapshot: &EtcdSnapshot,

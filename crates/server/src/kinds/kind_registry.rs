@@ -45,11 +45,12 @@ pub(crate) struct ServedKinds {
     by_stored_resource: HashMap<String, &'static Kind>,
 }
 
-/// The definitions that were registered since the server started, with their rows.
+/// The definitions of kinds that were registered since the server started, such as the JSON of a
+/// CustomResourceDefinition, each with the [`Kind`] that was built from it.
 #[derive(Debug, Default)]
 struct Definitions {
-    /// The row of each definition, by the SHA-256 of the definition.
-    rows: HashMap<[u8; SHA256_OUTPUT_LEN], &'static Kind>,
+    /// The kind of each definition, by the SHA-256 of the definition.
+    kinds: HashMap<[u8; SHA256_OUTPUT_LEN], &'static Kind>,
     /// Total size of these definitions in bytes.
     bytes: usize,
 }
@@ -138,7 +139,7 @@ impl Definitions {
         build: impl FnOnce() -> Kind,
     ) -> Result<&'static Kind, RegisterError> {
         let hash = digest(&SHA256, definition).as_ref().try_into().expect("SHA-256 has a fixed length");
-        if let Some(kind) = self.rows.get(&hash) {
+        if let Some(kind) = self.kinds.get(&hash) {
             return Ok(kind);
         }
         let bytes = self.bytes + definition.len();
@@ -147,7 +148,7 @@ impl Definitions {
         }
         let kind: &'static Kind = Box::leak(Box::new(build()));
         self.bytes = bytes;
-        self.rows.insert(hash, kind);
+        self.kinds.insert(hash, kind);
         Ok(kind)
     }
 }

@@ -89,11 +89,11 @@ pub struct UnsoakedNode {
     pub group: Text,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
-    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
-    /// [`soak_ends_at`](super::analysis::soak_ends_at)).
+    /// Whether the soak time of the step has passed: the pod of the current revision is available and has been healthy
+    /// for this time (see [`soak_ends_at`](super::analysis::soak_ends_at)). If it has, that of `groups` has not.
     pub is_soaked: bool,
-    /// Whether the pod of the current revision is available, and has been healthy for the soak time in `groups` of the
-    /// step or, if the step has no `groups`, for the soak time of the step.
+    /// Whether the soak time in `groups` of the step has passed in the same way or, if the step has no `groups`, the
+    /// soak time of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
     /// there is no such pod, or if it is not available or has soaked already.
