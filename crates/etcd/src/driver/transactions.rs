@@ -1,0 +1,263 @@
+//! Transactions: batches of the queued commits, and what their outcome means for each commit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_store::{CommitConflict, CommitError, Precondition};
+use tokio::time::Instant;
+
+use super::waiting_callers::WaitingCallers;
+use super::{Completion, Driver};
+use crate::api::{EtcdApi, EtcdError};
+use crate::batch::{
+    Batch, BatchBuilder, BatchUsage, QueuedCommit, check_preconditions, expected_revisions, fence_bound,
+    needs_quota, written_keys,
+};
+use crate::lane::{self, Lane, LaneOutcome};
+use crate::proto::TxnResponse;
+
+/// Minimum time that a transaction has for its attempts. A commit with less time left is not sent any more, because its
+/// outcome, and that of the other commits in the transaction, would more often be unknown.
+const TRANSACTION_TIME_MIN: Duration = Duration::from_millis(500);
+
+/// Number of times that the transaction of a commit may be refused because of other commits in it. After that, the
+/// commit gets a transaction of its own.
+const ALONE_AFTER_REFUSALS: u32 = 2;
+
+/// The state of a lane.
+pub(super) enum LaneState {
+    /// No transaction is in progress.
+    Free(Lane),
+    /// A transaction with these commits is in progress. It is applied after the etcd revision `after`, if at all.
+    Busy { commits: Vec<QueuedCommit>, after: i64 },
+    /// A transaction had no response. Until the lane has moved on, the transaction may still be applied.
+    Blocked,
+}
+
+impl<A: EtcdApi> Driver<A> {
+    /// Starts a transaction in every free lane, as long as there are commits that can be written now.
+    pub(super) fn start_transactions(&mut self) {
+        while !self.queue.is_empty()
+            && let Some(number) = self.lanes.iter().position(|it| matches!(it, LaneState::Free(_)))
+        {
+            let Some(Batch { commits, pools, request }) = self.next_batch() else { return };
+            let deadline = commits.iter().map(|it| it.deadline).min().expect("a batch has commits");
+            self.pools.begin(&pools);
+            self.keys_in_progress.extend(commits.iter().flat_map(|it| written_keys(&it.commit)).cloned());
+            let busy = LaneState::Busy { commits, after: self.applied };
+            let LaneState::Free(lane) = std::mem::replace(&mut self.lanes[number], busy) else {
+                unreachable!("the lane is free");
+            };
+            let (api, lanes) = (self.api.clone(), self.keys.lanes());
+            self.operations.push(Box::pin(async move {
+                let (used, outcome) = lane.execute(&*api, &lanes, request, deadline).await;
+                Completion::Transaction { number, used, pools, outcome }
+            }));
+        }
+    }
+
+    /// Takes commits from the queue and builds their transaction. Answers commits that the published state already
+    /// refuses. Returns `None` if no commit can be written now.
+    ///
+    /// Rule: commits to one key are written in order. A commit waits as long as a transaction in progress writes its
+    /// key, its namespace or its allocation pool, because etcd may apply the transactions of two lanes in any order.
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        let published = self.published.clone();
+        let store = published.read();
+        let mut batch = BatchBuilder::default();
+        let mut rest = VecDeque::new();
+        let mut refused = Vec::new();
+        // Keys of this batch, and of commits that must wait.
+        let mut blocked = HashSet::new();
+        let mut usage = BatchUsage { bytes: store.usage().total_bytes(), namespaces: HashMap::new() };
+        while let Some(queued) = self.queue.pop_front() {
+            let commit = &queued.commit;
+            let is_blocked = |key: &str| self.keys_in_progress.contains(key) || blocked.contains(key);
+            let waits = written_keys(commit).any(|it| is_blocked(it))
+                || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
+                || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
+            let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
+            let waits = waits || queued.deadline < Instant::now() + TRANSACTION_TIME_MIN;
+            if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
+                blocked.extend(written_keys(commit).cloned());
+                rest.push_back(queued);
+                continue;
+            }
+            let before = store.get(&commit.key);
+            let checked =
+                check_preconditions(commit, before, |key| store.get(key)).map_err(CommitError::from);
+            let checked = checked.and_then(|()| usage.check(&self.limits, &store, commit, before));
+            let bound = commit
+                .allocation
+                .as_ref()
+                .map(|it| Ok((it.pool, self.pools.revision_bound(&self.keys, it)?)));
+            let checked = checked.and_then(|()| bound.transpose().map_err(|it: CommitConflict| it.into()));
+            let bound = match checked {
+                Ok(bound) => bound,
+                Err(error) => {
+                    refused.push((queued, error));
+                    continue;
+                }
+            };
+            blocked.extend(written_keys(commit).cloned());
+            if !batch.fits(&self.keys, commit) {
+                rest.push_back(queued);
+                continue;
+            }
+            if let Err(refusal) = batch.add(&self.keys, &self.codec, queued, |key| store.get(key)) {
+                refused.push(*refusal);
+                continue;
+            }
+            if let Some((pool, bound)) = bound {
+                batch.add_pool(pool, bound);
+            }
+            if is_alone {
+                break;
+            }
+        }
+        rest.append(&mut self.queue);
+        self.queue = rest;
+        drop(store);
+        for (queued, error) in refused {
+            self.answer(queued, Err(error));
+        }
+        batch.build(&self.keys, self.source_revision)
+    }
+
+    /// Frees the lane of a transaction, or keeps it blocked if the outcome is not known. Answers the commits of the
+    /// transaction, lets them wait for their events, or queues them again.
+    pub(super) fn handle_transaction_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
+        let next = match &outcome {
+            LaneOutcome::Applied { revision } => Some(*revision),
+            LaneOutcome::Refused { lane_revision, .. } => Some(*lane_revision),
+            LaneOutcome::Rejected { .. } => Some(used.revision),
+            LaneOutcome::Unknown { .. } => None,
+        };
+        let state = match next {
+            Some(revision) => LaneState::Free(used.moved_to(revision)),
+            None => {
+                let api = self.api.clone();
+                self.operations.push(Box::pin(async move {
+                    let revision = used.advance(&*api).await;
+                    Completion::LaneFree { lane: used.moved_to(revision), number }
+                }));
+                LaneState::Blocked
+            }
+        };
+        let LaneState::Busy { commits, .. } = std::mem::replace(&mut self.lanes[number], state) else {
+            unreachable!("a transaction was in progress");
+        };
+        for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
+            self.keys_in_progress.remove(key);
+        }
+        match outcome {
+            LaneOutcome::Applied { revision } => {
+                self.wait_until_applied(revision, WaitingCallers::Applied { commits });
+            }
+            LaneOutcome::Refused { response, .. } => self.handle_refusal(commits, &response),
+            LaneOutcome::Rejected { error: EtcdError::Rejected { .. } } if 1 < commits.len() => {
+                // One of the commits may be the reason. They are written one by one.
+                for it in commits.into_iter().rev() {
+                    self.queue.push_front(QueuedCommit { refusals: ALONE_AFTER_REFUSALS, ..it });
+                }
+            }
+            LaneOutcome::Rejected { error: EtcdError::NoSpace } => self.handle_no_space(commits),
+            // No member could execute the transaction. Those that have more time are sent again.
+            LaneOutcome::Rejected { error } if !error.is_final() => {
+                let now = Instant::now();
+                for it in commits.into_iter().rev() {
+                    match now < it.deadline {
+                        true => self.queue.push_front(it),
+                        false => self.answer(it, Err(CommitError::Unavailable { why: error.to_string() })),
+                    }
+                }
+            }
+            LaneOutcome::Rejected { error } => {
+                self.answer_all(commits, &CommitError::Unavailable { why: error.to_string() });
+            }
+            LaneOutcome::Unknown { error } => {
+                self.answer_all(commits, &CommitError::OutcomeUnknown { why: error.to_string() });
+            }
+        }
+    }
+
+    /// Handles a transaction that etcd did not apply because it has no space: answers its commits with an error. If it
+    /// had deletes among other commits, queues these deletes again instead, because etcd accepts a transaction that
+    /// only deletes.
+    pub(super) fn handle_no_space(&mut self, commits: Vec<QueuedCommit>) {
+        let are_deletes = commits.iter().all(|it| !needs_quota(&it.commit));
+        for mut it in commits.into_iter().rev() {
+            if are_deletes || needs_quota(&it.commit) {
+                let why = EtcdError::NoSpace.to_string();
+                self.answer(it, Err(CommitError::StorageFull { why }));
+                continue;
+            }
+            it.refusals = ALONE_AFTER_REFUSALS;
+            self.queue.push_front(it);
+        }
+    }
+
+    /// Handles a transaction that etcd refused because a compare failed. Answers the commits whose preconditions do not
+    /// hold, after the state that refused them is published. Queues the other commits again. A commit with
+    /// [`Precondition::Any`] whose key has changed is queued again too, unless its fence does not hold, but only after
+    /// the changed state is published: etcd would refuse it again before.
+    pub(super) fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
+        let found: HashMap<Bytes, i64> = (0..response.responses.len())
+            .flat_map(|it| lane::found_keys(response, it))
+            .map(|it| (it.key.clone(), it.mod_revision))
+            .collect();
+        let last_write = lane::last_write_revision(response);
+        // A restore has begun or ended. This server ends when its watch says so.
+        let is_restored = found.contains_key(&self.keys.restoring_key())
+            || found.get(&self.keys.source_key()).copied().unwrap_or(0) != self.source_revision;
+        let last_found = found.values().copied().max().unwrap_or(0);
+        for mut it in commits.into_iter().rev() {
+            let before = self.published.read().get(&it.commit.key).cloned();
+            let conflict = expected_revisions(&self.keys, &it.commit, before.as_ref())
+                .into_iter()
+                .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
+            let is_allocated = it.commit.allocation.as_ref().is_some_and(|allocation| {
+                let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
+                self.pools.revision_bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
+            });
+            let is_fenced = fence_bound(&self.keys, it.commit.fence.as_ref())
+                .is_some_and(|(key, bound)| bound < found.get(&key).copied().unwrap_or(0));
+            let refusal = match conflict {
+                _ if is_fenced => Some(CommitConflict::Fenced),
+                None if is_allocated => Some(CommitConflict::Allocated),
+                _ => None,
+            };
+            if let Some(refusal) = refusal {
+                let (commit, error) = (Box::new(it), refusal.into());
+                self.wait_until_applied(last_write, WaitingCallers::Refused { commit, error });
+                continue;
+            }
+            it.refusals += 1;
+            match conflict {
+                None if !is_restored => self.queue.push_front(it),
+                None => self.wait_until_applied(last_found, WaitingCallers::Retry { commit: Box::new(it) }),
+                Some(_) if it.commit.expect == Precondition::Any => {
+                    self.wait_until_applied(last_found, WaitingCallers::Retry { commit: Box::new(it) });
+                }
+                // The caller is answered after it can read the state that refused its commit.
+                Some((key, _)) => {
+                    let error = match found.get(&key) {
+                        None => CommitConflict::Missing,
+                        Some(at) => {
+                            let at = self.keys.resource_version(*at, 0);
+                            match it.commit.expect {
+                                Precondition::Absent if key == self.keys.object(&it.commit.key) => {
+                                    CommitConflict::Exists { at }
+                                }
+                                _ => CommitConflict::Modified { at },
+                            }
+                        }
+                    };
+                    let (commit, error) = (Box::new(it), error.into());
+                    self.wait_until_applied(last_write, WaitingCallers::Refused { commit, error });
+                }
+            }
+        }
+    }
+}
