@@ -26,13 +26,13 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use muster_api::well_known::{USER_GROUP_NODES, USER_NODE_PREFIX};
+use muster_events::error_chain::format_error_chain;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{Credentials, ServerConnection};
 use self::pem::Certificate;
 use crate::api_servers::{ApiServers, ServerFailures};
-use crate::error_chain::format_error_chain;
 
 pub use self::ca::fingerprint;
 pub(crate) use self::pem::write_private_file;

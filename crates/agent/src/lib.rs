@@ -11,8 +11,6 @@ mod clock;
 pub mod config;
 /// The agent's HTTPS endpoint.
 pub mod endpoint;
-/// Formats an error and its causes as one line.
-mod error_chain;
 /// Imports images into containerd without a registry.
 pub mod image;
 /// Joins a cluster, and renews the node's certificates.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 use muster_engine::kubelet::cluster_identity::{self, CLUSTER_UID_NAMESPACE, ClusterRecord};
+use muster_events::error_chain::format_error_chain;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error_chain::format_error_chain;
 use crate::join;
 
 /// File with the recorded cluster UID, in the node's root directory.

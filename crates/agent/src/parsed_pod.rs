@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use muster_api::core_v1::PodWithoutContainerStatuses;
+use muster_api::core_v1::{PodWithoutContainerStatuses, is_sidecar_policy};
 use muster_api::object_key::ObjectKey;
 use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
@@ -100,7 +100,7 @@ impl ParsedPod {
 /// Returns the init, main and ephemeral containers of a spec, in this order. `json` is the JSON of the spec.
 fn pod_containers(spec: &PodSpec, json: &Value) -> Result<Vec<PodContainer>, serde_json::Error> {
     let init = spec.init_containers.iter().flatten().map(|it| {
-        let is_sidecar = it.restart_policy.as_deref() == Some("Always");
+        let is_sidecar = is_sidecar_policy(it.restart_policy.as_deref());
         PodContainer { container: it.clone(), is_sidecar, target: None }
     });
     let main = spec.containers.iter();

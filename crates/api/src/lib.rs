@@ -10,6 +10,7 @@
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
 //! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
 //! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
+//! - [`query_parameters`]: the values of query parameters;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`defaulting`]: the defaults of pods and pod templates;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
@@ -46,6 +47,8 @@ pub mod labels;
 pub mod names;
 /// The key of an object: its namespace and name.
 pub mod object_key;
+/// Values of query parameters.
+pub mod query_parameters;
 /// Taints and tolerations, and the function that matches them.
 pub mod taints;
 /// Names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster.

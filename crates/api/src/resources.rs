@@ -5,6 +5,8 @@ use alloc::string::{String, ToString as _};
 
 use serde_json::{Map, Value};
 
+use crate::core_v1::{ResourceList, is_sidecar_policy};
+use crate::json::StrMap;
 use crate::qos::QosClass;
 use crate::quantity::Quantity;
 
@@ -164,7 +166,7 @@ fn container_quantities<'a>(
     part: &'a str,
 ) -> (impl Iterator<Item = ResourceQuantities> + 'a, impl Iterator<Item = (bool, ResourceQuantities)> + 'a) {
     let amounts = move |container: &Value| quantities_from_json(&container["resources"][part]);
-    let is_sidecar = |init_container: &Value| init_container["restartPolicy"] == "Always";
+    let is_sidecar = |init_container: &Value| is_sidecar_policy(init_container["restartPolicy"].as_str());
     (
         list_at(spec, "containers").map(amounts),
         list_at(spec, "initContainers").map(move |it| (is_sidecar(it), amounts(it))),
@@ -184,6 +186,12 @@ pub fn is_pod_level_resource(name: &str) -> bool {
 /// Whether a resource is huge pages of some size, such as `hugepages-2Mi`.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
+}
+
+/// Parses the quantities of a resource list. An invalid quantity becomes zero. The result is empty if there is no list.
+pub fn parse_quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
+    let entries = list.into_iter().flat_map(StrMap::iter);
+    entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()
 }
 
 /// Parses a JSON object of quantities by resource name. An invalid quantity becomes zero, as in

@@ -57,6 +57,15 @@ impl Time {
     }
 }
 
+/// Converts a timestamp, rounded down to whole microseconds.
+impl From<jiff::Timestamp> for Time {
+    fn from(timestamp: jiff::Timestamp) -> Self {
+        // The microseconds of a timestamp before 1970 are rounded up.
+        let is_rounded_up = timestamp.subsec_nanosecond() % 1000 < 0;
+        Self(timestamp.as_microsecond() - i64::from(is_rounded_up))
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Self;
     fn add(self, span: Duration) -> Self {
@@ -228,6 +237,19 @@ mod tests {
         assert_eq!(Time::parse("2026-01-02T03:04:05.000001Z").unwrap(), time + Duration::from_micros(1));
         assert_eq!(Time::parse("yesterday"), None);
         assert_eq!((time + Duration::from_micros(70)).to_rfc3339_micros(), "2026-01-02T03:04:05.000070Z");
+    }
+
+    #[test]
+    fn timestamps_are_rounded_down() {
+        let before_epoch = jiff::Timestamp::from_nanosecond(-1).unwrap();
+        assert_eq!(Time::from(before_epoch), Time::from_micros(-1));
+        assert_eq!(Time::from(before_epoch).to_rfc3339(), "1969-12-31T23:59:59Z");
+        for (end, text) in [
+            (jiff::Timestamp::MIN, "-009999-01-02T01:59:59Z"),
+            (jiff::Timestamp::MAX, "9999-12-30T22:00:00Z"),
+        ] {
+            assert_eq!(Time::from(end).to_rfc3339(), text);
+        }
     }
 
     #[test]

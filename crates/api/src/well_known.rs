@@ -1,5 +1,5 @@
 //! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, verdicts, conditions, finalizers,
-//! namespaces, objects, API groups, users, HTTP headers and the default scheduler.
+//! namespaces, objects, API groups, users, HTTP headers, system priority classes and the default scheduler.
 
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -132,6 +132,19 @@ pub const NAMESPACE_MUSTER_SYSTEM: &str = "muster-system";
 /// The `schedulerName` of pods that request no other scheduler.
 pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
 
+/// Maximum value of a PriorityClass that users create. Higher values are reserved for the system. Upstream:
+/// `HighestUserDefinablePriority`.
+pub const USER_DEFINABLE_PRIORITY_MAX: i32 = 1_000_000_000;
+/// Value of the PriorityClass [`PRIORITY_CLASS_CLUSTER_CRITICAL`], which is the minimum priority of a critical pod.
+/// Critical pods are never evicted because of node pressure. Upstream: `SystemCriticalPriority`.
+pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2 * USER_DEFINABLE_PRIORITY_MAX;
+/// Value of the PriorityClass [`PRIORITY_CLASS_NODE_CRITICAL`].
+pub const NODE_CRITICAL_PRIORITY: i32 = SYSTEM_CRITICAL_PRIORITY + 1000;
+/// Name of the PriorityClass of critical pods that can be moved to another node.
+pub const PRIORITY_CLASS_CLUSTER_CRITICAL: &str = "system-cluster-critical";
+/// Name of the PriorityClass of critical pods that must not be moved from their node.
+pub const PRIORITY_CLASS_NODE_CRITICAL: &str = "system-node-critical";
+
 /// Name of the ConfigMap in [`NAMESPACE_SYSTEM`] with revoked credentials.
 pub const CONFIG_MAP_REVOKED_CREDENTIALS: &str = "muster-revoked-credentials";
 /// Name prefix of the ConfigMaps in [`NAMESPACE_SYSTEM`] with issued certificates. A number follows the prefix.
@@ -161,6 +174,18 @@ pub const USER_NODE_PREFIX: &str = "system:node:";
 /// group [`USER_GROUP_MASTERS`], so that no other client can obtain such a certificate. Agents accept no other client.
 pub const USER_AGENT_CLIENT: &str = "kube-apiserver-kubelet-client";
 
+/// Hop-by-hop HTTP headers, which a proxy does not forward. Upstream: `hopHeaders` of Go's `ReverseProxy`.
+pub const HOP_BY_HOP_HEADERS: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 /// HTTP headers that negotiate the protocol of an upgraded connection, besides `Connection` and `Upgrade`. The API
 /// server forwards them between client and agent, and the agent forwards them between API server and runtime.
 pub const UPGRADE_NEGOTIATION_HEADERS: [&str; 6] = [
@@ -171,7 +196,20 @@ pub const UPGRADE_NEGOTIATION_HEADERS: [&str; 6] = [
     "sec-websocket-extensions",
     "x-stream-protocol-version",
 ];
+/// HTTP header of a write: the Lease that its writer holds, as `NAMESPACE/NAME/RESOURCEVERSION`. The API server refuses
+/// the write if the Lease has got another holder since this resourceVersion. Upstream: none, so kube-apiserver ignores it.
+pub const LEASE_FENCE_HEADER: &str = "muster-lease-fence";
 /// HTTP header that an agent sets on a response of the backend of its proxy (the pod or node port), to distinguish it
 /// from a response of the agent itself. The agent and the API server remove the header from other messages, so that
 /// neither client nor backend can set it.
 pub const BACKEND_RESPONSE_HEADER: &str = "muster-reached";
+
+/// Returns the names of the headers that neither the API server nor an agent forwards as a proxy:
+/// [`HOP_BY_HOP_HEADERS`], [`BACKEND_RESPONSE_HEADER`], and the headers that the message's `Connection` headers list.
+/// `connection` has the values of the `Connection` headers. Upstream: `removeHopByHopHeaders`.
+pub fn not_forwarded_headers<'a>(connection: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    connection
+        .flat_map(|it| it.split(',').map(str::trim))
+        .chain(HOP_BY_HOP_HEADERS)
+        .chain([BACKEND_RESPONSE_HEADER])
+}

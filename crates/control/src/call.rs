@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use muster_api::well_known::LEASE_FENCE_HEADER;
 use muster_engine::controller::{Accept, CallError, EncodedRequest, Outcome, Verb};
 use tokio::time::Instant;
 
@@ -47,11 +48,12 @@ pub(crate) struct CallLimits {
 
 impl Caller {
     /// Sends a call. With [`CallLimits`], waits for the rate limit first, and sends a write only within the lease term.
-    /// For a write after the end of the term, this function never returns. Returns the outcome, and the time from the
+    /// For a write after the end of the term, this function never returns. A write of a leader names its Lease, so that
+    /// Muster's API server refuses it after another replica has acquired the Lease. Returns the outcome, and the time from the
     /// request to the response.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
-        let request = self.http_request(request);
+        let mut request = self.http_request(request);
         let (_permit, timeout) = match &self.limits {
             None => (None, CALL_TIMEOUT),
             Some(CallLimits { rate_limiter, term }) => {
@@ -59,7 +61,13 @@ impl Caller {
                 let timeout = match verb {
                     Verb::Get => CALL_TIMEOUT,
                     Verb::List => LIST_TIMEOUT,
-                    Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => term.begin_write().await,
+                    Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => {
+                        let timeout = term.begin_write().await;
+                        if let Some(fence) = term.fence() {
+                            request.headers_mut().insert(LEASE_FENCE_HEADER, fence);
+                        }
+                        timeout
+                    }
                 };
                 (Some(permit), timeout)
             }

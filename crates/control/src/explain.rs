@@ -13,6 +13,7 @@ use muster_engine::explain::{
     ControllerAnswer, ControllerState, Explanation, NodeSummary, Snapshot, SnapshotError,
 };
 use muster_events::clock::now;
+use muster_events::error_chain::format_error_chain;
 use serde::Deserialize;
 use tokio::time::timeout;
 
@@ -248,10 +249,7 @@ async fn send_controller_query(client: &Client, path: String, at: Option<&str>) 
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 503) => {
             format!("{server} says: {}", status.message.trim())
         }
-        Ok(Err(error)) => {
-            let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
-            format!("{server}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
-        }
+        Ok(Err(error)) => format!("{server}: {}", format_error_chain(&error)),
         Ok(Ok(text)) => match ControllerState::from_json(text.as_bytes()) {
             Some(known) => return ControllerAnswer::Responded(known),
             None => format!("{server} answers something else"),

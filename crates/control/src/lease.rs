@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
+use http::HeaderValue;
 use kube::Client;
 use muster_api::text::Text;
 use muster_engine::controller::Verb;
@@ -101,12 +102,16 @@ pub(crate) struct Term {
     until: Arc<AtomicU64>,
     /// Timeout of each write. It is so short that a write ends before another replica can acquire the lease.
     write_timeout: Duration,
+    /// Value of the header [`LEASE_FENCE_HEADER`](muster_api::well_known::LEASE_FENCE_HEADER) of each write. `None`
+    /// without leader election, and before this replica has held the lease.
+    fence: Arc<Mutex<Option<HeaderValue>>>,
 }
 
 impl Term {
     /// Creates a term without an end, for a replica without leader election.
     pub(crate) fn unlimited(write_timeout: Duration) -> Self {
-        Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
+        let until = Arc::new(AtomicU64::new(u64::MAX));
+        Self { began: Instant::now(), until, write_timeout, fence: Arc::default() }
     }
 
     /// Returns the timeout of a write that starts now. After the end of the term this function never returns, because
@@ -121,6 +126,17 @@ impl Term {
     /// Returns the timeout of each write, whether the term has ended or not.
     pub(crate) fn write_timeout(&self) -> Duration {
         self.write_timeout
+    }
+
+    /// Returns the value of the fence header of a write, or `None` if writes have no such header.
+    pub(crate) fn fence(&self) -> Option<HeaderValue> {
+        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the fence of later writes: this replica held the Lease at this resourceVersion.
+    fn set_fence(&self, lease: &LeaseConfig, resource_version: &str) {
+        let value = HeaderValue::try_from(format!("{lease}/{resource_version}")).ok();
+        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
     /// Sets the end of the term, counted from `began`.
@@ -259,6 +275,7 @@ impl Elector {
             began: Instant::now(),
             until: Arc::new(AtomicU64::new(0)),
             write_timeout: lease.election.write_timeout().min(write_timeout_max),
+            fence: Arc::default(),
         };
         let election = Election::new(lease.identity.as_str(), lease.election);
         let callbacks = ElectionCallbacks::default();
@@ -480,6 +497,7 @@ impl Elector {
         let stored = self.put_record(record).await?;
         if let Some(version) = stored["metadata"]["resourceVersion"].as_str() {
             (self.callbacks.on_held)(version);
+            self.term.set_fence(&self.lease, version);
         }
         self.object = Some(stored);
         self.election.record_write(began);

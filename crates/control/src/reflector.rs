@@ -15,6 +15,7 @@ use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
+use muster_events::error_chain::format_error_chain;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -90,11 +91,7 @@ fn describe_error(watch: &Watch, error: &kube::Error) -> String {
         kube::Error::Api(status) if status.code == 401 => {
             format!("the API server does not accept the controller's credentials: {}", status.message)
         }
-        kube::Error::Api(status) => format!("{resource}: {} ({})", status.message, status.code),
-        error => {
-            let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
-            format!("{resource}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
-        }
+        error => format!("{resource}: {}", format_error_chain(error)),
     }
 }
 

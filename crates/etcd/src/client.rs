@@ -29,27 +29,31 @@ use crate::proto::{
 
 /// Maximum time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Timeout of one call. Two attempts take less than the time after which the backend gives up.
+/// Timeout of one call. Two attempts take 3.8 s, which is less than the 4 s after which the driver gives up on a
+/// commit.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
-/// Interval of HTTP/2 pings while a call or a watch is open. Without a response to a ping the connection is closed, so
-/// that a watch does not wait for a member that hangs.
+/// Interval of HTTP/2 pings while a call or a watch is open. If a ping gets no response, the connection is closed, so
+/// that a watch does not wait for a member that hangs. A call does not need the pings, because it fails after
+/// [`CALL_TIMEOUT`].
 ///
-/// Rule: etcd closes a connection with GOAWAY (`too_many_pings`) after three pings at intervals below 5 s
-/// (`--grpc-keepalive-min-time`), or without an open call or watch. So a connection without one gets no pings. A call
-/// fails after [`CALL_TIMEOUT`] anyway. Upstream: `DefaultGRPCKeepAliveMinTime` and `http2Server.handlePing`.
+/// Rule: etcd closes a connection with GOAWAY (`too_many_pings`) at the third ping that comes too early. A ping comes
+/// too early if it is sent within 5 s of the previous one (`--grpc-keepalive-min-time`), or within 2 hours while no
+/// call or watch is open. So a connection without an open call or watch gets no pings. Upstream:
+/// `DefaultGRPCKeepAliveMinTime` and `http2Server.handlePing`.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time for the response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size in bytes of a message that a range or a watch receives.
+/// Maximum size in bytes of the response to a range request, and of one response of a watch.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// Certificates for connections to etcd.
+/// The TLS configuration of the connections to etcd: the CA of etcd's certificates, and the client certificate with its
+/// key.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
-/// The client of an etcd cluster. All calls go to the same member until it does not respond or cannot serve requests,
-/// and then to the next member. If there are several members, each new watch is opened at another member than the
-/// previous one.
+/// The client of an etcd cluster. All calls go to the same member until that member does not respond or cannot serve
+/// requests. Later calls go to the next member. Each new watch is opened at another member than the previous watch, if
+/// another member is usable.
 #[derive(Clone)]
 pub struct EtcdClient(MemberPool<Member>);
 
@@ -61,9 +65,11 @@ struct Member {
     address: (String, u16),
     name: ServerName<'static>,
     tls: Option<ClientTls>,
-    /// The connection for calls. It is opened by the first call, because it belongs to the runtime of the caller.
+    /// The connection for calls. The first call opens it, because a connection belongs to the Tokio runtime on which it
+    /// was opened.
     call_channel: OnceLock<Channel>,
-    /// The connection for watches. It is separate, so that events that are not read yet do not block calls.
+    /// The connection for watches. It is separate from the connection for calls, so that events that are not read yet
+    /// do not block calls.
     watch_channel: OnceLock<Channel>,
 }
 
@@ -82,7 +88,8 @@ pub enum ClientError {
 }
 
 impl ClientTls {
-    /// Reads the certificates from PEM files: the CA of etcd's certificates, and the client certificate with its key.
+    /// Reads the CA of etcd's certificates, the client certificate and the private key of the client certificate from
+    /// PEM files.
     pub fn from_files(ca: &Path, cert: &Path, key: &Path) -> Result<Self, ClientError> {
         let failed = |what, path: &Path, source: Box<dyn std::error::Error + Send + Sync>| {
             ClientError::Certificate { what, path: path.to_owned(), source }
@@ -236,7 +243,7 @@ impl Member {
         self.watch_channel.get_or_init(|| self.channel()).clone()
     }
 
-    /// Returns a channel that connects with its first call, and again after the connection has failed.
+    /// Returns a channel that connects when its first call is made, and connects again after the connection has failed.
     fn channel(&self) -> Channel {
         let (tls, name, address) = (self.tls.clone(), self.name.clone(), self.address.clone());
         self.endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {

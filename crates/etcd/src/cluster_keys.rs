@@ -1,12 +1,12 @@
-//! The private keys of the cluster, which all servers share: one encrypted value in etcd. This module does not know
-//! what the value contains.
+//! The private keys of the cluster, which all servers share. They are stored in etcd as one encrypted value. This
+//! module does not decode the value.
 
 use bytes::Bytes;
 
 use crate::api::{EtcdApi, EtcdError, retry};
 use crate::cluster_state::UnusableError;
 use crate::keyspace::Keyspace;
-use crate::lane::{found_keys, get, put, revision_is, value_is};
+use crate::lane::{first_key_request, found_keys, get, put, revision_is, value_is};
 use crate::proto::{RangeRequest, TxnRequest};
 
 /// Returns the encrypted keys of the cluster, or `None` if it has no keys yet.
@@ -15,9 +15,9 @@ pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Op
     Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
 }
 
-/// Stores `value` as the encrypted keys of the cluster, unless the cluster already has keys. Returns the keys that are
-/// stored then: `value`, or those of the server that stored its keys first. Fails if the cluster has no keys because a
-/// restore is in progress. A call that got no response may be repeated with the same value.
+/// Stores `value` as the encrypted keys of the cluster, unless the cluster already has keys. Returns the stored keys:
+/// `value`, or the keys that another server stored first. Fails if the cluster has no keys and a restore is in progress
+/// or was interrupted. A call that got no response may be repeated with the same value.
 pub async fn create_cluster_keys(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -38,8 +38,8 @@ pub async fn create_cluster_keys(
     }
 }
 
-/// Replaces the encrypted keys of the cluster, unless they are no longer `old` or a restore is in progress. Returns
-/// whether `new` is stored.
+/// Replaces the encrypted keys `old` of the cluster with `new`. Changes nothing if the stored keys are not `old`, or if
+/// a restore is in progress or was interrupted. Returns whether `new` is stored.
 pub async fn replace_cluster_keys(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -57,15 +57,7 @@ pub async fn replace_cluster_keys(
     Ok(response.succeeded || found_keys(&response, 0).first().is_some_and(|it| it.value == new))
 }
 
-/// Whether the cluster has any object in etcd.
+/// Whether the cluster has at least one object in etcd.
 pub async fn has_objects(api: &impl EtcdApi, keys: &Keyspace) -> Result<bool, EtcdError> {
-    let range = keys.objects();
-    let request = RangeRequest {
-        key: range.start,
-        range_end: range.end,
-        limit: 1,
-        keys_only: true,
-        ..RangeRequest::default()
-    };
-    Ok(!api.range(request).await?.kvs.is_empty())
+    Ok(!api.range(first_key_request(keys.objects())).await?.kvs.is_empty())
 }

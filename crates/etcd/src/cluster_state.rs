@@ -8,17 +8,19 @@ use crate::api::{EtcdApi, EtcdError, retry};
 use crate::feature_level::{FEATURE_LEVEL, parse_feature_level};
 use crate::keyspace::{KeyRange, Keyspace};
 use crate::lane::{
-    found_keys, get, header_revision, keys_only_range_op, put, revision_is, revisions_are_at_most,
+    first_key_request, found_keys, get, header_revision, keys_only_range_op, put, revision_is,
+    revisions_are_at_most,
 };
 use crate::proto::event::EventType;
-use crate::proto::{Event, KeyValue, RangeRequest, RequestOp, TxnRequest, request_op};
+use crate::proto::{Event, KeyValue, RequestOp, TxnRequest, request_op};
 
 /// The state of a cluster in etcd at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterState {
     /// Whether etcd has no key under the cluster's prefix.
     pub is_empty: bool,
-    /// The highest etcd revision of all lanes. Every write of a server writes a lane. 0 if no server has written.
+    /// The highest etcd revision of all lane keys (`l/SERVER/N`). Every transaction that writes an object also writes a
+    /// lane key. 0 if there is no lane key, because no server has written.
     pub last_write: i64,
     /// What the cluster was restored or moved from. `None` for a cluster that began in etcd.
     pub source: Option<ClusterSource>,
@@ -28,15 +30,16 @@ pub struct ClusterState {
     pub(crate) source_revision: i64,
     /// The mark of a restore that is in progress or was interrupted. `None` if there is none.
     pub(crate) restoring: Option<RestoreMark>,
-    /// The feature level of the cluster, see [`feature_level`](crate::feature_level). Servers that do not support it
-    /// may not use the cluster.
+    /// The feature level of the cluster, see [`feature_level`](crate::feature_level). Servers that do not support this
+    /// level may not use the cluster.
     pub(crate) feature_level: u32,
-    /// A conflict of the prefix with that of another cluster. `None` if there is none.
+    /// A conflict of the prefix of this cluster with the prefix of another cluster. `None` if there is no conflict.
     pub(crate) prefix_conflict: Option<PrefixConflict>,
     /// The etcd revision of this state.
     pub(crate) revision: i64,
-    /// The highest resourceVersion that an object of the cluster can have. During a restore, the highest one that an
-    /// object could have before the restore. 0 if there is no cluster.
+    /// The highest resourceVersion that an object of the cluster can have. 0 if there is no cluster. Exception: if a
+    /// restore is in progress or was interrupted, the highest resourceVersion that an object could have before the
+    /// restore.
     pub(crate) resource_version: Revision,
 }
 
@@ -60,12 +63,13 @@ pub(crate) struct RestoreMark {
     pub(crate) revision: i64,
     /// The highest resourceVersion that the cluster had before the restore.
     pub(crate) resource_version: Revision,
-    /// The value of the key: `resource_version`, the ID of the restore, and the phase of the restore.
+    /// The value of the key: `resource_version`, the ID of the restore, and the phase of the restore (`deleting` or
+    /// `writing`).
     pub(crate) value: Bytes,
 }
 
-/// A conflict between the prefixes of two clusters in one etcd: all keys of one of them are among those of the other. A
-/// restore of the outer one would delete the inner one.
+/// A conflict between the prefixes of two clusters in one etcd: the prefix of the inner cluster begins with the prefix
+/// of the outer cluster. A restore of the outer cluster would delete the inner cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixConflict {
     #[error(
@@ -98,8 +102,8 @@ pub enum UnusableError {
     TooNew { level: u32 },
 }
 
-/// The cluster that a running server follows, as the server has seen it so far. If etcd no longer agrees with it, etcd
-/// or the cluster was restored or replaced.
+/// What a running server has seen of the cluster that it follows. If the current state of etcd contradicts it, etcd or
+/// the cluster was restored or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FollowedCluster {
     /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
@@ -108,7 +112,7 @@ pub(crate) struct FollowedCluster {
     pub(crate) revision: i64,
 }
 
-/// Why a server cannot follow its cluster any longer: etcd does not have the state that the server has seen.
+/// Why a server can no longer follow its cluster: etcd no longer has the state that the server has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplacedError {
     #[error(
@@ -129,8 +133,8 @@ impl FollowedCluster {
         }
     }
 
-    /// Fails if the cluster was restored since the server loaded its objects. `source_revision` is the current etcd
-    /// revision of `m/source`.
+    /// Fails if the cluster was restored since the server loaded its objects. `source_revision` is the etcd revision of
+    /// the last write of `m/source`, as etcd has it now.
     pub(crate) fn check_source(&self, source_revision: i64) -> Result<(), ReplacedError> {
         if source_revision == self.source_revision { Ok(()) } else { Err(ReplacedError::Restored) }
     }
@@ -143,8 +147,10 @@ impl From<ReplacedError> for LogError {
 }
 
 impl ClusterState {
-    /// Fails if servers may not use the cluster: if a restore is in progress or was interrupted, if the cluster was
-    /// moved to a data directory, or if its feature level is too high for this version.
+    /// Fails if servers may not use the cluster, for one of these reasons:
+    /// - a restore is in progress or was interrupted,
+    /// - the cluster was moved to a data directory,
+    /// - the feature level of the cluster is too high for this version.
     pub fn check_usable(&self) -> Result<(), UnusableError> {
         if self.is_restoring() {
             return Err(UnusableError::Restoring);
@@ -158,8 +164,8 @@ impl ClusterState {
         }
     }
 
-    /// Fails if the prefix of the cluster conflicts with that of another cluster. A server that starts checks this, and
-    /// so does a restore.
+    /// Fails if the prefix of the cluster conflicts with the prefix of another cluster. A server calls this function
+    /// when it starts, and a restore when it begins.
     pub fn check_prefix(&self) -> Result<(), UnusableError> {
         self.prefix_conflict.clone().map_or(Ok(()), |it| Err(it.into()))
     }
@@ -176,7 +182,7 @@ impl ClusterState {
 }
 
 impl ClusterSource {
-    /// Parses the value of `m/source`. Returns `None` if it does not have the format of [`Self::to_text`].
+    /// Parses the value of `m/source`. Returns `None` if the value does not have the format of [`Self::to_text`].
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (uid, revision, id) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
@@ -189,18 +195,12 @@ impl ClusterSource {
     }
 }
 
-/// Reads the state of the cluster in one transaction. Repeats the call while no member responds, for up to 30 seconds.
+/// Reads the state of the cluster in one transaction. If no member responds or can serve requests, repeats the call for
+/// up to 30 seconds.
 pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, EtcdError> {
     let (all, lanes) = (keys.all(), keys.lanes());
-    let first_of = |range: KeyRange| {
-        let request = RangeRequest {
-            key: range.start,
-            range_end: range.end,
-            limit: 1,
-            keys_only: true,
-            ..RangeRequest::default()
-        };
-        RequestOp { request: Some(request_op::Request::RequestRange(request)) }
+    let first_of = |range: KeyRange| RequestOp {
+        request: Some(request_op::Request::RequestRange(first_key_request(range))),
     };
     let mut success = vec![
         get(keys.restoring_key()),
@@ -259,9 +259,9 @@ pub async fn read(api: &impl EtcdApi, keys: &Keyspace) -> Result<ClusterState, E
     })
 }
 
-/// Marks the cluster as moved to a data directory, so that no server uses it. Returns `false`, and changes nothing, if
-/// a server has written or a restore has begun or ended since `state` was read. Returns `true` if the cluster was
-/// marked already.
+/// Marks the cluster as moved to a data directory, so that no server uses it. Returns `true` if the cluster is marked
+/// now, or was already marked in `state`. Returns `false`, and changes nothing, if a restore is in progress, or if a
+/// server has written or a restore has ended since `state` was read.
 pub async fn mark_moved(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -285,9 +285,9 @@ pub async fn mark_moved(
     Ok(response.succeeded)
 }
 
-/// Fails if an event shows that this server may no longer use the cluster: a restore or a migration has begun, or the
-/// feature level has become too high. A restore can begin while a server runs, if the server has not written for so
-/// long that it seemed to be stopped.
+/// Fails if an event shows that this server may no longer use the cluster: a restore or a migration into etcd has
+/// begun, the cluster was moved to a data directory, or its feature level has become too high. A restore can begin
+/// while a server runs, if the server has not written for so long that it seemed to be stopped.
 pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError> {
     let Some(kv) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { return Ok(()) };
     let error = if kv.key == keys.restoring_key() {

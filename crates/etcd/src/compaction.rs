@@ -1,7 +1,7 @@
 //! Compaction of the history in etcd.
 //!
 //! The key `m/compacted` has the etcd revision up to which the history was compacted. A server that starts lists the
-//! objects at this revision, so that it has the later history.
+//! objects at this revision, so that its watch then delivers the whole remaining history.
 
 use bytes::Bytes;
 
@@ -16,16 +16,17 @@ use crate::proto::{CompactionRequest, KeyValue, TxnRequest};
 #[derive(Debug)]
 pub(crate) struct Compaction {
     pub(crate) revision: i64,
-    /// The key of the term of the Lease that the writer must hold, and the etcd revision after which this key must not
-    /// have been written. `None` if the writer need not hold a Lease.
+    /// The etcd key of the term of the Lease that the writer must hold, and an etcd revision. The compaction does
+    /// nothing if this key was written after this revision. `None` if the writer need not hold a Lease.
     pub(crate) fence: Option<(Bytes, i64)>,
     /// The key that is written together with the deletion of stale lanes, see [`lane::delete_stale_lanes`].
     pub(crate) lane_marker: Bytes,
 }
 
 impl Compaction {
-    /// Writes the revision to `m/compacted`, compacts etcd, and deletes stale lanes. Does nothing if the history was
-    /// compacted up to this revision already, or if the writer no longer holds its Lease.
+    /// Writes the revision to `m/compacted`, compacts etcd, and deletes lanes that were last written before the
+    /// revision. Does nothing if the history was compacted up to this or a later revision already, if the writer no
+    /// longer holds its Lease, or if a restore is in progress or was interrupted.
     pub(crate) async fn run(self, api: &impl EtcdApi, keys: &Keyspace) -> Result<(), EtcdError> {
         // First, so that a server that starts does not list at a revision that is being compacted. After an error it
         // does, and then lists the current objects.
@@ -43,11 +44,11 @@ impl Compaction {
         recorded.and(compacted).and(deleted)
     }
 
-    /// Writes the revision to `m/compacted`. Returns `false`, and writes nothing, if the key has this or a later
-    /// revision, if the writer no longer holds its Lease, or during a restore.
+    /// Writes the revision to `m/compacted`. Returns `false`, and writes nothing, if the key already has this or a
+    /// later revision, if the writer no longer holds its Lease, or if a restore is in progress or was interrupted.
     ///
-    /// Rule: the recorded revision never decreases. A transaction compares the value that it replaces, so an attempt of
-    /// a former leader that etcd applies late changes nothing.
+    /// Rule: the recorded revision never decreases. Each transaction compares the etcd revision of the last write of
+    /// the key, so a transaction of a former leader that etcd applies late changes nothing.
     async fn record(&self, api: &impl EtcdApi, keys: &Keyspace) -> Result<bool, EtcdError> {
         let key = keys.compacted_key();
         // The etcd revision of the last write of the key.
@@ -81,7 +82,7 @@ impl Compaction {
     }
 }
 
-/// Returns the revision in the value of `m/compacted`, or 0 if it is not a number.
+/// Returns the revision in the value of `m/compacted`, or 0 if the value is not a number.
 fn recorded_revision(found: &KeyValue) -> i64 {
     std::str::from_utf8(&found.value).ok().and_then(|it| it.parse().ok()).unwrap_or(0)
 }

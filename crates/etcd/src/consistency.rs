@@ -1,5 +1,5 @@
-//! Compares the published objects with those in etcd. A watch that loses an event, which etcd has done in the past,
-//! would otherwise leave a server with an old object until the object changes again.
+//! Compares the published objects with those in etcd. Without this comparison, a server whose watch loses an event
+//! would keep an old object until that object changes again. Watches of etcd have lost events in the past.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::paged_range::PagedRange;
 /// Maximum number of keys that one request reads.
 const PAGE_KEYS_MAX: i64 = 2000;
 
-/// Pause between two requests, in which etcd and the driver answer other requests. With this pause, the comparison of
-/// 50,000 objects takes two to three seconds.
+/// Pause between two requests, in which etcd and the driver can handle other requests. With this pause, the comparison
+/// of 50,000 objects takes two to three seconds.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of keys in [`Differences::keys`].
@@ -29,24 +29,25 @@ pub(crate) struct PublishedRevisions {
     objects: Vec<(Arc<str>, i64)>,
 }
 
-/// The objects whose published state is not the one in etcd.
+/// The objects whose published state differs from their state in etcd.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differences {
-    /// Number of these objects.
+    /// Number of objects that differ.
     pub(crate) count: usize,
-    /// The store keys of the first of these objects, at most [`NAMED_KEYS_MAX`], for the log.
+    /// The store keys of the first objects that differ, at most [`NAMED_KEYS_MAX`], for the log.
     pub(crate) keys: Vec<String>,
 }
 
 impl PublishedRevisions {
-    /// Returns the revisions of all objects. `revision` is the etcd revision up to which `store` has all events.
+    /// Returns the revisions of all objects in `store`. `revision` is the etcd revision up to which `store` has all
+    /// events.
     pub(crate) fn of(store: &Store, keys: &Keyspace, revision: i64) -> Self {
         let objects = store.list("").map(|it| (it.key.clone(), keys.etcd_revision(it.modified)));
         Self { revision, objects: objects.collect() }
     }
 
-    /// Compares the published objects with those that etcd had at the same revision. An object is different if only one
-    /// side has it, or if the two sides have it with different revisions of the last write.
+    /// Compares the published objects with those that etcd had at the same revision. An object differs if only one side
+    /// has it, or if the two sides have different revisions of its last write.
     pub(crate) async fn compare(self, api: &impl EtcdApi, keys: &Keyspace) -> Result<Differences, EtcdError> {
         let mut pages = PagedRange::new(keys.objects(), self.revision, true, PAGE_KEYS_MAX);
         let mut published = self.objects.into_iter().peekable();
@@ -70,7 +71,7 @@ impl PublishedRevisions {
 }
 
 impl Differences {
-    /// Counts an object that is different.
+    /// Counts an object that differs, and adds its store key to `keys` if there is space for it.
     fn add(&mut self, key: &str) {
         self.count += 1;
         if self.keys.len() < NAMED_KEYS_MAX {

@@ -1,8 +1,8 @@
 //! The task that batches commits into transactions, applies the events of the watch, and answers callers.
 //!
 //! One task owns all state, so the only locks are those of the published store and of the statistics. The task waits
-//! for commands of the server, responses of etcd, events of the watch, the interval at which overdue callers are
-//! answered, and the interval of the consistency check.
+//! for commands of the server, responses of etcd, events of the watch, and two timers: one to answer overdue callers,
+//! and one for the consistency check.
 
 mod read_barrier;
 mod reload;
@@ -41,18 +41,20 @@ use crate::lane::{Lane, LaneOutcome};
 use crate::object_value::ObjectCodec;
 use crate::proto::Event;
 
-/// Number of lanes, and so the maximum number of transactions in progress. While one waits for etcd's fsync, the next
-/// one is collected.
+/// Number of [lanes](crate::lane) of this server. Each lane has at most one transaction in progress, so this is also
+/// the maximum number of transactions in progress. While etcd writes one transaction to disk, the next one can already
+/// be sent.
 const LANES: usize = 2;
 
 /// Time after which a commit or a read barrier fails if etcd does not respond. It begins when the commit or the barrier
 /// is submitted. For a commit it covers the wait in the queue, all attempts of the transaction and the wait for its
-/// events. Together with [`TIMEOUT_CHECK_INTERVAL`] it is below the 5 s that docs/high-availability.md promises.
-/// Upstream: a request of kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of the
-/// client's request.
+/// events. Together with [`TIMEOUT_CHECK_INTERVAL`] it is 4.25 s, which is below the 5 s that docs/high-availability.md
+/// promises. Upstream: a request of kube-apiserver to etcd has no deadline of its own, so it waits for the deadline of
+/// the client's request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Interval of the comparison of all objects with those in etcd. Upstream: `ConsistencyCheckPeriod`.
+/// Interval of the consistency check, which compares all published objects with those in etcd. Upstream:
+/// `ConsistencyCheckPeriod`.
 const CONSISTENCY_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// Interval at which the driver checks for commits and read barriers that have waited too long, and answers them.
@@ -62,13 +64,16 @@ const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) enum Command {
     /// Make a commit, and call the callback with its result.
     Commit(Box<Commit>, OnCommitted),
-    /// Pass a read barrier, and call the callback.
+    /// Wait until all writes are published that etcd had committed before this command, then call the callback. See
+    /// [`read_barrier`].
     ReadBarrier(OnReadBarrier),
-    /// Pass a read barrier, raise the published revision to this one if etcd has reached it, and call the callback.
+    /// Do the same as [`Command::ReadBarrier`]. Before the callback, raise the published revision to this revision if
+    /// etcd has reached it.
     ReadBarrierAt(Revision, OnReadBarrier),
-    /// Drop the history up to this revision, in memory and in etcd.
+    /// Drop the history up to this revision, in memory and in etcd. Exception: if the [`Fence`] no longer holds, drop
+    /// it in memory only.
     Compact(Revision, Option<Fence>),
-    /// Complete the queued commits and end.
+    /// Answer the commits that were submitted before, then end.
     Close,
 }
 
@@ -82,7 +87,7 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) published: Arc<PublishedStore>,
     pub(crate) window: HistoryWindow,
     pub(crate) limits: StoreLimits,
-    /// Number of commits that were submitted and not answered.
+    /// Number of commits that were submitted and are not answered yet.
     pub(crate) queued: Arc<AtomicUsize>,
     pub(crate) statistics: Arc<Mutex<FollowerStatistics>>,
     pub(crate) on_failure: OnFailure,
@@ -107,17 +112,16 @@ struct Driver<A> {
     queue: VecDeque<QueuedCommit>,
     lanes: Vec<LaneState>,
     lane_keys: Vec<Bytes>,
-    /// The key that is written together with the deletion of the lanes of other servers, see
-    /// [`lane::delete_stale_lanes`].
+    /// The key that is written together with the deletion of stale lanes, see [`crate::lane::delete_stale_lanes`].
     lane_marker: Bytes,
-    /// Store keys that transactions in progress write.
+    /// Store keys that the transactions in progress write.
     keys_in_progress: HashSet<String>,
     pools: AllocationPools,
     /// Where the next events come from.
     source: EventSource,
     /// The time at which the watch was opened, or at which its last event was published.
     watch_active_at: Instant,
-    /// Whether the last attempt to open the watch has failed.
+    /// Whether the last attempt to open the watch failed.
     is_watch_failing: bool,
     /// The etcd revision up to which all events are published.
     applied: i64,
@@ -126,22 +130,23 @@ struct Driver<A> {
     reloaded: i64,
     /// The time of the last reload. `None` if all objects were loaded only at the start.
     reloaded_at: Option<Instant>,
-    /// The published events of this server's own transactions that may still be needed to answer their commits, by etcd
-    /// revision.
+    /// The published events of this server's own transactions, by etcd revision. They are kept as long as they may be
+    /// needed to answer the commits of these transactions.
     own_events: BTreeMap<i64, Vec<Arc<CommitEvent>>>,
-    /// Callers that are answered when all events up to an etcd revision are published, by that revision.
+    /// Callers that are answered when all events up to an etcd revision are published. The key is this revision.
     waiting: BTreeMap<i64, Vec<WaitingCallers>>,
-    /// Callers that wait for the next read barrier, each with the time of its call.
+    /// Callers of the next read barrier, which has not started yet.
     barriers: Vec<BarrierCaller>,
-    /// Callers of the read barrier in progress, each with the time of its call. `None` if no barrier is in progress.
+    /// Callers of the read barrier in progress. `None` if no barrier is in progress.
     barriers_in_progress: Option<Vec<BarrierCaller>>,
-    /// The time at which the last read barrier began.
+    /// The time at which the last read barrier started.
     last_barrier: Instant,
-    /// Calls of etcd in progress: transactions, checks of lanes, read barriers, compactions and comparisons.
+    /// Calls to etcd in progress: transactions, requests that move a lane on, read barriers, compactions and
+    /// consistency checks.
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
-    /// Events of a watch response whose last fragments have not arrived yet.
+    /// Events of a watch response of which not all fragments have arrived yet.
     fragments: Vec<Event>,
-    /// Whether the published objects are being compared with those in etcd.
+    /// Whether a consistency check is in progress.
     is_checking: bool,
     is_closing: bool,
 }
@@ -149,20 +154,21 @@ struct Driver<A> {
 /// The result of an operation of [`Driver::operations`].
 enum Completion {
     /// A transaction has ended in the lane with the index `number`. `used` is the lane as [`Lane::execute`] returns it.
-    /// `pools` are the allocation pools that the transaction writes.
+    /// `pools` are the allocation pools that the transaction writes, each with the etcd revision after which the key of
+    /// the pool must not have been written.
     Transaction { number: usize, used: Lane, pools: BTreeMap<&'static str, i64>, outcome: LaneOutcome },
-    /// A lane whose last transaction had no response can be used again. `number` is its index.
+    /// The lane with the index `number`, whose last transaction had no response, can be used again.
     LaneFree { lane: Lane, number: usize },
-    /// The read of a read barrier has ended.
+    /// The linearizable read of a read barrier has ended.
     Barrier(Result<BarrierRead, EtcdError>),
-    /// The history in etcd was compacted.
+    /// The compaction of the history in etcd has ended.
     Compacted(Result<(), EtcdError>),
-    /// The objects that were published at this etcd revision were compared with those in etcd.
+    /// A consistency check of the objects that were published at this etcd revision has ended.
     Checked { revision: i64, result: Result<Differences, EtcdError> },
 }
 
-/// Runs until the backend is closed, or until the published store can no longer follow etcd. In the second case it
-/// calls `on_failure`.
+/// Runs until the backend is closed, or until the published store can no longer follow etcd. Then answers all callers
+/// that still wait. Calls `on_failure` if the store can no longer follow etcd.
 pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let DriverConfig {
         api,
@@ -232,8 +238,8 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Handles commands, responses and events. Returns `None` after the backend was closed. Returns the error if this
-    /// server can no longer follow etcd.
+    /// Handles commands, responses and events until the backend is closed and all its commits are answered. Then
+    /// returns `None`. Returns an error as soon as this server can no longer follow etcd.
     async fn follow(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<LogError> {
         let mut timeouts = tokio::time::interval(TIMEOUT_CHECK_INTERVAL);
         timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -271,7 +277,7 @@ impl<A: EtcdApi> Driver<A> {
                     }
                 }
                 _ = timeouts.tick() => {
-                    self.check_watch();
+                    self.probe_watch();
                     if self.fail_overdue() {
                         self.replace_silent_watch();
                     }
@@ -307,7 +313,7 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Handles the result of an operation. Fails if this server can no longer follow etcd.
+    /// Handles the result of a call to etcd. Fails if this server can no longer follow etcd.
     fn handle_completion(&mut self, completion: Completion) -> Result<(), LogError> {
         match completion {
             Completion::Transaction { number, used, pools, outcome } => {
@@ -332,7 +338,7 @@ impl<A: EtcdApi> Driver<A> {
         answer(&mut queued, &self.queued, result);
     }
 
-    /// Answers commits with the same error.
+    /// Answers all `commits` with the same error.
     fn answer_all(&self, commits: impl IntoIterator<Item = QueuedCommit>, error: &CommitError) {
         commits.into_iter().for_each(|it| self.answer(it, Err(error.clone())));
     }
@@ -343,7 +349,8 @@ impl<A: EtcdApi> Driver<A> {
     }
 }
 
-/// Answers a commit, unless it was answered already. `queued` is the number of commits that are not answered.
+/// Answers a commit and decrements `queued`, the number of commits that are not answered yet. Does nothing if the
+/// commit was answered already.
 fn answer(commit: &mut QueuedCommit, queued: &AtomicUsize, result: Result<Arc<CommitEvent>, CommitError>) {
     if let Some(done) = commit.done.take() {
         done(result);

@@ -1,8 +1,8 @@
-//! Versions of etcd, and which of them are supported.
+//! The version of an etcd member, and the check that the version is supported.
 
 use std::fmt;
 
-/// The version of a member, such as 3.5.28.
+/// The version of an etcd member, such as 3.5.28.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EtcdVersion {
     pub major: u32,
@@ -18,8 +18,11 @@ impl EtcdVersion {
         Some(Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? })
     }
 
-    /// Whether this version is supported: 3.5.28 or a later 3.5, 3.6.9 or a later 3.6, or any version from 3.7. Older
-    /// versions lose watch events or answer reads with stale data.
+    /// Whether this version is supported. Unsupported versions lose watch events or answer reads with stale data. These
+    /// versions are supported:
+    /// - 3.5.28 and later versions of 3.5,
+    /// - 3.6.9 and later versions of 3.6,
+    /// - 3.7 and all later versions.
     pub fn is_supported(self) -> bool {
         match (self.major, self.minor) {
             (3, 5) => 28 <= self.patch,

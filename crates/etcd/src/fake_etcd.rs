@@ -21,14 +21,14 @@ use crate::proto::{
 /// Time for which the client of etcd waits for the response to a call.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
 
-/// Rates of faults, per thousand calls or watch responses.
+/// Rates of injected faults, per thousand calls or watch responses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// The request is lost.
     pub(crate) lost_request: u64,
     /// The request is applied, and its response is lost.
     pub(crate) lost_response: u64,
-    /// The caller gets no response, and the request is applied later.
+    /// The caller gets no response, and the request is applied after a delay.
     pub(crate) late: u64,
     /// A watch ends after a response.
     pub(crate) broken_watch: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) fragment: u64,
     /// A watch is silent for a while and ends, and etcd compacts its history in the meantime.
     pub(crate) outage: u64,
-    /// A transaction with a put exceeds the quota. The alarm NOSPACE is active for a while.
+    /// A transaction with a put exceeds the quota. Then the alarm NOSPACE is active for a while.
     pub(crate) no_space: u64,
 }
 
@@ -55,22 +55,24 @@ struct State {
     /// The open watches, in the order in which they were opened.
     watches: Vec<Watch>,
     faults: Faults,
-    /// Delay after which the next transaction is applied. Its response is lost.
+    /// Delay after which the next transaction of commits is applied. Its response is lost. `None` if it is not delayed.
     next_delay: Option<Duration>,
-    /// Delay of the response to the next transaction.
+    /// Delay of the response to the next transaction of commits. `None` if it is not delayed.
     next_response_delay: Option<Duration>,
-    /// A key, and the delay after which the next transaction that compares it is applied. Its response is lost.
+    /// A key and a delay. The next transaction that compares this key is applied after the delay, and its response is
+    /// lost.
     next_delay_of_key: Option<(&'static str, Duration)>,
     /// Whether the response to the next transaction of commits is lost.
     loses_next_response: bool,
     /// Number of transactions that were executed.
     transactions: usize,
-    /// Maximum total size in bytes of the values that a range returns. A larger range gets no response. `None` means no
-    /// limit.
+    /// Maximum total size in bytes of the values that a range request returns. A request for larger values gets no
+    /// response. `None` means no limit.
     range_bytes_max: Option<usize>,
     /// Number of range requests that were executed.
     ranges: usize,
-    /// Whether watches are slow: each revision is sent in a response of its own, so that a long history takes time.
+    /// Whether watches are slow: each revision is sent in a response of its own, so that a long history takes a long
+    /// time.
     is_slow: bool,
     /// Number of watches that were opened so far.
     watches_opened: usize,
@@ -78,7 +80,7 @@ struct State {
     rejected_key: Option<&'static str>,
     /// Whether range requests get no response.
     is_silent: bool,
-    /// Whether transactions are lost, and their callers wait for [`CALL_TIMEOUT`].
+    /// Whether all transactions are lost. Their callers wait for [`CALL_TIMEOUT`].
     is_cut_off: bool,
     /// Whether the alarm NOSPACE is active.
     is_full: bool,
@@ -91,7 +93,7 @@ struct Watch {
     /// The revision of the next event to send.
     next: i64,
     sender: mpsc::UnboundedSender<Result<WatchResponse, EtcdError>>,
-    /// Whether events wait until [`FakeEtcd::resume_watches`].
+    /// Whether events are held back until [`FakeEtcd::resume_watches`] is called.
     is_stopped: bool,
     /// Whether the events of the next revision are lost.
     loses_next: bool,
@@ -109,7 +111,7 @@ impl FakeEtcd {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Gives the etcd cluster another ID, as a new cluster and a restored one have.
+    /// Gives the etcd cluster another ID, as if it was replaced by a new or a restored cluster.
     pub(crate) fn set_cluster_id(&self, cluster_id: u64) {
         self.0.lock().unwrap().cluster_id = cluster_id;
     }
@@ -133,18 +135,18 @@ impl FakeEtcd {
         state.revision = revision;
     }
 
-    /// Applies the next transaction after a delay, and loses its response.
+    /// Applies the next transaction of commits after a delay, and loses its response.
     pub(crate) fn delay_next_transaction(&self, delay: Duration) {
         self.0.lock().unwrap().next_delay = Some(delay);
     }
 
-    /// Applies the next transaction that compares this key after a delay, and loses its response.
+    /// Applies the next transaction that compares `key` after a delay, and loses its response.
     pub(crate) fn delay_next_transaction_of(&self, key: &'static str, delay: Duration) {
         self.0.lock().unwrap().next_delay_of_key = Some((key, delay));
     }
 
-    /// Waits until the transaction of [`Self::delay_next_transaction`] was sent.
-    pub(crate) async fn delayed_transaction_sent(&self) {
+    /// Waits until the transaction that [`Self::delay_next_transaction`] delays was sent.
+    pub(crate) async fn wait_for_delayed_transaction(&self) {
         while self.0.lock().unwrap().next_delay.is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -155,8 +157,8 @@ impl FakeEtcd {
         self.0.lock().unwrap().loses_next_response = true;
     }
 
-    /// Waits until the response of [`Self::lose_next_response`] is lost.
-    pub(crate) async fn response_lost(&self) {
+    /// Waits until a response was lost because of [`Self::lose_next_response`].
+    pub(crate) async fn wait_for_lost_response(&self) {
         while self.0.lock().unwrap().loses_next_response {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -167,22 +169,24 @@ impl FakeEtcd {
         self.0.lock().unwrap().transactions
     }
 
-    /// Loses all transactions from now on, or no longer. Callers get no response, as from a member without a quorum.
+    /// Loses all transactions from now on if `is_cut_off`, and stops losing them otherwise. Callers get no response, as
+    /// from a member without a quorum.
     pub(crate) fn cut_off_transactions(&self, is_cut_off: bool) {
         self.0.lock().unwrap().is_cut_off = is_cut_off;
     }
 
-    /// Delays the response to the next transaction. The caller waits for the response.
+    /// Delays the response to the next transaction of commits. The caller still gets the response.
     pub(crate) fn delay_next_response(&self, delay: Duration) {
         self.0.lock().unwrap().next_response_delay = Some(delay);
     }
 
-    /// Lets every range request whose values have more than `bytes_max` bytes in total fail, as if it took too long.
+    /// Makes every range request fail whose values have more than `bytes_max` bytes in total, as if the request took
+    /// too long.
     pub(crate) fn limit_range_bytes(&self, bytes_max: usize) {
         self.0.lock().unwrap().range_bytes_max = Some(bytes_max);
     }
 
-    /// Slows watches down: each revision is sent in a response of its own, so that a long history takes time.
+    /// Slows watches down: each revision is sent in a response of its own, so that a long history takes a long time.
     pub(crate) fn slow_down_watches(&self) {
         self.0.lock().unwrap().is_slow = true;
     }
@@ -192,7 +196,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().watches_opened
     }
 
-    /// Writes a key directly, not through a server.
+    /// Writes a key directly, without a Muster server.
     pub(crate) fn write(&self, key: Bytes, value: Bytes) {
         let success = vec![lane::put(key, value)];
         self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
@@ -208,7 +212,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().ranges
     }
 
-    /// Stops sending events to the open watch with this index, as if its server was cut off.
+    /// Stops sending events to the open watch with this index, as if the server of the watch was cut off.
     pub(crate) fn stop_watch(&self, index: usize) {
         self.0.lock().unwrap().watches[index].is_stopped = true;
     }
@@ -231,7 +235,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().watches[index].loses_next = true;
     }
 
-    /// Deletes all objects of a kind in one transaction, as an administrator may do with etcdctl.
+    /// Deletes all keys with this prefix in one transaction, as an administrator may do with etcdctl.
     pub(crate) fn delete_prefix(&self, prefix: &str) {
         let success = vec![lane::delete_range(KeyRange::with_prefix(prefix))];
         self.0.lock().unwrap().txn(&TxnRequest { success, ..TxnRequest::default() });
@@ -247,8 +251,8 @@ impl FakeEtcd {
         self.0.lock().unwrap().is_full = is_full;
     }
 
-    /// Lets the next transaction with a put exceed the quota: it is applied, and answered as if it was not. From then
-    /// on the alarm NOSPACE is active.
+    /// Makes the next transaction with a put exceed the quota. That transaction is applied, but answered with
+    /// [`EtcdError::NoSpace`]. From then on the alarm NOSPACE is active.
     pub(crate) fn fill_up(&self) {
         self.0.lock().unwrap().is_almost_full = true;
     }
@@ -274,7 +278,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().keys.values().cloned().collect()
     }
 
-    /// Delays a call for a short random time, so that calls of several servers interleave. The time is virtual.
+    /// Delays a call for a short random virtual time, so that calls of several servers interleave.
     async fn delay(&self) {
         let ms = self.random_below(20);
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -402,7 +406,8 @@ impl State {
         ResponseOp { response: Some(response) }
     }
 
-    /// Sends to each watch the events that it has not received yet. Removes the watches that have ended.
+    /// Sends to each open watch, except those that are stopped, the events that the watch has not received yet. Removes
+    /// the watches that have ended.
     fn notify(&mut self) {
         let mut watches = std::mem::take(&mut self.watches);
         watches.retain_mut(|watch| {
@@ -580,7 +585,7 @@ impl EtcdApi for FakeEtcd {
     }
 }
 
-/// Returns the end of a range of keys, or of one key if `end` is empty.
+/// Returns the exclusive end of a range of keys: `end`, or the end of the range of only `key` if `end` is empty.
 fn range_end(key: &Bytes, end: &Bytes) -> Bytes {
     if end.is_empty() { [&key[..], &[0]].concat().into() } else { end.clone() }
 }

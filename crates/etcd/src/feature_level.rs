@@ -1,6 +1,7 @@
-//! The feature level of a cluster: what a server must be able to read. During a rolling upgrade, servers of two
-//! versions share the cluster, and a new version writes nothing that the old one cannot read. When all servers have the
-//! new version, they raise the level, and from then on older versions refuse to start.
+//! The feature level of a cluster: which formats in etcd a server must be able to read. During a rolling upgrade,
+//! servers of two versions share the cluster, and a server of the new version writes nothing that the old version
+//! cannot read. When all servers have the new version, they raise the level. From then on, older versions refuse to
+//! start.
 
 use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
@@ -15,8 +16,8 @@ use crate::proto::{KeyValue, TxnRequest};
 /// | 1 | 0.1.0 | value formats 1 and 2 |
 pub const FEATURE_LEVEL: u32 = 1;
 
-/// Returns the feature level in the value of `m/format`, or 1 if `found` is `None` because the cluster does not have
-/// this key. Returns `u32::MAX` for a value that is not a number, because a later version must have written it.
+/// Returns the feature level in the value of `m/format`. `found` is `None` if the cluster does not have this key, which
+/// means level 1. Returns `u32::MAX` for a value that is not a number, because a later version must have written it.
 pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
     found.map_or(1, |kv| {
         let text = std::str::from_utf8(&kv.value).unwrap_or_default();
@@ -24,9 +25,9 @@ pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {
     })
 }
 
-/// Raises the feature level of the cluster to `level`. Does nothing if the level is already as high, or if a restore is
-/// in progress. The caller must ensure that all servers of the cluster can read what is written at this level. A call
-/// that got no response may be repeated.
+/// Raises the feature level of the cluster to `level`. Does nothing if the cluster already has this or a higher level,
+/// or if a restore is in progress. The caller must ensure that all servers of the cluster can read what is written at
+/// this level. A call that got no response may be repeated.
 pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32) -> Result<(), EtcdError> {
     let key = keys.feature_level_key();
     let mut known = 0;
@@ -34,14 +35,15 @@ pub async fn raise_feature_level(api: &impl EtcdApi, keys: &Keyspace, level: u32
         let request = TxnRequest {
             compare: vec![revision_is(key.clone(), known), revision_is(keys.restoring_key(), 0)],
             success: vec![put(key.clone(), level.to_string().into())],
-            failure: vec![get(key.clone())],
+            failure: vec![get(key.clone()), get(keys.restoring_key())],
         };
         let response = api.txn(request).await?;
         let found = found_keys(&response, 0).first();
+        let is_restoring = !found_keys(&response, 1).is_empty();
         match found {
-            _ if response.succeeded => return Ok(()),
+            _ if response.succeeded || is_restoring => return Ok(()),
             Some(kv) if parse_feature_level(Some(kv)) < level => known = kv.mod_revision,
-            // The level is high enough, or a restore is in progress.
+            // The level is high enough.
             _ => return Ok(()),
         }
     }

@@ -14,23 +14,23 @@
 //! | `m/restoring` | mark of a restore that is in progress or was interrupted, see [`restore`](crate::restore()) |
 //! | `m/moved` | mark of a cluster that was moved from etcd to a data directory |
 //!
-//! `t/KEY` and `a/POOL` have no value: transactions compare the etcd revision of their last write. The term of a Lease
-//! is written whenever the Lease gets another holder, so that transactions of the previous holder fail, see
-//! [`Fence`](muster_store::Fence). No server may use a cluster that has one of the two marks.
+//! `t/KEY` and `a/POOL` have no value: transactions compare the etcd revision of their last write. `t/KEY` is written
+//! whenever the Lease gets another holder, so that transactions of the previous holder fail, see
+//! [`Fence`](muster_store::Fence). No server may use a cluster that has the key `m/restoring` or `m/moved`.
 //!
 //! # resourceVersion
 //!
-//! One transaction writes many objects at one etcd revision. A watch that resumes between two of them needs a version
-//! for each, so the resourceVersion is `base + 128 × revision + position`. The position is the index of the object
-//! among the objects that the transaction writes. etcd allows 128 operations in a transaction.
+//! One transaction writes many objects at one etcd revision. A watch that resumes between two of these objects needs a
+//! version for each object, so the resourceVersion is `base + 128 × revision + position`. The position is the index of
+//! the object among the objects that the transaction writes. etcd allows 128 operations in a transaction.
 
 use bytes::Bytes;
 use muster_store::Revision;
 
-/// Number of resourceVersions of one etcd revision: one for each position.
+/// Number of resourceVersions that belong to one etcd revision: one for each position.
 pub(crate) const POSITIONS_PER_REVISION: u64 = 128;
 
-/// The highest position of an object in its transaction.
+/// The highest position that an object can have in its transaction.
 pub(crate) const POSITION_MAX: u8 = (POSITIONS_PER_REVISION - 1) as u8;
 
 /// The groups of keys below the prefix, in order: the first segments of the keys in the table above.
@@ -68,7 +68,7 @@ impl Keyspace {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base }
     }
 
-    /// Returns the same keys with another offset of resourceVersions.
+    /// Returns the same key space with another offset of resourceVersions.
     #[must_use]
     pub(crate) fn with_base(self, base: Revision) -> Self {
         Self { base, ..self }
@@ -135,8 +135,8 @@ impl Keyspace {
         format!("{}m/moved", self.prefix).into()
     }
 
-    /// Returns the ranges below the prefix in which this cluster has no keys, in order. A cluster whose prefix begins
-    /// with this prefix has its keys there.
+    /// Returns the ranges below the prefix in which this cluster has no keys, in order. The keys of another cluster are
+    /// in these ranges if its prefix begins with this prefix.
     pub(crate) fn foreign_ranges(&self) -> Vec<KeyRange> {
         let all = self.all();
         let mut start = all.start;
@@ -150,8 +150,8 @@ impl Keyspace {
         ranges
     }
 
-    /// Returns the key spaces whose prefix is the beginning of this prefix. The keys of this cluster would be among
-    /// those of a cluster there.
+    /// Returns a key space for each proper beginning of this prefix that ends with a slash. A cluster in such a key
+    /// space would have the keys of this cluster among its own.
     pub(crate) fn outer_keyspaces(&self) -> Vec<Self> {
         let outer = self.prefix.match_indices('/').map(|(at, _)| &self.prefix[..=at]);
         let outer = outer.filter(|it| it.len() < self.prefix.len());
@@ -163,10 +163,10 @@ impl Keyspace {
         &self.prefix
     }
 
-    /// Fails if a cluster with this prefix could have its keys among those of the same group of another cluster.
+    /// Fails if a segment of `prefix` is the name of a group of keys, such as `o`.
     ///
-    /// Rule: no segment of a prefix is the name of a group of keys. Otherwise the keys of the prefix `/a/o` would look
-    /// like objects of the prefix `/a`.
+    /// Rule: without this check, the keys of a cluster with the prefix `/x/o` would look like objects of a cluster with
+    /// the prefix `/x`.
     pub fn check_prefix(prefix: &str) -> Result<(), InvalidPrefix> {
         match prefix.split('/').find(|it| KEY_GROUPS.contains(it)) {
             Some(segment) => Err(InvalidPrefix { prefix: prefix.to_owned(), segment: segment.to_owned() }),
@@ -190,7 +190,7 @@ impl Keyspace {
         KeyRange::with_prefix(&format!("{}l/", self.prefix))
     }
 
-    /// Returns the resourceVersion of the object at `position` among those that were written at an etcd revision.
+    /// Returns the resourceVersion of the object at `position` among the objects that were written at an etcd revision.
     pub(crate) fn resource_version(&self, etcd_revision: i64, position: u8) -> Revision {
         self.base + u64::try_from(etcd_revision).unwrap_or(0) * POSITIONS_PER_REVISION + u64::from(position)
     }
@@ -200,12 +200,12 @@ impl Keyspace {
         self.resource_version(etcd_revision, POSITION_MAX)
     }
 
-    /// Returns the etcd revision part of a resourceVersion, or 0 if the resourceVersion is below the offset.
+    /// Returns the etcd revision that a resourceVersion contains, or 0 if the resourceVersion is below the offset.
     pub(crate) fn etcd_revision(&self, resource_version: Revision) -> i64 {
         i64::try_from(resource_version.saturating_sub(self.base) / POSITIONS_PER_REVISION).unwrap_or(i64::MAX)
     }
 
-    /// Returns the position part of a resourceVersion.
+    /// Returns the position that a resourceVersion contains.
     pub(crate) fn position(&self, resource_version: Revision) -> u8 {
         (resource_version.saturating_sub(self.base) % POSITIONS_PER_REVISION) as u8
     }

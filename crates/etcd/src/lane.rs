@@ -1,13 +1,14 @@
-//! Lanes: how the outcome of a transaction becomes known after its response was lost.
+//! Lanes: how a server learns the outcome of a transaction whose response was lost.
 //!
 //! A transaction without a response may have been applied, or may be applied later. It cannot simply be sent again,
 //! even if it has compares. For example, if a create was applied and its object was deleted since, the second attempt
 //! would create the object again.
 //!
 //! So every transaction also compares and writes the key of its lane, and a lane has one transaction at a time. Of all
-//! requests that compare the lane with the same revision, at most one is applied. The value of the lane says which one:
-//! it is the number of a transaction, or empty if the request only moved the lane on. Once a lane has moved on, that
-//! is, once its key has a new revision, no earlier request in it can be applied any more.
+//! requests that compare the lane's key with the same revision, at most one is applied. The value of the key says which
+//! one: it is the number of a transaction, or empty if the request only moved the lane on. To move a lane on is to
+//! write its key, so that the key has a new revision. After that, no earlier request in the lane can be applied any
+//! more.
 
 use std::time::Duration;
 
@@ -34,14 +35,14 @@ const RESEND_DELAY_MAX: Duration = Duration::from_millis(500);
 const DELETED_LANES_MAX: usize = 100;
 
 /// A lane: a key of this server that every transaction in the lane compares and writes. At most one transaction is in
-/// progress in a lane, so its key shows whether a transaction without a response was applied.
+/// progress in a lane, so the key shows whether a transaction without a response was applied.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) key: Bytes,
-    /// The etcd revision of the last write of the lane's key. 0 before the key is created, and after it was deleted.
+    /// The etcd revision of the last write of the lane's key. 0 if the key is not created yet or was deleted.
     pub(crate) revision: i64,
-    /// Number of transactions in this lane so far. It is the number of the next transaction, which writes it as the
-    /// value of the lane.
+    /// The number of the next transaction in this lane, counted from 0. The transaction writes it as the value of the
+    /// lane's key.
     pub(crate) transactions: u64,
 }
 
@@ -50,11 +51,11 @@ pub(crate) struct Lane {
 pub(crate) enum LaneOutcome {
     /// The transaction was applied at this etcd revision.
     Applied { revision: i64 },
-    /// The transaction was not applied and will not be, because a compare failed. The response has the results of the
-    /// failure operations. `lane_revision` is the current revision of the lane.
+    /// The transaction was not applied and will not be, because a compare failed. `response` has the results of the
+    /// failure operations. `lane_revision` is the current etcd revision of the lane's key.
     Refused { response: TxnResponse, lane_revision: i64 },
-    /// The transaction was not applied and will not be, because etcd rejected it, or because no member could execute
-    /// requests until the deadline.
+    /// The transaction was not applied and will not be: etcd rejected it, or no member could execute it before the
+    /// deadline.
     Rejected { error: EtcdError },
     /// The outcome was not known at the deadline. The transaction may have been applied or may be applied later.
     Unknown { error: EtcdError },
@@ -62,9 +63,10 @@ pub(crate) enum LaneOutcome {
 
 impl Lane {
     /// Executes a transaction in this lane, and repeats it until its outcome is known or the deadline is reached. If a
-    /// compare fails, etcd executes the operations in `failure`. This function adds the operations on the lanes, so
-    /// `compare` and `success` may have at most 127 elements each, and `failure` at most 126. Also returns
-    /// the lane, with the revision at which the transaction has compared it.
+    /// compare fails, etcd executes the operations in `failure`. This function adds the compare and the operations for
+    /// the lanes, so `compare` and `success` may have at most 127 elements each, and `failure` at most 126. Also
+    /// returns the lane, with the revision that the transaction compared. Exception: after [`LaneOutcome::Rejected`],
+    /// with the last known revision of the lane's key.
     ///
     /// `lanes` is the range of the lanes of all servers. If the transaction is refused, its last response operation
     /// lists the keys in this range, see [`last_write_revision`].
@@ -88,9 +90,9 @@ impl Lane {
 
     /// Creates the key of the lane if it does not exist, so that [`Self::revision`] is above zero.
     ///
-    /// Rule: a transaction compares the revision of an existing lane, never its absence. No other etcd cluster has the
-    /// key of this lane at this revision, so a member of another cluster, which `--etcd` names by mistake, cannot apply
-    /// the transaction. And an attempt that etcd applies late cannot follow a deletion of the lane.
+    /// Rule: a transaction compares the revision of an existing lane key, never the absence of the key. In another etcd
+    /// cluster this key does not have this revision. So a member of another cluster, which `--etcd` names by mistake,
+    /// cannot apply the transaction. Nor can etcd apply a late attempt after the key was deleted.
     async fn create(&mut self, api: &impl EtcdApi, attempts: &mut Attempts) -> Result<(), EtcdError> {
         while self.revision == 0 {
             match attempts.call(self.advance_once(api)).await {
@@ -102,8 +104,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Executes a transaction in a lane whose key exists, see [`Self::execute`]. Updates [`Self::revision`] if the lane
-    /// had to be moved on although the transaction was rejected.
+    /// Executes a transaction in a lane whose key exists, see [`Self::execute`]. Updates [`Self::revision`] if the
+    /// transaction was rejected after the lane was moved on.
     async fn execute_in_existing(
         &mut self,
         api: &impl EtcdApi,
@@ -210,8 +212,8 @@ impl Lane {
         }
     }
 
-    /// Moves the lane on, unless its key has already changed. Returns the etcd revision and the value that the key has
-    /// then, or 0 and an empty value if the key was deleted.
+    /// Moves the lane on, unless the revision of its key has already changed. Returns the etcd revision and the value
+    /// that the key has then, or 0 and an empty value if the key was deleted.
     async fn advance_once(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
         let request = TxnRequest {
             compare: vec![revision_is(self.key.clone(), self.revision)],
@@ -225,7 +227,7 @@ impl Lane {
         })
     }
 
-    /// Reads the etcd revision and the value of the lane's key. Returns 0 and an empty value if it does not exist.
+    /// Reads the etcd revision and the value of the lane's key. Returns 0 and an empty value if the key does not exist.
     async fn read(&self, api: &impl EtcdApi) -> Result<(i64, Bytes), EtcdError> {
         let request = RangeRequest { key: self.key.clone(), ..RangeRequest::default() };
         Ok(revision_and_value(&api.range(request).await?.kvs))
@@ -245,7 +247,7 @@ impl Attempts {
         tokio::time::timeout_at(self.deadline, call).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Waits before the next attempt. Returns `false` if there is no time for another one.
+    /// Waits before the next attempt. Returns `false` if there is no time for another attempt.
     async fn pause(&mut self) -> bool {
         let next = Instant::now() + self.delay;
         if self.deadline <= next {
@@ -262,17 +264,18 @@ fn timed_out() -> EtcdError {
     EtcdError::NoResponse { why: "the time for the request is over".to_owned() }
 }
 
-/// Returns the outcome of a transaction whose lane was deleted, and with it the outcome, see [`delete_stale_lanes`].
+/// Returns the outcome of a transaction whose lane key was deleted by [`delete_stale_lanes`]. It is unknown, because
+/// only this key showed whether the transaction was applied.
 fn lane_deleted() -> LaneOutcome {
     let why = "the server was stopped or cut off for too long".to_owned();
     LaneOutcome::Unknown { error: EtcdError::NoResponse { why } }
 }
 
 /// Deletes lanes that were last written before the etcd revision `before`, at most [`DELETED_LANES_MAX`] of them. Their
-/// servers have ended, or have written nothing since. Deletes none if one of them is written at the same time. A server
-/// whose lane was deleted creates it again with its next transaction.
+/// servers have ended, or have written nothing since. Deletes no lane if one of these lanes is written at the same
+/// time. A server whose lane was deleted creates it again with its next transaction.
 ///
-/// The transaction writes `marker`, a key among the lanes that is never deleted by this call, so that the highest
+/// The transaction writes `marker`, a key among the lanes that this function never deletes, so that the highest
 /// revision of all lanes does not decrease.
 pub(crate) async fn delete_stale_lanes(
     api: &impl EtcdApi,
@@ -332,7 +335,7 @@ pub(crate) fn revision_is_at_most(key: Bytes, revision: i64) -> Compare {
     revisions_are_at_most(KeyRange { start: key, end: Bytes::new() }, revision)
 }
 
-/// Returns the comparison "no key of the range was modified after this etcd revision".
+/// Returns the comparison "no key in the range was modified after this etcd revision".
 pub(crate) fn revisions_are_at_most(range: KeyRange, revision: i64) -> Compare {
     Compare {
         result: CompareResult::Less.into(),
@@ -348,11 +351,11 @@ pub(crate) fn put(key: Bytes, value: Bytes) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(PutRequest { key, value, lease: 0 })) }
 }
 
-/// Returns an operation with the same effect as `operation` that etcd also executes when it has no space left.
+/// Returns an operation that has the same effect as `operation`, and that etcd executes even if it has no space left.
 ///
-/// Rule: without space, etcd rejects a transaction with a put, and executes one that only deletes. It does not count
-/// the puts of a nested transaction. So objects can be deleted although every transaction writes a lane, and although
-/// most of them get a deletion timestamp first. The writes of deletions take little space, and the deletions free more.
+/// Rule: without space, etcd rejects a transaction with a put, and executes a transaction that only deletes. A put in a
+/// nested transaction does not count as a put. So objects can be deleted, although every transaction writes a lane, and
+/// although most objects get a deletion timestamp first. These writes take little space, and the deletions free more.
 /// Upstream: `applierV3Capped.Txn` and `costTxn`.
 pub(crate) fn without_quota(operation: RequestOp) -> RequestOp {
     let nested = TxnRequest { success: vec![operation], ..TxnRequest::default() };
@@ -377,14 +380,26 @@ pub(crate) fn get(key: Bytes) -> RequestOp {
     }
 }
 
-/// Returns the operation that reads the revisions of a range of keys, or of one key if `end` is empty.
+/// Returns the request that reads the first key of a range without its value.
+pub(crate) fn first_key_request(range: KeyRange) -> RangeRequest {
+    RangeRequest {
+        key: range.start,
+        range_end: range.end,
+        limit: 1,
+        keys_only: true,
+        ..RangeRequest::default()
+    }
+}
+
+/// Returns the operation that reads a range of keys without their values. If `end` is empty, reads only the key
+/// `start`.
 pub(crate) fn keys_only_range_op(start: Bytes, end: Bytes) -> RequestOp {
     let range = RangeRequest { key: start, range_end: end, keys_only: true, ..RangeRequest::default() };
     RequestOp { request: Some(request_op::Request::RequestRange(range)) }
 }
 
-/// Returns the keys and values that the range operation with this index found. Returns nothing if it is not a range
-/// operation.
+/// Returns the keys and values that the operation with the index `operation` has read. Returns an empty slice if this
+/// is not a range operation.
 pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue] {
     match response.responses.get(operation).and_then(|it| it.response.as_ref()) {
         Some(response_op::Response::ResponseRange(range)) => &range.kvs,
@@ -392,27 +407,27 @@ pub(crate) fn found_keys(response: &TxnResponse, operation: usize) -> &[KeyValue
     }
 }
 
-/// Returns the etcd revision and the value of the lane's key from the response to a refused transaction, that is, one
-/// with a failed compare. Returns 0 and an empty value if the key does not exist.
+/// Returns the etcd revision and the value of the lane's key from the response to a refused transaction, that is, a
+/// transaction with a failed compare. Returns 0 and an empty value if the key does not exist.
 fn found_lane(response: &TxnResponse) -> (i64, Bytes) {
     revision_and_value(found_keys(response, response.responses.len().saturating_sub(2)))
 }
 
-/// Returns the etcd revision and the value of the only key in `found`, or 0 and an empty value if it is empty.
+/// Returns the etcd revision and the value of the only key in `found`, or 0 and an empty value if `found` is empty.
 fn revision_and_value(found: &[KeyValue]) -> (i64, Bytes) {
     found.first().map_or((0, Bytes::new()), |it| (it.mod_revision, it.value.clone()))
 }
 
-/// Returns the highest etcd revision of all lanes, from the response to a refused transaction, that is, one with a
-/// failed compare. Every transaction that writes an object also writes a lane, so this is at least the revision of the
-/// last write of any server.
+/// Returns the highest etcd revision of all lanes from the response to a refused transaction, that is, a transaction
+/// with a failed compare. Every transaction that writes an object also writes a lane, so the returned revision is at
+/// least the revision of the last write of an object.
 pub(crate) fn last_write_revision(response: &TxnResponse) -> i64 {
     let operation = response.responses.len().saturating_sub(1);
     found_keys(response, operation).iter().map(|it| it.mod_revision).max().unwrap_or(0)
 }
 
-/// Returns the etcd revision in the header of a response: for an applied transaction, the revision at which it was
-/// applied.
+/// Returns the etcd revision in the header of a response. In the response to an applied transaction, it is the revision
+/// at which the transaction was applied.
 pub(crate) fn header_revision(response: &TxnResponse) -> i64 {
     response.header.as_ref().map_or(0, |it| it.revision)
 }

@@ -3,7 +3,8 @@
 //! Every server follows one watch over the whole key space and applies its events in order to a
 //! [`PublishedStore`](muster_store::PublishedStore). A write is a transaction that compares the revision of each key it
 //! depends on. A write is acknowledged when etcd has committed it and this server's own watch has delivered it, so a
-//! client reads its own writes from this server's memory. A read that must be current first passes the read barrier.
+//! client reads its own writes from this server's memory. A read that must be current first waits for a read barrier:
+//! until this server has published all writes that any server acknowledged before.
 //!
 //! No other crate depends on etcd's interface. The backend runs on a thread of its own, so the store and the simulator
 //! stay synchronous.
@@ -28,7 +29,7 @@ mod compaction;
 mod consistency;
 /// The task that batches commits, follows the watch and answers callers.
 mod driver;
-/// Versions of etcd, and which of them are supported.
+/// The version of an etcd member, and the check that the version is supported.
 mod etcd_version;
 /// The feature level of a cluster: which formats in etcd a server must be able to read.
 mod feature_level;
@@ -38,18 +39,18 @@ mod keyspace;
 mod lane;
 /// Lists all objects when the backend is opened, and again when it has missed changes.
 mod load;
-/// The members of an etcd cluster: which of them gets a call.
+/// The members of an etcd cluster, and the choice of the member that gets a call.
 mod member_pool;
 /// Encoding of an object as a value in etcd.
 mod object_value;
 /// Reads a range of keys in pages.
 mod paged_range;
-/// Writes the objects of a backup or of another backend as a cluster in etcd.
+/// Writes the objects of a backup or of a data directory as a cluster in etcd.
 mod restore;
 /// Reads a whole cluster at one revision.
 mod snapshot;
 
-/// An etcd in memory with faults.
+/// An etcd in memory with injected faults, for tests.
 #[cfg(test)]
 mod fake_etcd;
 #[cfg(test)]

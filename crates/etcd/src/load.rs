@@ -17,16 +17,16 @@ use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 /// message of the client.
 const PAGE_OBJECTS_MAX: i64 = 500;
 
-/// All objects at one etcd revision.
+/// All objects of a cluster at one etcd revision.
 #[derive(Debug)]
 pub(crate) struct LoadedObjects {
     pub(crate) store: Store,
     /// The key space, with the offset of resourceVersions that the cluster has.
     pub(crate) keys: Keyspace,
-    /// The etcd revision of the list. The watch continues after it.
+    /// The etcd revision at which the objects were listed. The watch continues after it.
     pub(crate) revision: i64,
-    /// The etcd revision of the last write of `m/source`, or 0 if the key does not exist. Another revision later means
-    /// that the cluster was restored.
+    /// The etcd revision of the last write of `m/source`, or 0 if the key does not exist. If this revision changes
+    /// later, the cluster was restored.
     pub(crate) source_revision: i64,
 }
 
@@ -46,9 +46,9 @@ pub enum LoadError {
     Replaced(#[from] ReplacedError),
 }
 
-/// Lists all objects, page by page, at the revision up to which the history was compacted. The watch then delivers all
-/// later changes, so that clients can continue their watches and paged lists on this server. If etcd has since
-/// compacted that revision too, lists the objects at the current revision.
+/// Lists all objects, page by page, at the revision up to which Muster has compacted the history. The watch then
+/// delivers all later changes, so that clients can continue their watches and paged lists on this server. If etcd has
+/// compacted past that revision, lists the objects at the current revision.
 pub(crate) async fn load(
     api: &impl EtcdApi,
     keys: Keyspace,
@@ -64,14 +64,15 @@ pub(crate) async fn load(
     let compacted = compacted.min(cluster.revision).max(1);
     let new = |object| Arc::new(object);
     match list(api, &cluster.keys, codec, window, compacted, new).await {
-        Ok(store) => cluster.into_loaded_objects(api, store, compacted).await,
+        Ok(store) => cluster.finish_load(api, store, compacted).await,
         Err(LoadError::Etcd { source: EtcdError::Compacted }) => cluster.load(api, codec, window, new).await,
         Err(error) => Err(error),
     }
 }
 
 /// Lists all objects, page by page, at the current revision. An object that is equal to one in `published` shares its
-/// memory. Fails if the cluster is not the one that the server has followed so far, or if it was restored.
+/// memory. Fails if servers may no longer use the cluster, if the cluster was restored, or if etcd is at an earlier
+/// revision than the server has already seen.
 pub(crate) async fn load_again(
     api: &impl EtcdApi,
     keys: Keyspace,
@@ -90,16 +91,16 @@ pub(crate) async fn load_again(
     cluster.load(api, codec, window, share).await
 }
 
-/// The state of a cluster that servers may use, read before its objects are listed.
+/// The state of a cluster that servers may use. It is read before the objects are listed.
 struct UsableCluster {
     state: ClusterState,
     keys: Keyspace,
-    /// The current etcd revision.
+    /// The current etcd revision when the state was read.
     revision: i64,
 }
 
 impl UsableCluster {
-    /// Reads the state of the cluster. Fails if servers may not use it.
+    /// Reads the state of the cluster. Fails if servers may not use the cluster.
     async fn read(api: &impl EtcdApi, keys: Keyspace) -> Result<Self, LoadError> {
         let state = cluster_state::read(api, &keys).await.map_err(etcd_error)?;
         state.check_usable()?;
@@ -110,7 +111,7 @@ impl UsableCluster {
         Ok(Self { state, keys, revision })
     }
 
-    /// Lists all objects at the revision at which the cluster was read.
+    /// Lists all objects at the revision at which the state of the cluster was read.
     async fn load(
         self,
         api: &impl EtcdApi,
@@ -120,12 +121,13 @@ impl UsableCluster {
     ) -> Result<LoadedObjects, LoadError> {
         let revision = self.revision;
         let store = list(api, &self.keys, codec, window, revision, share).await?;
-        self.into_loaded_objects(api, store, revision).await
+        self.finish_load(api, store, revision).await
     }
 
-    /// Returns the objects that were listed at `revision`, with what the driver needs to follow the cluster. Fails if a
-    /// restore has begun or ended since the cluster was read, because the list may have only a part of the objects.
-    async fn into_loaded_objects(
+    /// Checks the cluster again after its objects were listed at `revision`. Returns the objects with what the driver
+    /// needs to follow the cluster. Fails if servers may no longer use the cluster. Also fails if a restore has begun
+    /// or ended since the state was read, because the list may then have only a part of the objects.
+    async fn finish_load(
         self,
         api: &impl EtcdApi,
         store: Store,
@@ -146,8 +148,8 @@ fn etcd_error(source: EtcdError) -> LoadError {
     LoadError::Etcd { source }
 }
 
-/// Lists all objects at an etcd revision. `share` makes an object shareable, and may return an equal object that
-/// already exists instead.
+/// Lists all objects at an etcd revision. `share` puts an object into an `Arc`. It may instead return an existing `Arc`
+/// with an equal object.
 async fn list(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -165,7 +167,8 @@ async fn list(
     Ok(store)
 }
 
-/// Reads all objects at an etcd revision, page by page, in the order of their keys. Fails if `on_object` does.
+/// Reads all objects at an etcd revision, page by page, and calls `on_object` with each object in the order of the
+/// keys. Fails if a page cannot be read, if a value cannot be decoded, or if `on_object` fails.
 pub(crate) async fn read_objects<E: From<LoadError>>(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -182,7 +185,8 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
     Ok(())
 }
 
-/// Parses the value of the key in a response as a number. Returns `None` if the response has no key.
+/// Parses the value of the first key in a response as a number. Returns `None` if the response has no key. Fails if the
+/// value is not a number.
 pub(crate) fn parse_number<T: FromStr>(found: &RangeResponse) -> Result<Option<T>, LoadError> {
     let Some(kv) = found.kvs.first() else { return Ok(None) };
     let text = std::str::from_utf8(&kv.value).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The members of an etcd cluster: which of them gets a call, and which are not used for a while.
+//! The members of an etcd cluster, and the choice of the member that gets a call.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,11 +15,11 @@ use crate::proto::{
     TxnRequest, TxnResponse, WatchCreateRequest,
 };
 
-/// Time for which a member is not used after it turned out that it cannot serve requests. Then it is tried again: a
-/// learner may have been promoted.
+/// Time for which a member is not used after it could not serve a request. After that the member is tried again, for
+/// example because a learner may have been promoted.
 const UNUSABLE_TIME: Duration = Duration::from_secs(30);
 
-/// One member of an etcd cluster. Every call is sent to this member only, and only once.
+/// One member of an etcd cluster. Every call is sent only to this member, and only once.
 pub(crate) trait EtcdMember: Send + Sync + 'static {
     fn url(&self) -> &str;
 
@@ -40,12 +40,12 @@ pub(crate) trait EtcdMember: Send + Sync + 'static {
     ) -> impl Future<Output = Result<WatchStream, EtcdError>> + Send;
 }
 
-/// The members of an etcd cluster. All calls go to the same member until it does not respond or cannot serve requests,
-/// and then to the next one. If there are several members, each new watch is opened at another member than the previous
-/// one. Clones share their state.
+/// The members of an etcd cluster. All calls go to the same member until that member does not respond or cannot serve
+/// requests. Later calls go to the next member. Each new watch is opened at another member than the previous watch, if
+/// another member is usable. Clones share their state.
 ///
-/// Rule: all responses are from one etcd cluster. A response of another cluster, for example of a member that was set
-/// up again as a new cluster, is not used.
+/// Rule: all responses are from one etcd cluster. A response from another cluster, for example from a member that was
+/// set up again as a new cluster, is not used.
 pub(crate) struct MemberPool<M> {
     state: Arc<PoolState<M>>,
     accepts_any_version: bool,
@@ -57,15 +57,16 @@ struct PoolState<M> {
     current: AtomicUsize,
     /// Index of the member that gets the next watch.
     next_watch: AtomicUsize,
-    /// The ID of the etcd cluster, from the first response. 0 before.
+    /// The ID of the etcd cluster, from the first response. 0 before the first response.
     cluster_id: AtomicU64,
 }
 
 struct PoolMember<M> {
     member: Arc<M>,
-    /// The time until which the member is not used if there is another one. `None` if the member is used.
+    /// The time until which the member is not used, unless no other member is usable. `None` if the member was always
+    /// usable.
     unusable_until: Mutex<Option<Instant>>,
-    /// Whether the last response of the member was from another cluster.
+    /// Whether the last response of the member came from another etcd cluster.
     is_foreign: AtomicBool,
 }
 
@@ -90,9 +91,11 @@ impl<M: EtcdMember> MemberPool<M> {
         Self { accepts_any_version: true, ..self }
     }
 
-    /// Makes a call to the current member. If the member cannot serve requests, or belongs to another etcd cluster,
-    /// makes the call to the next member, until all have had it: no member has executed it so far. If a member does not
-    /// respond, later calls go to the next member.
+    /// Makes a call to the current member. What happens next depends on the result:
+    /// - The member cannot serve requests, or belongs to another etcd cluster: makes the call to the next member, until
+    ///   all members had it. The members before have not executed the call.
+    /// - The member does not respond: fails. Later calls go to the next member.
+    /// - Any other result is returned.
     async fn call<T, F: Future<Output = Result<T, EtcdError>> + Send>(
         &self,
         call: impl Fn(Arc<M>) -> F,
@@ -117,8 +120,8 @@ impl<M: EtcdMember> MemberPool<M> {
         Err(last)
     }
 
-    /// Returns the index of the member that `index` selects. If this member is not used at the moment, first advances
-    /// `index` to the next member that is.
+    /// Returns the index of a member, which `index` stores. If this member is unusable at the moment, first advances
+    /// `index` to the next usable member.
     fn usable_member(&self, index: &AtomicUsize) -> usize {
         let at = index.load(Ordering::Relaxed);
         if self.state.members[at].is_unusable() {
@@ -127,8 +130,8 @@ impl<M: EtcdMember> MemberPool<M> {
         index.load(Ordering::Relaxed)
     }
 
-    /// Advances `index` from the member `from` to the next one that is used, unless another call has already advanced
-    /// it. If no member is used at the moment, advances it to the next one.
+    /// Advances `index` from the member `from` to the next usable member, unless another call has already advanced it.
+    /// If no member is usable at the moment, advances it to the member after `from`.
     fn advance(&self, index: &AtomicUsize, from: usize) {
         let members = &self.state.members;
         let following = |it| (from + it) % members.len();
@@ -137,7 +140,8 @@ impl<M: EtcdMember> MemberPool<M> {
         let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Fails if the header of a response of the member `at` is from another etcd cluster than the first response was.
+    /// Records from which etcd cluster the member with the index `at` has sent a response with this header. Fails if it
+    /// is another cluster than that of the first response.
     fn check_cluster(&self, at: usize, header: Option<ResponseHeader>) -> Result<(), EtcdError> {
         let Some(id) = header.map(|it| it.cluster_id).filter(|it| *it != 0) else { return Ok(()) };
         let state = &self.state;
@@ -170,7 +174,7 @@ impl<M: EtcdMember> MemberPool<M> {
 
 impl<M: EtcdMember> EtcdApi for MemberPool<M> {
     /// Fails if no member responds, if a member that responds has an unsupported version, or if two members belong to
-    /// different etcd clusters. `accepts_any_version` allows unsupported versions.
+    /// different etcd clusters. `accepts_any_version` allows unsupported versions. Takes learners out of use.
     async fn check(&self) -> Result<(), EtcdError> {
         let members = &self.state.members;
         let statuses = futures::future::join_all(members.iter().map(|it| it.member.status())).await;
@@ -221,7 +225,8 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
         Ok(())
     }
 
-    /// If members do not respond, the request is sent to each member once.
+    /// If a member does not respond, sends the request to the next member. Fails after as many attempts without a
+    /// response as there are members.
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, EtcdError> {
         let mut tries = self.state.members.len();
         loop {
@@ -270,7 +275,7 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
 }
 
 impl<M> PoolMember<M> {
-    /// Takes the member out of use for [`UNUSABLE_TIME`].
+    /// Marks the member as unusable for [`UNUSABLE_TIME`].
     fn set_unusable(&self) {
         let until = Instant::now() + UNUSABLE_TIME;
         *self.unusable_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);

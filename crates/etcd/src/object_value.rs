@@ -1,5 +1,6 @@
-//! The value of an object in etcd: a header, the selector index, and the JSON in two parts without its resourceVersion.
-//! The resourceVersion is inserted when the value is read, because it is not known before the transaction.
+//! The value of an object in etcd: a header, the selector index, and the JSON of the object without its
+//! resourceVersion. The JSON is split in two parts where the resourceVersion was. The resourceVersion is inserted when
+//! the value is read, because it is not known before the transaction that writes the value.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -19,7 +20,7 @@ use muster_store::{DecryptError, EncryptionKeys, ObjectDraft, SelectorIndex};
 
 use crate::keyspace::POSITION_MAX;
 
-/// Value format of an object that is not encrypted.
+/// Value format of an object whose JSON is not encrypted.
 const FORMAT: u8 = 1;
 /// Value format of an object whose JSON is encrypted.
 const FORMAT_ENCRYPTED: u8 = 2;
@@ -29,7 +30,7 @@ const HEADER_BYTES: usize = 19;
 /// The decoded value of an object in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectValue {
-    /// Position of the object in the transaction that wrote it.
+    /// Position of the object in the transaction that last wrote it.
     pub(crate) position: u8,
     /// Position of the object in the transaction that created it.
     pub(crate) created_position: u8,
@@ -61,13 +62,14 @@ pub(crate) struct ObjectCodec {
     pub(crate) encryption: Option<EncryptionKeys>,
 }
 
-/// The revision with which every value is encrypted, instead of its real revision, which is not known before the
-/// transaction. An encrypted value is therefore bound to its store key only.
+/// The revision that is passed to the encryption of every value. The real revision cannot be used, because it is not
+/// known before the transaction. So the encryption binds a value to its store key, but not to a revision.
 const ENCRYPTION_REVISION: u64 = 0;
 
 impl ObjectCodec {
-    /// Encodes the value of the object with the store key `key`. `created_position` is `None` if the transaction
-    /// creates the object. Fails if the value cannot be encrypted.
+    /// Encodes the value of the object with the store key `key`. `position` is the position of the object in the
+    /// transaction that writes the value. `created_position` is the position in the transaction that created the
+    /// object, or `None` if this transaction creates it. Fails if the value cannot be encrypted.
     pub(crate) fn encode(
         &self,
         key: &str,

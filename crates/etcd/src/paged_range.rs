@@ -7,7 +7,7 @@ use crate::api::{EtcdApi, EtcdError, RETRY_DELAY, RETRY_TIMEOUT};
 use crate::keyspace::KeyRange;
 use crate::proto::{KeyValue, RangeRequest};
 
-/// The rest of a range that is read in pages, all at one etcd revision.
+/// The rest of a range of keys that is read in pages. All pages are read at the same etcd revision.
 #[derive(Debug)]
 pub(crate) struct PagedRange {
     /// The request for the next page. `None` after the last page.
@@ -24,10 +24,11 @@ impl PagedRange {
         Self { next: Some(first), page_keys_max }
     }
 
-    /// Reads the next page. Returns `None` after the last one.
+    /// Reads the next page. Returns `None` after the last page or after an error. If no member responds or can serve
+    /// requests, repeats the request for up to [`RETRY_TIMEOUT`].
     ///
-    /// A page with large values may take longer than a call may take. So a page without a response is made smaller
-    /// before it is requested again, and the pages after it become larger again.
+    /// A page with large values may take longer than the timeout of a call. So after a request without a response, a
+    /// smaller page is requested. Later pages become larger again.
     pub(crate) async fn next(&mut self, api: &impl EtcdApi) -> Option<Result<Vec<KeyValue>, EtcdError>> {
         let mut request = self.next.take()?;
         let deadline = Instant::now() + RETRY_TIMEOUT;

@@ -2,8 +2,9 @@
 //!
 //! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`. No
 //! server starts while this key exists. Every other transaction compares that key, and the last one deletes it. After
-//! the old keys are deleted, the key is written again, so that a deletion that etcd applies late changes nothing. An
-//! interrupted restore leaves the key behind, and the next restore deletes what the interrupted one has written.
+//! the old keys are deleted, `m/restoring` is written again, so that a deletion that etcd applies late changes nothing.
+//! An interrupted restore leaves `m/restoring` behind, and the next restore deletes what the interrupted one has
+//! written.
 
 use std::sync::Arc;
 
@@ -21,17 +22,18 @@ use crate::proto::{RangeRequest, RequestOp, TxnRequest, TxnResponse};
 /// Maximum number of objects in one transaction. etcd allows 128 operations.
 const BATCH_OBJECTS_MAX: usize = 100;
 
-/// Maximum size of the values in one transaction of several objects. etcd allows 1.5 MiB in a request.
+/// Maximum size in bytes of the values in one transaction of several objects. A larger object gets a transaction of its
+/// own. etcd allows 1.5 MiB in a request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of keys that one transaction deletes. etcd deletes a range in one step, and other clients wait for
-/// it.
+/// Maximum number of keys that one transaction deletes. etcd deletes a range in one step, and other clients wait until
+/// it has ended.
 const DELETED_KEYS_MAX: i64 = 1000;
 
 /// The content of the cluster that a restore writes to etcd.
 #[derive(Debug)]
 pub struct RestoreInput<'a> {
-    /// The objects, ordered by key.
+    /// The objects, ordered by store key.
     pub objects: &'a [Arc<StoredObject>],
     /// The private keys of the cluster, encrypted with the server token.
     pub cluster_keys: Bytes,
@@ -40,10 +42,10 @@ pub struct RestoreInput<'a> {
     /// The UID of the source cluster, from the SQLite database file that is restored or moved into etcd. The file is a
     /// backup, or the database of a data directory.
     pub cluster_uid: String,
-    /// The revision of the objects in that database file.
+    /// The revision of the objects in the SQLite database file.
     pub revision: Revision,
-    /// The number of resourceVersions to skip after the highest known one, because clients of the source cluster may
-    /// have seen them.
+    /// The number of resourceVersions to skip after the highest known one. Clients of the source cluster may have seen
+    /// the skipped ones.
     pub revision_gap: Revision,
 }
 
@@ -73,9 +75,10 @@ pub enum RestoreError {
 }
 
 /// Replaces the cluster in etcd with `input`. `state` is the state of the cluster that is replaced. Fails, and changes
-/// nothing, if a server has written since `state` was read. Calls `on_progress` with the number of objects that are
-/// written so far. Returns the resourceVersion at which the history of the restored cluster begins. No restored object
-/// has a higher one.
+/// nothing, if the prefix conflicts with that of another cluster, or if a server or another restore has written since
+/// `state` was read. Calls `on_progress` with the number of objects that were written so far. Returns the
+/// resourceVersion at which the history of the restored cluster begins. No restored object has a higher
+/// resourceVersion.
 pub async fn restore(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -104,7 +107,7 @@ pub async fn restore(
 }
 
 /// Writes the key `m/restoring`. Fails if a server has written, or another restore has begun or ended, since `state`
-/// was read. Returns the etcd revision of the key.
+/// was read. Returns the etcd revision of this write.
 async fn write_mark(
     api: &impl EtcdApi,
     keys: &Keyspace,
@@ -137,9 +140,9 @@ struct Restore<'a, A> {
 }
 
 impl<A: EtcdApi> Restore<'_, A> {
-    /// Executes a transaction that etcd applies only while `m/restoring` is unchanged. Returns `None` if the key has
-    /// changed: another restore has begun, or an earlier attempt of this transaction has changed it. The operations
-    /// must have the same result if they are executed twice.
+    /// Executes a transaction that etcd applies only while `m/restoring` is unchanged. Returns `None` if this key has
+    /// changed: another restore has begun, or an earlier attempt of this transaction has written or deleted the key.
+    /// The operations must have the same result if they are executed twice.
     async fn execute(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, EtcdError> {
         let request = TxnRequest {
             compare: vec![revision_is(self.keys.restoring_key(), self.mark)],
@@ -174,8 +177,9 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(())
     }
 
-    /// Writes the mark again. Transactions with the previous mark, which etcd may still apply late, then change
-    /// nothing: a deletion must not delete what is written after it.
+    /// Writes `m/restoring` again, with a new value. A transaction that compares the previous revision of the key, and
+    /// that etcd applies late, then changes nothing. Otherwise a late deletion could delete objects that are written
+    /// after this function returns.
     async fn advance_mark(&mut self, value: Bytes) -> Result<(), RestoreError> {
         let advanced = self.execute(vec![put(self.keys.restoring_key(), value.clone())]).await?;
         if let Some(response) = advanced {
@@ -189,7 +193,8 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(())
     }
 
-    /// Writes the objects in batches. Returns the etcd revision of the last batch.
+    /// Writes the objects in batches. Calls `on_progress` after each batch with the number of objects written so far.
+    /// Returns the etcd revision of the last batch.
     async fn write_objects(
         &self,
         codec: &ObjectCodec,
@@ -220,7 +225,7 @@ impl<A: EtcdApi> Restore<'_, A> {
         Ok(revision)
     }
 
-    /// Reads the objects back, and fails if they are not those that were written.
+    /// Reads the objects at `revision` back. Fails if they differ from `objects`, which were written.
     async fn verify(
         &self,
         codec: &ObjectCodec,
@@ -240,8 +245,8 @@ impl<A: EtcdApi> Restore<'_, A> {
         Err(RestoreError::Differs { written: Box::new(written), found: Box::new(found) })
     }
 
-    /// Writes what servers need beside the objects, and lets servers start. The history of the cluster begins at
-    /// `revision`.
+    /// Writes the other keys that servers need, and deletes `m/restoring`, so that servers can start. The history of
+    /// the cluster begins at `revision`.
     async fn finish(
         &self,
         input: &RestoreInput<'_>,
@@ -265,7 +270,7 @@ impl<A: EtcdApi> Restore<'_, A> {
     }
 }
 
-/// Encodes an object that the transaction writes at this position.
+/// Encodes an object that the transaction writes at `position`.
 fn encode(codec: &ObjectCodec, object: &StoredObject, position: usize) -> Result<Bytes, RestoreError> {
     let failed = |why: String| RestoreError::Value { key: object.key.to_string(), why };
     let draft = ObjectDraft::split(&object.value)

@@ -726,7 +726,7 @@ async fn check_late_request<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
         async move { one.commit(put("nodes//n", Precondition::Absent, "late")).await }
     });
     // The request of the first server has left before the second server creates the object.
-    etcd.delayed_transaction_sent().await;
+    etcd.wait_for_delayed_transaction().await;
     let created = two.commit(put("nodes//n", Precondition::Absent, "n")).await.unwrap();
     let refused = late.await.unwrap().unwrap_err();
     assert!(matches!(refused, CommitError::Conflict(CommitConflict::Exists { .. })), "{refused}");
@@ -806,7 +806,7 @@ async fn a_commit_is_not_repeated_after_the_process_was_stopped_for_long() {
         let stopped = stopped.clone();
         async move { stopped.commit(put("pods/a/a", Precondition::Absent, "x")).await }
     });
-    etcd.response_lost().await;
+    etcd.wait_for_lost_response().await;
     etcd.delete_prefix("/m/l/stopped/");
     etcd.delete_prefix("/m/o/pods/");
     tokio::time::advance(Duration::from_secs(1_200)).await;

@@ -5,5 +5,5 @@ use muster_api::time::Time;
 
 /// Returns the current time of the wall clock.
 pub fn now() -> Time {
-    Time::from_micros(Timestamp::now().as_microsecond())
+    Timestamp::now().into()
 }

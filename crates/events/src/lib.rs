@@ -6,6 +6,8 @@
 
 /// The wall clock.
 pub mod clock;
+/// Formats an error and its causes as one line.
+pub mod error_chain;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

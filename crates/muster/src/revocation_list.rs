@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use muster_api::time::Time;
 use muster_api::well_known::{CONFIG_MAP_REVOKED_CREDENTIALS, NAMESPACE_SYSTEM};
 use serde_json::{Value, json};
 
@@ -75,7 +76,7 @@ pub(crate) fn json_string_field(record: &str, name: &str) -> String {
 
 /// Formats a time as an RFC 3339 timestamp in UTC with whole seconds, as the API server does.
 pub(crate) fn format_rfc3339(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Time::from(at).to_rfc3339()
 }
 
 #[cfg(test)]

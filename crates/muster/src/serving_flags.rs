@@ -71,7 +71,8 @@ pub(crate) struct ServingFlags {
     /// kube-system and system:masters; one namespace may use at most half
     #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = parse_store_bytes)]
     store_bytes_max: usize,
-    /// Maximum lifetime of service account tokens [default: one day for tokens that are not bound to an object]
+    /// Maximum lifetime of requested service account tokens, not of those in Secrets [default: one day for tokens that
+    /// are not bound to an object]
     #[arg(long, value_name = "TIME", value_parser = duration_flag::parse_duration)]
     service_account_max_token_expiration: Option<Duration>,
     /// Time for which a server that is stopped with SIGTERM still serves while /readyz fails, so that load balancers stop

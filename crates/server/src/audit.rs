@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use jiff::Timestamp;
+use muster_api::time::Time;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -94,7 +95,7 @@ impl Drop for AuditLog {
 /// Returns the event as an `Event` of `audit.k8s.io/v1`.
 fn event_json(event: &AuditEvent<'_>) -> Value {
     let is_watch = event.attributes.verb == "watch";
-    let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let time = |at: Timestamp| Time::from(at).to_rfc3339_micros();
     let mut annotations = json!({});
     if event.user.is_some() {
         let decision = if event.reason.is_some() { "allow" } else { "forbid" };

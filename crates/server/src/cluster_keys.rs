@@ -174,9 +174,7 @@ impl ClusterKeys {
         token_file: Option<&Path>,
         data_dir: &Path,
     ) -> Result<Self, ClusterKeysError> {
-        let token = find_token(token_file, data_dir)?
-            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(SERVER_TOKEN_FILE) })?;
-        let files = decrypt_key_files(&sealed, &token)?;
+        let DecryptedClusterKeys { files, .. } = DecryptedClusterKeys::open(&sealed, token_file, data_dir)?;
         Self::from_files(files, sealed, data_dir)
     }
 

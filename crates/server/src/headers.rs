@@ -8,9 +8,11 @@ use hyper::header::{
     ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH,
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, USER_AGENT,
 };
+use muster_api::well_known::LEASE_FENCE_HEADER;
 use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
+use crate::storage::fence::LeaderFence;
 
 /// Prefix of all impersonation headers.
 pub(crate) const IMPERSONATE_PREFIX: &str = "impersonate-";
@@ -25,9 +27,12 @@ pub(crate) const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
 /// Header with the addresses of the client and of the proxies that forwarded the request.
 pub(crate) const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// Header with the Lease of the writer.
+pub(crate) const LEASE_FENCE: HeaderName = HeaderName::from_static(LEASE_FENCE_HEADER);
+
 /// The headers that the server reads as text, except `Authorization` and `Impersonate-*`. [`check_utf8`] refuses
 /// requests in which one of them is not UTF-8.
-static DECODED_HEADERS: [HeaderName; 10] = [
+static DECODED_HEADERS: [HeaderName; 11] = [
     ACCEPT,
     CONNECTION,
     CONTENT_TYPE,
@@ -38,6 +43,7 @@ static DECODED_HEADERS: [HeaderName; 10] = [
     UPGRADE,
     USER_AGENT,
     FORWARDED_FOR_HEADER,
+    LEASE_FENCE,
 ];
 
 /// The user that a client wants to impersonate, from the `Impersonate-*` headers.
@@ -90,6 +96,21 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError
     match token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
         Some((_, token)) if all.next().is_none() => Ok(Some(token.trim())),
         _ => Err(ApiError::unauthorized()),
+    }
+}
+
+/// Parses the header with the Lease that the writer holds. Returns `None` if the request has no such header.
+///
+/// Rule: a request with this header must name one Lease. Otherwise the request is refused, and never executed without
+/// the fence.
+pub(crate) fn parse_lease_fence(headers: &HeaderMap) -> Result<Option<LeaderFence>, ApiError> {
+    let mut all = header_texts(headers, LEASE_FENCE);
+    let Some(value) = all.next() else { return Ok(None) };
+    match LeaderFence::from_header(value).filter(|_| all.next().is_none()) {
+        None => Err(ApiError::bad_request(format!(
+            "the header {LEASE_FENCE} must be NAMESPACE/NAME/RESOURCEVERSION of a Lease"
+        ))),
+        fence => Ok(fence),
     }
 }
 

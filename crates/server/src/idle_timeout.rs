@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes fail if they make no progress for the timeout. Reads fail in the same way only after
+/// A stream whose writes fail if they make no progress for the timeout. Reads have a timeout only after a call of
 /// [`IdleTimeoutStream::set_read_timeout`].
 #[derive(Debug)]
 pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
-    /// Timer that fails a write that makes no progress.
+    /// Fails a write that makes no progress.
     write_timer: StallTimer,
-    /// Timer that fails a read for which no data arrives. `None` if reads have no timeout.
+    /// Fails a read for which no data arrives. `None` if reads have no timeout.
     read_timer: Option<StallTimer>,
 }
 
@@ -26,13 +26,14 @@ impl<S> IdleTimeoutStream<S> {
         Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
     }
 
-    /// Sets the read timeout: a read fails if nothing arrives for `timeout`. Without it only writes time out.
+    /// Sets the read timeout: a read fails if nothing arrives for `timeout`. Without a read timeout, only writes time
+    /// out.
     pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timer = Some(StallTimer::new(timeout));
     }
 }
 
-/// Timer that fails a read or write which has been pending for too long.
+/// Fails a read or write that has been pending for too long.
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,

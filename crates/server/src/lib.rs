@@ -9,9 +9,9 @@
 //! - `auth`: authentication and authorization
 //! - `storage`: objects by key, over the store
 //! - `decode`, `patch`, `selector`, `server_side_apply`: request bodies and parameters
-//! - `request`, `error`: the context of a request, and its failure
+//! - `request`, `error`: the context of a request, and the error of a failed request
 //! - `kinds`: the kind table, with one row for each kind
-//! - `validation`, `defaulting`, `conversion`, `table_printer`: functions that the rows of kinds refer to
+//! - `validation`, `defaulting`, `conversion`, `table_printer`: functions that the rows of the kind table refer to
 //! - `types`, `unstructured`: the fields of every type, and objects as JSON
 
 /// Admission plugins, which mutate or refuse a write before it is stored.
@@ -179,7 +179,7 @@ const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// sufficient, because renewal is due months before the certificate expires.
 const CERTIFICATE_RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Interval at which a server that started on a full disk tries again to create the bootstrap objects.
+/// Interval at which a server that started with a full disk or a full etcd tries again to create the bootstrap objects.
 const BOOTSTRAP_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum time that a stopping server waits for requests in flight. After that, it aborts the remaining requests.
@@ -206,7 +206,7 @@ pub enum StartError {
     Bootstrap(String),
 }
 
-/// Where the objects of a server are stored. [`StoreSource::open`] opens the store.
+/// Where the objects of a server are stored. [`StoreSource::open`] opens the store for reads and writes of objects.
 enum StoreSource<'a> {
     /// An SQLite database in the data directory.
     Sqlite(Box<Sqlite>),
@@ -215,8 +215,8 @@ enum StoreSource<'a> {
 }
 
 impl<'a> StoreSource<'a> {
-    /// Opens the database of the data directory. With etcd, instead writes the certificates and keys of the cluster to
-    /// the data directory, see [`cluster_keys::install_cluster_keys`].
+    /// Opens the database file of the data directory. With etcd, writes the certificates and keys of the cluster to the
+    /// data directory instead, see [`cluster_keys::install_cluster_keys`].
     async fn prepare(data_dir: &Path, options: &'a StoreOptions) -> Result<Self, StartError> {
         match &options.etcd {
             None => Ok(Self::Sqlite(Box::new(data_dir::open_database(data_dir, options)?))),
@@ -245,8 +245,8 @@ impl<'a> StoreSource<'a> {
     }
 }
 
-/// Returns advice for an address on which the server cannot listen, as the end of the error message. Empty if there is
-/// no advice.
+/// Returns the end of the error message for an address on which the server cannot listen: advice for the administrator,
+/// or "" if there is none.
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
@@ -261,7 +261,7 @@ pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
     /// The store has failed, or its files were removed or replaced. A write that got no response may or may not be
-    /// durable. Only a restart of the server shows whether it is.
+    /// durable. Only a restart of the server shows whether the write is durable.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task {what} panicked, so the server ends: start it again")]
@@ -271,23 +271,24 @@ pub enum ServeError {
 /// An API server that listens and has opened its store and certificates, but does not accept connections yet.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// The listening sockets. The first has the configured address. If nodes on this machine reach the server at
-    /// another address, a second socket has that address.
+    /// The listening sockets. The first socket has the configured address. If nodes on this machine reach the server at
+    /// another address, a second socket has the other address.
     listeners: Vec<TcpListener>,
     /// The addresses and the CA certificate of this server, which some bootstrap objects contain.
     identity: bootstrap::ServerIdentity,
-    /// Whether the bootstrap objects were created when the server started. `false` if the disk was too full for them.
+    /// Whether the bootstrap objects were created when the server started. `false` if the disk or etcd was too full for
+    /// them.
     is_bootstrapped: bool,
     /// The registration of this server, and the channels on which it publishes the live servers. `None` if no other
     /// server can share the store.
     registration: Option<(ServerRegistration, LiveServers)>,
-    /// Follows the keys of the cluster, if servers share them.
+    /// Follows the keys of the cluster. `None` if no other server can share them.
     cluster_keys: Option<ClusterKeysFollower>,
     /// The endpoints of the Service `kubernetes`.
     endpoints: ApiEndpoints,
     /// The URL that clients use, if it is not the listen address.
     advertised: Option<AdvertisedUrl>,
-    /// Time for which the server still serves requests after a shutdown has begun.
+    /// Time for which the server continues to serve requests after a shutdown has begun.
     shutdown_delay: Duration,
     /// Whether the server runs the singleton tasks itself, see [`ApiServer::take_singleton_tasks`].
     runs_singleton_tasks: bool,
@@ -306,8 +307,8 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Prepares a server: listens on the address `listen`, opens the certificates and the store in `data_dir`, and
-    /// creates missing bootstrap objects. The directory must exist, and no other server may use it.
-    /// [`ApiServer::serve`] then accepts connections.
+    /// creates missing bootstrap objects. The directory must exist, and no other server may use the directory. After
+    /// this call, [`ApiServer::serve`] accepts connections.
     ///
     /// Nodes on this machine that have their own network namespace reach the server at the address `nodes`, on the same
     /// port. `nodes` is `None` if there are no such nodes.
@@ -345,13 +346,7 @@ impl ApiServer {
             on_failure,
             tokens,
         )?;
-        for (key, bytes) in registry.storage.oversized_objects() {
-            tracing::warn!(
-                key,
-                bytes,
-                "an object exceeds the size limit: it can be read and deleted, but not grow"
-            );
-        }
+        registry.storage.warn_about_oversized_objects();
         let now = Timestamp::now();
         let refused = |it: ApiError| StartError::Bootstrap(it.message().to_owned());
         let own = bootstrap::ServerIdentity {
@@ -394,8 +389,8 @@ impl ApiServer {
         })
     }
 
-    /// Returns a kubeconfig for a built-in user. It contains a new client certificate, which is valid for one year for
-    /// the administrator and for ten years for a component of Muster.
+    /// Issues a client certificate for a built-in user, and returns a kubeconfig that contains it. The certificate of
+    /// the administrator is valid for one year, and the certificate of a component of Muster is valid for ten years.
     pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         if let Some(advertised) = &self.advertised {
             return self.pki.issue_kubeconfig(&advertised.url, user);
@@ -417,8 +412,8 @@ impl ApiServer {
         self.identity.listen_address
     }
 
-    /// Returns an in-process client whose requests are authorized as `user`. The client can be used immediately, and
-    /// until the server stops.
+    /// Returns an in-process client whose requests are authorized as `user`. The client can be used at once, even
+    /// before [`ApiServer::serve`] is called, and until the server stops.
     pub fn loopback_client(&self, user: BuiltinUser) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), user.user())
     }
@@ -457,7 +452,8 @@ impl ApiServer {
     }
 
     /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. A request
-    /// that does not specify a lifetime gets this maximum. The maximum is at most the lifetime of a CA certificate.
+    /// that does not specify a lifetime gets this maximum. A maximum above the lifetime of a CA certificate is reduced
+    /// to that lifetime.
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
@@ -476,8 +472,8 @@ impl ApiServer {
         self.advertised = Some(url);
     }
 
-    /// Sets the time for which a server that shuts down still serves, while `/readyz` fails, so that load balancers and
-    /// agents move to other servers first. Zero by default.
+    /// Sets the time for which the server continues to serve requests after a shutdown has begun. `/readyz` fails
+    /// during this time, so that load balancers and agents move to other servers. The default is zero.
     pub fn set_shutdown_delay(&mut self, delay: Duration) {
         self.shutdown_delay = delay;
     }
@@ -491,14 +487,15 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Returns the background tasks that one server at a time must run. After this call the server does not run them,
-    /// so the caller must run each of them while it holds a Lease. Without this call, [`ApiServer::serve`] runs them.
+    /// Returns the background tasks that one server at a time must run, and prevents [`ApiServer::serve`] from running
+    /// them. The caller must run each task while it holds a Lease. Without this call, [`ApiServer::serve`] runs the
+    /// tasks.
     pub fn take_singleton_tasks(&mut self) -> Vec<SingletonTask> {
         self.runs_singleton_tasks = false;
         self.singleton_tasks()
     }
 
-    /// Returns the preference of this server for Leases of controllers. It spreads these Leases over the servers that
+    /// Returns the [`LeasePreference`] of this server, which spreads the Leases of controllers over the servers that
     /// share the store.
     pub fn lease_preference(&self) -> LeasePreference {
         match &self.registration {
@@ -512,8 +509,9 @@ impl ApiServer {
         singleton_tasks::all_tasks(registry, &self.identity, &self.endpoints, &self.pki, lifetime_max)
     }
 
-    /// Serves until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in flight,
-    /// at most for `DRAIN_TIMEOUT`, and closes the store. Returns an error if the store or a background task fails.
+    /// Serves requests until `stop` is cancelled, and after that for the shutdown delay. Then waits for the requests in
+    /// flight, at most for `DRAIN_TIMEOUT`, and closes the store. If the store or a background task fails, returns an
+    /// error immediately.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
             .into_iter()
@@ -551,7 +549,7 @@ impl ApiServer {
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
         background.spawn_task("certificate-records", records);
-        background.spawn_task("certificate-renewal", renew_certificate(serving, stop.clone()));
+        background.spawn_task("certificate-renewal", run_certificate_renewal(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
         background
             .spawn_task("data-directory-files", data_dir::watch_data_files(self.guard, gone, stop.clone()));
@@ -643,7 +641,8 @@ impl FromStr for AdvertisedUrl {
     }
 }
 
-/// Returns `config` with the maximum number of connections reduced to what the limit on open files allows.
+/// Raises the limit on open files of this process, and returns `config` with the maximum number of connections reduced
+/// to what this limit allows.
 fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
     LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
@@ -699,7 +698,7 @@ impl BackgroundTasks {
     }
 }
 
-/// Creates or updates the bootstrap objects and default roles. Returns `false` if the disk or the storage is too full for
+/// Creates or updates the bootstrap objects and default roles. Returns `false` if the disk or etcd is too full for
 /// them.
 ///
 /// Rule: a server starts even on a full disk or a full etcd, and then serves reads and deletes.
@@ -749,8 +748,9 @@ async fn retry_bootstrap(
     }
 }
 
-/// Checks hourly whether the serving certificate is due for renewal, and renews it, until the server stops.
-async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
+/// Checks hourly whether the serving certificate is due for renewal, and renews a certificate that is due. Runs until
+/// the server stops.
+async fn run_certificate_renewal(serving: Arc<ServingCertificate>, stop: CancellationToken) {
     let mut due = tokio::time::interval(CERTIFICATE_RENEWAL_CHECK_INTERVAL);
     loop {
         tokio::select! {
@@ -766,7 +766,7 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
 }
 
 /// Serves one TCP connection. Closes the connection if the client does not read a response for `response_timeout`, or
-/// if it exceeds one of the timeouts of [`serve_tls`] and [`serve_http`].
+/// if the client exceeds one of the timeouts of [`serve_tls`] and [`serve_http`].
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -825,7 +825,7 @@ where
 
 /// Serves the HTTP requests of a connection after the TLS handshake. `is_http2` says which protocol ALPN selected. The
 /// server does not detect the protocol from the first bytes of the connection, because it would have to wait until the
-/// client sends them.
+/// client sends these bytes.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 pub(crate) use muster_api::json::is_set;
+use muster_api::time::Time;
 use serde_json::{Map, Value};
 
 /// Returns the value at a dotted path such as `spec.nodeName` as the text that field selectors compare. Returns "" if
@@ -39,7 +40,7 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
 
 /// Formats a time in whole seconds as the API does: `2026-01-02T03:04:05Z`.
 pub(crate) fn format_time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Time::from(at).to_rfc3339()
 }
 
 /// Serializes an object as JSON.

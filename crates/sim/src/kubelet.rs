@@ -56,14 +56,14 @@ pub struct Kubelet {
     pub skew: i64,
     /// Time that a container takes to start.
     pub start_delay: Duration,
-    /// Time that a container takes to stop, at most its grace period.
+    /// Time that a container takes to stop. A shorter grace period limits it.
     pub stop_delay: Duration,
     /// Whether the node is shutting down. Such a node fails its pods and rejects new pods.
     pub shutting_down: bool,
-    /// The API server of the kubelet's watch of pods. Its writes go to the current server.
+    /// The API server on which the kubelet watches pods. The kubelet always writes to the current server.
     pub server: ServerId,
-    /// The revision that the watch has reached, or that the first list must have. On a server with an older state, the
-    /// watch delivers nothing.
+    /// The revision that the watch of pods has reached. After a restart of the kubelet, the revision that the first
+    /// list must have. The kubelet reads nothing from a server with an older state.
     watched_revision: u64,
     runtime: SimRuntime,
     /// Namespace and name of each pod, by UID. A real kubelet reads them from the labels of the sandboxes.
@@ -104,9 +104,9 @@ struct ManagedPod {
     probe: Option<Action>,
     /// Container ID and result of the last probe.
     last_probe: Option<(Text, bool)>,
-    /// Whether the node has terminated the pod.
+    /// Whether the node has evicted or rejected the pod.
     is_ended: bool,
-    /// Time of the next sync that the pod's rules asked for.
+    /// Time at which the pod's rules ask for the next sync. `None` if they ask for none.
     wake_at: Option<Time>,
     /// Whether the pod must be synced because an input has changed since the last sync.
     needs_sync: bool,
@@ -119,7 +119,7 @@ pub(crate) struct SyncIteration<'a> {
     /// The current time by the node's clock.
     pub(crate) clock: Time,
     pub(crate) server: &'a mut SimServer,
-    /// The lagging server, if the kubelet's watch of pods is there.
+    /// The lagging server, if the kubelet watches pods there. `None` if it watches pods on the current server.
     pub(crate) lagging: Option<&'a LaggingServer>,
     /// Behaviour of the containers of each image.
     pub(crate) behaviours: &'a BTreeMap<String, ImageBehaviour>,
@@ -144,18 +144,20 @@ impl Kubelet {
         self.keys.iter().filter(|(uid, _)| self.runtime.is_running(uid))
     }
 
-    /// Whether the kubelet is idle. An idle kubelet has no operation in progress, and no pending retry or timer.
+    /// Whether the kubelet is idle. An idle kubelet has no runtime operation or API request in progress, no timer, and
+    /// no pod to sync.
     pub fn is_idle(&self) -> bool {
         let is_idle = |it: &ManagedPod| it.responses.is_empty() && it.wake_at.is_none() && !it.needs_sync;
         self.operations.is_empty() && self.pods.values().all(is_idle)
     }
 
-    /// Returns the revision that the watch of pods has reached, or must reach after a restart of the kubelet.
+    /// Returns the revision that the watch of pods has reached. After a restart of the kubelet, returns the revision
+    /// that the first list must have.
     pub fn watched_revision(&self) -> u64 {
         self.watched_revision
     }
 
-    /// Reboots the machine. All containers are stopped, and a new kubelet process starts. `revision` is the revision of
+    /// Reboots the node. All containers are stopped, and a new kubelet process starts. `revision` is the revision of
     /// the store.
     pub fn reboot(&mut self, now: Time, revision: u64) {
         (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
@@ -164,17 +166,17 @@ impl Kubelet {
         self.runtime.reboot(self.node_time(now));
     }
 
-    /// Restarts the kubelet, which loses its in-memory state. `revision` is the revision of the store. The new process
-    /// lists its pods without a `resourceVersion`, and syncs no pod before it has received a list of this revision or
-    /// later.
+    /// Restarts the kubelet, which loses its in-memory state. The new process lists its pods without a
+    /// `resourceVersion`. It syncs no pod before it has received a list at `revision`, the current revision of the
+    /// store, or later.
     pub fn restart_kubelet(&mut self, revision: u64) {
         self.watched_revision = revision;
         self.pods.clear();
         self.process_number += 1;
     }
 
-    /// Crashes a random running container or its sandbox. Returns a description of what crashed, or `None` if no
-    /// container is running.
+    /// Crashes a random running container, or the sandbox of its pod. Returns a description of what crashed, or `None`
+    /// if no container is running.
     pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
         let all = self
             .runtime
@@ -194,8 +196,9 @@ impl Kubelet {
         Some(format!("{id} of {uid}"))
     }
 
-    /// Creates the sandbox and container of a pod that is running when the simulation starts. Adds the status of the
-    /// container to `object`, the JSON of the pod. Does nothing if the phase of the pod is not `Running`.
+    /// Creates the sandbox and the first container of a pod that is already running when it is added to the simulation.
+    /// Adds the status of the container to `object`, the JSON of the pod. Does nothing if the phase of the pod is not
+    /// `Running`.
     pub fn add_running_pod(&mut self, object: &mut Value, now: Time) {
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
         let (meta, container) = (&object["metadata"], &object["spec"]["containers"][0]);
@@ -222,7 +225,8 @@ impl Kubelet {
         }]);
     }
 
-    /// Runs one iteration of the sync loop: reads the bound pods and their containers, and syncs each changed pod.
+    /// Runs one iteration of the sync loop: reads the bound pods, completes the runtime operations that are due,
+    /// simulates the containers, and syncs each changed pod.
     pub(crate) fn run_sync_iteration(&mut self, iteration: &mut SyncIteration<'_>) {
         self.update_pods(iteration);
         self.complete_operations(iteration);
@@ -283,7 +287,8 @@ impl Kubelet {
         }
     }
 
-    /// Completes the runtime operations that are due.
+    /// Completes the runtime operations that are due. Checks S12: no second instance of a container runs beside the
+    /// first.
     fn complete_operations(&mut self, iteration: &mut SyncIteration<'_>) {
         while let Some(entry) = self.operations.first_entry().filter(|it| it.key().0 <= iteration.now) {
             let RuntimeOperation { process_number, uid, action } = entry.remove();
@@ -310,8 +315,8 @@ impl Kubelet {
         }
     }
 
-    /// Applies the behaviour of images to running containers, and terminates pods of a failing image or of a node that
-    /// shuts down.
+    /// Applies the behaviour of images to running containers. Terminates pods whose image has the behaviour
+    /// [`ImageBehaviour::PodFails`], and all pods of a node that shuts down.
     fn simulate_containers(&mut self, iteration: &mut SyncIteration<'_>) {
         let Self { runtime, pods: managed_pods, start_delay, shutting_down, .. } = self;
         for (uid, managed) in managed_pods {
@@ -348,7 +353,8 @@ impl Kubelet {
         }
     }
 
-    /// Syncs each changed pod until no immediate action is left.
+    /// Delivers the responses that have arrived, and syncs each changed pod until no immediate action is left. Forgets
+    /// pods that have finished and no longer exist on the API server.
     fn sync_changed_pods(&mut self, iteration: &mut SyncIteration<'_>) {
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
             let Some(mut managed) = self.pods.remove(&uid) else { continue };
@@ -384,8 +390,8 @@ impl Kubelet {
         keys.retain(|uid, _| managed_pods.contains_key(uid) || runtime.has_pod(uid));
     }
 
-    /// Executes an action of the kubelet's rules. API requests and the starts and stops of containers complete later. A
-    /// probe completes when its result changes.
+    /// Executes an action of the kubelet's rules. The start and the stop of a container, and the response to an API
+    /// request, take some time. A probe completes when its result changes. All other actions complete immediately.
     fn execute_action(
         &mut self,
         uid: &Text,
@@ -405,11 +411,11 @@ impl Kubelet {
             }
             Action::Report(patch) => {
                 let outcome = self.report_status(uid, managed, patch, iteration);
-                return managed.responses.push((self.response_time(iteration), action, outcome));
+                return managed.responses.push((self.schedule_response(iteration), action, outcome));
             }
             Action::Delete => {
                 let outcome = self.delete_pod(uid, managed, iteration);
-                return managed.responses.push((self.response_time(iteration), action, outcome));
+                return managed.responses.push((self.schedule_response(iteration), action, outcome));
             }
             Action::FindImage { .. } | Action::Pull { .. } => {
                 let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();
@@ -441,10 +447,10 @@ impl Kubelet {
         iteration.schedule_at(at);
     }
 
-    /// Returns the time at which the kubelet receives the response to a write, and schedules an iteration at this time.
-    /// The time includes the network latency and the start delay of containers, so that the kubelet reports several
-    /// changes in one write.
-    fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
+    /// Schedules an iteration at the time at which the kubelet receives the response to a write. Returns this time. It
+    /// includes the network latency and the start delay of containers, so that the kubelet reports several changes in
+    /// one write.
+    fn schedule_response(&self, iteration: &mut SyncIteration<'_>) -> Time {
         let lag =
             Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));
         let at = iteration.now + self.start_delay + lag;
@@ -472,7 +478,7 @@ impl Kubelet {
         })
     }
 
-    /// Deletes a pod from the API server. Checks S13: its containers have stopped.
+    /// Deletes a pod from the API server. Checks S13: the containers of the pod have stopped.
     fn delete_pod(
         &self,
         uid: &Text,
@@ -527,13 +533,13 @@ impl ManagedPod {
 }
 
 impl SyncIteration<'_> {
-    /// Makes sure that the next iteration is due at this time or earlier.
+    /// Makes sure that the next iteration is due no later than `time`.
     fn schedule_at(&mut self, time: Time) {
         self.next_at = earliest(self.next_at, Some(time));
     }
 
     /// Writes to the API server, and returns the outcome as the kubelet sees it. Some requests are lost, and some
-    /// responses are lost after the write was applied. Both are failures for the kubelet.
+    /// responses are lost after the write was applied. The kubelet sees both as failures.
     fn write_to_server(
         &mut self,
         write: impl FnOnce(&mut SimServer) -> Result<(), CallError>,
@@ -572,8 +578,8 @@ fn running_since(container: &Container) -> Time {
     }
 }
 
-/// Returns how a pod is terminated. The node rejects the pod if `is_rejection` is true, and evicts it otherwise. If
-/// `by_shutdown` is true, the reason is that the node shuts down.
+/// Returns the reason and kind of a pod's termination. The node rejects the pod if `is_rejection` is true, and evicts
+/// it otherwise. If `by_shutdown` is true, the reason is that the node shuts down.
 fn pod_termination(is_rejection: bool, by_shutdown: bool) -> PodTermination {
     let (reason, message) = match (is_rejection, by_shutdown) {
         (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),

@@ -21,7 +21,7 @@ pub struct KubeletChecks {
     /// IDs of containers whose preStop hook was started. Forgotten when the kubelet restarts.
     hooks: BTreeSet<Text>,
     /// Deadline by which all containers of the pod must be stopped. Forgotten when the kubelet restarts.
-    end_by: Option<Time>,
+    stop_deadline: Option<Time>,
     /// Rank of the phase that the kubelet last reported, or read when it started, see [`phase_rank`].
     phase: u8,
 }
@@ -37,11 +37,12 @@ struct RestartHistory {
     count: u32,
 }
 
-/// Tolerance of the checks of grace periods, which are counted in whole seconds.
+/// Tolerance of the checks of grace periods. A grace period is a whole number of seconds.
 const GRACE_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl KubeletChecks {
-    /// Records that a new kubelet process starts and reads this pod status.
+    /// Records that a new kubelet process starts and reads `status`, the stored status of the pod. Forgets the records
+    /// of the earlier process, except the passed startup probes.
     pub fn on_kubelet_start(&mut self, status: &Value) {
         let passed = std::mem::take(&mut self.started_containers);
         *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
@@ -50,10 +51,11 @@ impl KubeletChecks {
     /// Records the deadline `at`, by which the kubelet must have stopped all containers. If an earlier deadline is
     /// already recorded, that deadline holds.
     pub fn set_stop_deadline(&mut self, at: Time) {
-        self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
+        self.stop_deadline = Some(self.stop_deadline.map_or(at, |it| it.min(at)));
     }
 
-    /// Checks an action that the kubelet starts. `seen` is the state of the runtime. The error describes the violation.
+    /// Checks an action that the kubelet starts, and records it as in progress. `spec` is the spec of the pod, and
+    /// `seen` is the state of the runtime. The error describes the violation.
     pub fn check_action(
         &mut self,
         action: &Action,
@@ -92,9 +94,9 @@ impl KubeletChecks {
         }
     }
 
-    /// Checks the crash-loop backoff: an exited container may restart immediately the first time, and then no earlier
-    /// than 10 s, 20 s and so on up to 5 min after its exit. A run of more than ten minutes, or a restart of the
-    /// kubelet, resets the backoff.
+    /// Checks the crash-loop backoff of a container that starts, and records the restart. An exited container may
+    /// restart immediately the first time, and then no earlier than 10 s, 20 s and so on up to 5 min after its exit. A
+    /// run of more than ten minutes, or a restart of the kubelet, resets the backoff.
     fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
@@ -142,7 +144,7 @@ impl KubeletChecks {
     }
 
     /// Checks that the preStop hook of the container `id` runs only once. Also checks that `grace`, the grace period of
-    /// the container, ends no later than the deadline of the pod, with [`GRACE_TOLERANCE`].
+    /// the container, ends at most [`GRACE_TOLERANCE`] after the deadline of the pod.
     fn check_stop_allowed(
         &mut self,
         id: &Text,
@@ -153,7 +155,7 @@ impl KubeletChecks {
         if hook && !self.hooks.insert(id.clone()) {
             return Err(format!("the preStop hook of {id} runs twice"));
         }
-        match self.end_by {
+        match self.stop_deadline {
             Some(by) if by.max(now) + GRACE_TOLERANCE < now + grace => Err(format!(
                 "{id} gets a grace period of {grace:?}, which ends {:?} after the pod's deadline",
                 (now + grace).since(by)

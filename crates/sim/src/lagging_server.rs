@@ -1,13 +1,13 @@
 //! A second API server over the shared store. It keeps the objects in its own state, which is fed by a watch of the
 //! store and is behind the store by a seeded number of commits.
 //!
-//! Its requests have the semantics of a server on etcd. A request waits for the read barrier, so that it sees every
-//! write that was acknowledged before. A write is committed only if the store has the same version of its object as
-//! this server. The write is acknowledged when the state of this server contains it. A list with `resourceVersion=0`
-//! and the watches see the state as it is.
+//! The server handles requests as an API server on etcd does. A request waits for the read barrier, so that it sees
+//! every write that was acknowledged before. A write is committed only if the state of the server has the newest
+//! version of the written object. The write is acknowledged when the state of the server contains it. A list with
+//! `resourceVersion=0` and the watches see the state as it is.
 //!
-//! Users and the writes of kubelets use the current server. Reads and writes through the lagging server are
-//! linearizable, so that such a request would only take longer there.
+//! Users and kubelets write to the current server. Reads and writes through the lagging server are linearizable, so
+//! their requests would only take longer there.
 
 use muster_api::object_key::ObjectKey;
 use muster_engine::daemonset::facts::Kind;
@@ -37,26 +37,27 @@ impl ServerId {
     }
 }
 
-/// How far the lagging server is behind, and the faults that a second server makes possible. The rates are per thousand
-/// opportunities.
+/// The maximum lag of the lagging server, and the rates of the faults that a second server makes possible. The rates
+/// are per thousand opportunities.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerFaults {
     /// Maximum number of commits that the lagging server is behind the store.
     pub lag_max: u64,
     /// Maximum delay in milliseconds until the lagging server applies at least one of the missing commits.
     pub catch_up_ms_max: u64,
-    /// Rate at which the watches of a controller continue on the other server.
+    /// Rate at which a client, such as a controller or a kubelet, moves its watches to the other server.
     pub move_client: u64,
-    /// Rate at which a server is killed.
+    /// Rate at which one of the two servers is killed.
     pub kill: u64,
-    /// Rate of requests that go to another server than the watches of the same controller, as with a load balancer.
+    /// Rate of requests that a client sends to the server on which it has no watches, as with a load balancer.
     pub other_server: u64,
     /// Rate of processes that connect to the lagging server when they start.
     pub lagging_clients: u64,
 }
 
 impl ServerFaults {
-    /// Returns a lag of at most `lag_max` commits, without other faults. All processes connect to the lagging server.
+    /// Returns faults that consist only of a lag of at most `lag_max` commits. All processes connect to the lagging
+    /// server.
     pub fn only_lag(lag_max: u64) -> Self {
         Self {
             lag_max,
@@ -81,13 +82,13 @@ impl ServerFaults {
         }
     }
 
-    /// Turns off all faults. The lagging server applies every commit immediately.
+    /// Turns off all faults. From then on, the lagging server applies every commit immediately.
     pub fn turn_off(&mut self) {
         *self = Self { lagging_clients: self.lagging_clients, ..Self::only_lag(0) };
     }
 }
 
-/// The state of the store that a request to the lagging server must see.
+/// What a request to the lagging server must see: the state of the store when the request arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadBarrier {
     /// The revision of the store when the request arrived.
@@ -143,8 +144,8 @@ impl LaggingServer {
     /// Returns the revision that this server must reach before it can handle a request. Returns `None` if it can handle
     /// the request now. `written` is the object that the request writes, if it writes a known object.
     ///
-    /// Rule: a request waits for the read barrier. A write whose object was changed in the store since the state of
-    /// this server is refused by the store, and is handled again when the state contains the change.
+    /// Rule: a request waits for the read barrier. The store refuses a write if the object has a newer version than in
+    /// the state of this server. The request is then handled again when the state contains the newer version.
     pub fn revision_to_wait_for(
         &self,
         store: &SimServer,
@@ -165,7 +166,7 @@ impl LaggingServer {
         self.down.map_or(if prefers_lagging { ServerId::Lagging } else { ServerId::Current }, ServerId::other)
     }
 
-    /// Draws the server to which a client sends a request. The watches of the client are on `server`.
+    /// Draws the server to which a client sends a request. `server` is the one on which the client has its watches.
     pub fn route_request(&self, server: ServerId, rng: &mut Rng) -> ServerId {
         let goes_to_other = rng.chance(self.faults.other_server) && self.down != Some(server.other());
         if goes_to_other { server.other() } else { server }
@@ -177,7 +178,8 @@ impl LaggingServer {
         u64::try_from(missing).unwrap_or(0)
     }
 
-    /// Applies at most `count` of the commits that the state does not contain yet, in order. Returns their kinds.
+    /// Applies at most `count` of the commits that the state does not contain yet, in order. Returns the kind of each
+    /// applied commit.
     pub fn apply_commits(&mut self, store: &SimServer, count: u64) -> Vec<Kind> {
         let first = store.log.partition_point(|it| it.revision <= self.revision);
         let events = store.store.commits_since("", self.revision).expect("it is all kept");

@@ -54,7 +54,7 @@ enum PodTask {
     /// The watch delivers the current object to the kubelet. If the object no longer exists, the watch delivers its
     /// deletion.
     Watch { process_number: u64 },
-    /// The time of the next scheduled sync is reached.
+    /// The kubelet's timer for the next sync fires.
     Wake { process_number: u64 },
     /// Injects a fault or a user action.
     Chaos,
@@ -79,11 +79,12 @@ struct PodSimulation {
     runtime: SimRuntime,
     /// The running kubelet's state of the pod. `None` while the kubelet is not running.
     kubelet: Option<Pod>,
-    /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored, except its actions.
+    /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored. Exception: an action that
+    /// the earlier process has started is still executed.
     process_number: u64,
     /// Whether the kubelet has observed that the pod is deleted or being deleted.
     has_seen_deletion: bool,
-    /// Time of the next scheduled sync.
+    /// Time of the next scheduled sync. `None` if no sync is scheduled.
     wake_at: Option<Time>,
     /// Whether faults are injected: true in the first phase only.
     has_faults: bool,
@@ -107,7 +108,7 @@ const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), (
 const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
 
 impl PodSimulation {
-    /// Draws a random pod from a seed.
+    /// Returns the simulation of a random pod, which is drawn from a seed.
     fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let restarts = [
@@ -168,7 +169,7 @@ impl PodSimulation {
         }
     }
 
-    /// Runs the phase with faults, the phase of convergence and the deletion of the pod. The error is the first
+    /// Runs the phase with faults and the phase of convergence, and then deletes the pod. The error is the first
     /// violation.
     fn run_all_phases(&mut self) -> Result<(), String> {
         self.schedule_task(0, PodTask::StartKubelet);
@@ -181,7 +182,7 @@ impl PodSimulation {
         self.run_for(POD_CONVERGENCE_TIMEOUT)?;
         if self.exists {
             self.check_converged()?;
-            self.trace_line("the pod is deleted");
+            self.add_trace_line("the pod is deleted");
             self.mark_deleted(30);
             self.run_for(POD_CONVERGENCE_TIMEOUT)?;
         }
@@ -229,13 +230,13 @@ impl PodSimulation {
     }
 
     /// Adds a line with the current time to the trace.
-    fn trace_line(&mut self, what: impl Into<String>) {
+    fn add_trace_line(&mut self, what: impl Into<String>) {
         let at = self.now.as_micros() / 1000 - 1_000_000_000;
         self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
     }
 
-    /// Executes a task. A task of an earlier kubelet process is ignored, except an action that it has started. Returns
-    /// an error if an invariant is violated.
+    /// Executes a task. A task of an earlier kubelet process is ignored, unless it executes an action that this process
+    /// has started. Returns an error if an invariant is violated.
     fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
         let process_number = self.process_number;
         match task {
@@ -244,7 +245,7 @@ impl PodSimulation {
             PodTask::Exit { id, code } => self.exit_container(&id, code),
             PodTask::Execute { process_number: of, action } => self.apply_action(of, action)?,
             PodTask::Respond { process_number: of, action, outcome } if of == process_number => {
-                self.trace_line(format!("  {action}: {}", outcome_summary(&outcome)));
+                self.add_trace_line(format!("  {action}: {}", outcome_summary(&outcome)));
                 let now = self.now;
                 self.checks.on_response(&action);
                 if let Some(pod) = &mut self.kubelet {
@@ -297,7 +298,7 @@ impl PodSimulation {
             return;
         }
         self.process_number += 1;
-        self.trace_line(format!("kubelet {} starts", self.process_number));
+        self.add_trace_line(format!("kubelet {} starts", self.process_number));
         self.checks.on_kubelet_start(&self.object["status"]);
         self.observe_deletion();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
@@ -331,7 +332,7 @@ impl PodSimulation {
         self.schedule_task(late, PodTask::QueryRuntime { process_number: self.process_number });
     }
 
-    /// Runs the kubelet's rules once, checks the resulting actions, and schedules their execution.
+    /// Runs the kubelet's rules once, checks the resulting actions, and schedules their execution and the next sync.
     fn sync_pod(&mut self) -> Result<(), String> {
         let (now, process_number) = (self.now, self.process_number);
         let Some(pod) = &mut self.kubelet else { return Ok(()) };
@@ -344,7 +345,7 @@ impl PodSimulation {
             self.schedule_task(late, PodTask::Wake { process_number });
         }
         for action in sync.actions {
-            self.trace_line(match &action {
+            self.add_trace_line(match &action {
                 Action::Report(patch) => format!("report {}", patch["status"]),
                 action => action.to_string(),
             });
@@ -380,7 +381,7 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// Executes an action on the runtime or on the API server.
+    /// Executes an action on the runtime or on the API server. Returns an error if the action violates an invariant.
     fn execute_on_target(&mut self, process_number: u64, action: &Action) -> Result<ActionOutcome, String> {
         let now = self.now;
         match action {
@@ -423,7 +424,7 @@ impl PodSimulation {
             Action::Delete => {
                 if self.exists {
                     self.check_delete_allowed()?;
-                    self.trace_line("the pod is deleted from the API server");
+                    self.add_trace_line("the pod is deleted from the API server");
                     self.exists = false;
                     self.schedule_watch_event();
                 }
@@ -433,7 +434,8 @@ impl PodSimulation {
         })
     }
 
-    /// Checks that a container may start now. `before` is the state of the runtime before the start.
+    /// Checks that a container may start now, and records its start. `before` is the state of the runtime before the
+    /// start.
     fn check_start_allowed(
         &mut self,
         name: &Text,
@@ -487,8 +489,8 @@ impl PodSimulation {
         Ok(())
     }
 
-    /// Checks the order of termination: a sidecar is stopped after all main containers. Checks only pods that are being
-    /// deleted after all faults have stopped, and that have a ready sandbox.
+    /// Checks the order of termination: a sidecar is stopped after all main containers. The order is checked only after
+    /// all faults have stopped, and only for a pod that is being deleted and has a ready sandbox.
     fn check_stop_order(&self, process_number: u64, name: &str) -> Result<(), String> {
         let seen = self.runtime.runtime_state(&self.uid, 0);
         let is_deleted =
@@ -529,7 +531,8 @@ impl PodSimulation {
         Err(format!("the pod is deleted from the API server in phase {phase:?}"))
     }
 
-    /// Schedules the exit of a started container, if the container exits on its own.
+    /// Schedules the exit of a started container, if the container exits on its own. In the phase with faults, every
+    /// container may exit on its own.
     fn schedule_exit(&mut self, id: &Text, name: &Text) {
         let is_init = INIT_CONTAINERS.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
         let ends = is_init || self.restart != RestartPolicy::Always && &**name != "proxy";
@@ -586,31 +589,31 @@ impl PodSimulation {
                 }
             }
             250..320 => {
-                self.trace_line("the sandbox dies");
+                self.add_trace_line("the sandbox dies");
                 self.runtime.crash_sandboxes(&uid, now);
                 self.record_exit_codes();
                 self.schedule_runtime_query(5);
             }
             320..470 if self.kubelet.is_some() => {
-                self.trace_line("the kubelet crashes");
+                self.add_trace_line("the kubelet crashes");
                 self.kubelet = None;
                 self.process_number += 1;
                 let late = self.rng.between(1, 5_000);
                 self.schedule_task(late, PodTask::StartKubelet);
             }
             470..490 => {
-                self.trace_line("the pod is deleted");
+                self.add_trace_line("the pod is deleted");
                 let grace_s = self.rng.below(30);
                 self.mark_deleted(grace_s);
             }
             490..500 => {
-                self.trace_line("the pod is deleted by force");
+                self.add_trace_line("the pod is deleted by force");
                 self.exists = false;
                 self.schedule_watch_event();
             }
             500..520 if self.restart == RestartPolicy::Always => {
                 let image = format!("web:{}", self.rng.between(1, 3));
-                self.trace_line(format!("web is to be {image}"));
+                self.add_trace_line(format!("web is to be {image}"));
                 self.object["spec"]["containers"][1]["image"] = image.into();
                 self.increment_generation();
                 self.schedule_watch_event();
@@ -625,7 +628,7 @@ impl PodSimulation {
                         is_disruption: true,
                     };
                     pod.terminate(ending, now);
-                    self.trace_line("the pod is evicted");
+                    self.add_trace_line("the pod is evicted");
                 }
             }
             530..600 => self.schedule_runtime_query(1),
@@ -633,9 +636,9 @@ impl PodSimulation {
         }
     }
 
-    /// Ends the container with this ID, unless it has already exited.
+    /// Simulates the exit of the container with this ID, unless it has already exited.
     fn exit_container(&mut self, id: &Text, code: i32) {
-        self.trace_line(format!("{id} exits with {code}"));
+        self.add_trace_line(format!("{id} exits with {code}"));
         self.runtime.exit_container(&self.uid.clone(), id, code, self.now);
         self.record_exit_codes();
         self.schedule_runtime_query(5);
@@ -654,7 +657,8 @@ impl PodSimulation {
         }
     }
 
-    /// Checks that the pod has converged after all faults have stopped.
+    /// Checks that the pod has converged after all faults have stopped: the status of the pod agrees with its spec and
+    /// with the running containers.
     fn check_converged(&self) -> Result<(), String> {
         let status = &self.object["status"];
         let phase = status["phase"].as_str().unwrap_or_default();
@@ -701,8 +705,8 @@ impl PodSimulation {
     }
 }
 
-/// Whether a container with this exit code is restarted. It is a second implementation of the restart policy,
-/// independent of the engine's.
+/// Whether the restart policy restarts a container that has exited with this code. It is a second implementation of the
+/// rule, independent of the engine's.
 fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     match (restart, code) {
         (RestartPolicy::Always, _) => true,

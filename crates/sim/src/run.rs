@@ -63,8 +63,8 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
 }
 
 /// Returns the random cluster of a seed: one to six nodes, one or two sets, and one or two controller replicas. Some
-/// clusters also have a RolloutPolicy ([`has_policies`]), and some a second API server ([`has_second_server`]). These
-/// are drawn after the rest of the cluster.
+/// clusters also have a RolloutPolicy ([`has_policies`]), and some a second API server ([`has_second_server`]). The
+/// policy and the second server are drawn after the rest of the cluster.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let fault_rates = FaultRates::random(&mut rng);
@@ -109,14 +109,15 @@ fn random_world(seed: u64) -> World {
     world
 }
 
-/// The first seed whose random cluster has a RolloutPolicy.
+/// The first seed whose random cluster has a RolloutPolicy. All later seeds below [`FIRST_SECOND_SERVER_SEED`] have
+/// one, too.
 pub const FIRST_POLICY_SEED: u64 = 1_000_000;
 
 /// The first seed whose random cluster has a second API server. All later seeds have one, too.
 pub const FIRST_SECOND_SERVER_SEED: u64 = 2_000_000;
 
-/// Whether the random cluster of this seed has a RolloutPolicy. Of the clusters with a second API server, every other
-/// one has a policy.
+/// Whether the random cluster of this seed has a RolloutPolicy. Of the clusters with a second API server, only those of
+/// odd seeds have a policy.
 pub fn has_policies(seed: u64) -> bool {
     FIRST_POLICY_SEED <= seed && (!has_second_server(seed) || seed % 2 == 1)
 }

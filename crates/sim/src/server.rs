@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use muster_api::core_v1::PodPhase;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
@@ -71,7 +72,8 @@ pub struct SimServer {
     pub nodes: BTreeMap<Text, Arc<Node>>,
     /// The current pods, parsed, by key. Pods that the DaemonSet controller ignores are left out.
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
-    /// The current ControllerRevisions, parsed, by key. Those that the DaemonSet controller ignores are left out.
+    /// The current ControllerRevisions, parsed, by key. ControllerRevisions that the DaemonSet controller ignores are
+    /// left out.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// The current RolloutPolicies and ClusterRolloutPolicies, parsed, by kind and key.
     pub policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
@@ -80,7 +82,7 @@ pub struct SimServer {
     /// All pod templates that sets have ever had, and those that [`SimServer::record_template`] has recorded, by `data`
     /// of their ControllerRevision.
     pub templates: Arc<BTreeMap<Text, Template>>,
-    /// All versions of every object. They show which state a controller had in its cache at an earlier revision.
+    /// All versions of every object. A controller's cache at an earlier revision is derived from them.
     versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
     /// All commits of the run, in order of their revisions.
     pub log: Vec<SimCommit>,
@@ -126,14 +128,14 @@ impl Default for SimServer {
     }
 }
 
-/// Adds the template of a set to `templates`, if it is not known yet.
+/// Adds the template of a set to `templates`, unless `templates` already contains it.
 fn add_template(templates: &mut Arc<BTreeMap<Text, Template>>, set: &Set) {
     if !templates.contains_key(&set.template.data) {
         Arc::make_mut(templates).insert(set.template.data.clone(), set.template.clone());
     }
 }
 
-/// Returns the prefix that the store keys of all objects of a kind have.
+/// Returns the common prefix of the store keys of all objects of a kind.
 pub fn store_key_prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets.apps/",
@@ -187,7 +189,7 @@ impl SimServer {
 
     /// Returns all versions of an object that were current at a revision between `from` and `to`, both included. A
     /// version is `None` if the object did not exist, or if the DaemonSet controller ignores it.
-    pub fn facts_between(
+    pub fn versions_between(
         &self,
         kind: Kind,
         key: &ObjectKey,
@@ -219,8 +221,8 @@ impl SimServer {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
-    /// Records the pod template of a set in [`SimServer::templates`]. It is used for a template that only a
-    /// ControllerRevision has: the set itself is not created.
+    /// Records the pod template of a set in [`SimServer::templates`], but does not create the set. It is used for a
+    /// template that only a ControllerRevision has.
     pub fn record_template(&mut self, set: &Value) {
         let set = facts::decode_set(set.to_string().as_bytes(), &mut self.shared).expect("a set");
         add_template(&mut self.templates, &set);
@@ -405,8 +407,8 @@ impl SimServer {
     }
 }
 
-/// A server that handles a request. It bases a write on the objects of its own state, and commits the write to the
-/// shared store.
+/// Handles requests on one of the two servers. It bases a write on the objects in the state of this server, and commits
+/// the write to the shared store.
 #[derive(Debug)]
 pub struct RequestHandler<'a> {
     pub store: &'a mut SimServer,
@@ -437,8 +439,8 @@ impl RequestHandler<'_> {
         self.store.commit(kind, key, object, actor, based_on);
     }
 
-    /// Creates an object. The server generates a missing name, UID, creation time and generation, and sets the defaults
-    /// of the simulation.
+    /// Creates an object. Generates a name, UID, creation time and generation if they are missing, and sets the
+    /// defaults of the simulation. Fails if the object already exists, or if it is a pod and new pods are rejected.
     pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
         if kind == Kind::Pods {
             if self.store.namespace_terminating {
@@ -487,9 +489,9 @@ impl RequestHandler<'_> {
         Ok(key)
     }
 
-    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes
-    /// the object if `change` removes the last finalizer of an object that is being deleted, unless it is a pod that
-    /// may still be running. Returns the resourceVersion of the object, or the revision of its deletion.
+    /// Updates an object with the function `change`. Commits nothing if `change` leaves the object as it is. Deletes an
+    /// object that is being deleted when `change` removes its last finalizer. Exception: a pod that may still be
+    /// running is not deleted. Returns the resourceVersion of the object, or the revision of its deletion.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -541,8 +543,8 @@ impl RequestHandler<'_> {
         self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
-    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` match. Returns
-    /// the resourceVersion of the object.
+    /// Replaces the status of an object. Fails with a conflict unless UID and resourceVersion in `body` are those of
+    /// the object. Returns the new resourceVersion of the object.
     pub fn put_status(
         &mut self,
         kind: Kind,
@@ -559,11 +561,11 @@ impl RequestHandler<'_> {
         self.update(kind, key, actor, |object| object["status"] = body["status"].clone())
     }
 
-    /// Deletes an object. `uid` and `resource_version` are preconditions. With `force`, a pod is deleted even if it may
-    /// still be running.
+    /// Deletes an object. `uid` and `resource_version` are preconditions. With `force`, a pod without finalizers is
+    /// deleted even if it may still be running.
     ///
-    /// Rule: an object with finalizers, and a pod that may still be running, only get a deletion timestamp. The kubelet
-    /// deletes such a pod after its containers have stopped.
+    /// Rule: an object with finalizers only gets a deletion timestamp. So does a pod that may still be running, unless
+    /// `force` is true. The kubelet deletes such a pod after its containers have stopped.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -604,9 +606,8 @@ fn has_generation(kind: Kind) -> bool {
     matches!(kind, Kind::Sets | Kind::Policies | Kind::ClusterPolicies | Kind::Rollouts)
 }
 
-/// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: the pod may run to
-/// completion, has a long grace period and a readiness probe, and uses the host network. A pod without a status becomes
-/// Pending.
+/// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: the restart policy
+/// `OnFailure`, the host network, a long grace period and a readiness probe. A pod without a status becomes Pending.
 fn set_pod_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
         pod["status"] = json!({"phase": "Pending"});
@@ -619,13 +620,13 @@ fn set_pod_defaults(pod: &mut Value) {
     }
 }
 
-/// Makes the node conditions agree with the taints that stand for them, such as `MemoryPressure` with
+/// Makes the node conditions agree with the taints that represent them, such as `MemoryPressure` with
 /// `memory-pressure`. A condition becomes True if the node has the taint. An existing condition becomes False if the
-/// node does not have the taint. Likewise `spec.unschedulable` follows the taint `unschedulable`. Otherwise the node
-/// lifecycle controller would remove the taints.
+/// node does not have the taint. In the same way, `spec.unschedulable` follows the taint `unschedulable`. If a
+/// condition and its taint disagreed, the node lifecycle controller would change the taint.
 fn set_conditions_for_taints(node: &mut Value) {
-    /// Names of taints without the prefix `node.kubernetes.io/`, each with the type of the node condition that it
-    /// follows from.
+    /// Names of taints without the prefix `node.kubernetes.io/`, each with the type of the node condition that the
+    /// taint represents.
     const CONDITION_TAINTS: [(&str, &str); 4] = [
         ("network-unavailable", NODE_NETWORK_UNAVAILABLE),
         ("memory-pressure", NODE_MEMORY_PRESSURE),
@@ -651,7 +652,7 @@ fn set_conditions_for_taints(node: &mut Value) {
 /// Whether a pod may be deleted immediately, because it was never bound or has finished.
 fn may_delete_pod_immediately(pod: &Value) -> bool {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
-    unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+    unbound || pod["status"]["phase"].as_str().is_some_and(|it| PodPhase::parse(it).is_terminal())
 }
 
 /// Applies a patch as a JSON merge patch. As in a strategic merge patch, however, `ownerReferences` are merged by UID,
@@ -714,7 +715,7 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     status["conditions"] = conditions.into();
 }
 
-/// Returns the suffix of the generated name with this number. It uses the alphabet of Kubernetes' name generator.
+/// Returns the suffix of the generated name with this number, in the alphabet of Kubernetes' name generator.
 fn generated_name_suffix(mut number: u64) -> String {
     /// Letters and digits of generated names.
     const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

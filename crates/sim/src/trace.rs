@@ -21,7 +21,7 @@ pub struct Trace {
     pub lines: Option<Vec<String>>,
 }
 
-/// Start value of an FNV-1a hash.
+/// Start value of a 64-bit FNV-1a hash (the offset basis).
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl Default for Trace {
@@ -36,8 +36,8 @@ impl Trace {
         self.hash
     }
 
-    /// Returns the hash of the objects that DaemonSet controllers have written so far. The steps of the simulation are
-    /// not part of it, so that this hash can be compared between versions of the simulator.
+    /// Returns the hash of the objects that DaemonSet controllers have written so far. The steps of the simulation do
+    /// not affect this hash, so that it can be compared between versions of the simulator.
     pub fn controller_writes_hash(&self) -> u64 {
         self.controller_writes_hash
     }
@@ -50,8 +50,9 @@ impl Trace {
         update_hash(&mut self.hash, text.as_bytes());
     }
 
-    /// Adds a commit to the hash. If the run is verbose, also adds a log line about the commit. `object` is the current
-    /// JSON of the object, empty if it does not exist.
+    /// Adds a commit to the hash. A commit of a DaemonSet controller is also added to the hash of controller writes. If
+    /// the run is verbose, also adds a log line about the commit. `object` is the current JSON of the object, empty if
+    /// the object does not exist.
     pub fn record_commit(&mut self, commit: &SimCommit, object: &[u8]) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
         self.add_line(commit.at, || {

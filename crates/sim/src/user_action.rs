@@ -16,22 +16,23 @@ use crate::lagging_server::ServerId;
 pub enum UserAction {
     /// Changes the image of the template to `NAME:number`, where `NAME` is the name of the set.
     ChangeTemplate { set: String, number: u64 },
-    /// Changes the update strategy. `strategy` is `on-delete`, `max-unavailable=N`, `max-surge=N` or
-    /// `only-max-unavailable=N`. N is a number or a percentage.
+    /// Changes the update strategy. `strategy` is `on-delete`, `max-unavailable=N`, `max-surge=N`, or
+    /// `only-max-unavailable=N`, which leaves `maxSurge` unset. N is a number or a percentage.
     ChangeStrategy { set: String, strategy: String },
     /// Changes `minReadySeconds`.
     ChangeMinReadySeconds { set: String, seconds: u64 },
     /// Changes `revisionHistoryLimit`.
     ChangeRevisionHistoryLimit { set: String, limit: u64 },
-    /// Changes the template's tolerations to one toleration of this key. If `key` is `None`, removes all tolerations.
+    /// Replaces the template's tolerations with one toleration of this key. If `key` is `None`, removes all
+    /// tolerations.
     ChangeTolerations { set: String, key: Option<String> },
-    /// Changes the template's node selector to this label. If `label` is `None`, removes the node selector.
+    /// Replaces the template's node selector with this label. If `label` is `None`, removes the node selector.
     ChangeNodeSelector { set: String, label: Option<(String, String)> },
-    /// A newer API server sets defaults in fields that are absent from the template.
+    /// Sets defaults in two fields of the template, as a newer API server does for fields that are absent.
     ApplyNewDefaults { set: String },
     /// Sets an empty selector, which validation in a real API server would reject.
-    EmptySelector { set: String },
-    /// Another client adds a condition and an unknown field to the status.
+    ClearSelector { set: String },
+    /// Adds a condition and an unknown field to the status, as another client does.
     AddForeignCondition { set: String },
     /// Deletes a set with the propagation policy `how`.
     DeleteSet { set: String, how: SetDeletion },
@@ -59,7 +60,8 @@ pub enum UserAction {
     OrphanRevision { set: String },
     /// Changes the labels of the newest revision of a set so that the selector of the set no longer matches it.
     RelabelRevision { set: String },
-    /// Creates a revision with another template, under the name that the revision of the image `SET:number` would get.
+    /// Creates a revision under the name that the revision for the image `SET:number` would get, but with another
+    /// template.
     CreateCollidingRevision { set: String, number: u64 },
     /// Sets a label of a node, or removes it if `value` is `None`.
     LabelNode { node: String, key: String, value: Option<String> },
@@ -90,9 +92,9 @@ pub enum UserAction {
     /// Marks the namespace as terminating, or as active again if `terminating` is false.
     MarkNamespaceTerminating { terminating: bool },
     /// Switches the scheduler on if `runs` is true, and off otherwise.
-    ToggleScheduler { runs: bool },
+    SetSchedulerRunning { runs: bool },
     /// Switches the garbage collector on if `runs` is true, and off otherwise.
-    ToggleGarbageCollector { runs: bool },
+    SetGarbageCollectorRunning { runs: bool },
     /// Crashes all replicas of the DaemonSet controller.
     CrashReplicas,
     /// Crashes the replica that is the leader.
@@ -102,7 +104,7 @@ pub enum UserAction {
     FreezeLeader { seconds: u64 },
     /// Moves all replicas of the DaemonSet controller to the other one of two API servers.
     SwitchServer,
-    /// Kills one of two API servers. It starts again later.
+    /// Kills one of two API servers. The killed server starts again later.
     KillServer(ServerId),
     /// Stalls the watches of one kind on all replicas, for this time.
     StallWatches { kind: Kind, seconds: u64 },
@@ -119,14 +121,14 @@ pub enum UserAction {
     PausePolicy { name: String, paused: bool },
     /// Pauses the rollout of a set, or resumes it if `paused` is false.
     PauseRollout { set: String, paused: bool },
-    /// Approves a step of the rollout of a set. The request names the revision whose image has the number `template` as
-    /// its tag, or the current revision if `template` is `None`.
+    /// Approves a step of the rollout of a set. The request names the revision whose image tag is `template`, or the
+    /// current revision if `template` is `None`.
     ApproveStep { set: String, step: String, template: Option<u64> },
-    /// Aborts the rollout of a set. The request names the revision whose image has the number `template` as its tag, or
-    /// the current revision if `template` is `None`.
+    /// Aborts the rollout of a set. The request names the revision whose image tag is `template`, or the current
+    /// revision if `template` is `None`.
     AbortRollout { set: String, template: Option<u64> },
-    /// Requests a new attempt of the rollout of a set. The request names the revision whose image has the number
-    /// `template` as its tag, or the current revision if `template` is `None`.
+    /// Requests a new attempt of the rollout of a set. The request names the revision whose image tag is `template`, or
+    /// the current revision if `template` is `None`.
     RetryRollout { set: String, template: Option<u64> },
     /// Deletes the DaemonRollout of a set.
     DeleteRollout { set: String },
@@ -143,7 +145,7 @@ pub enum UserAction {
     InjectFault { trigger: FaultTrigger, fault: RequestFault },
 }
 
-/// The writes of the DaemonSet controller at which a script injects a fault.
+/// Selects the writes of the DaemonSet controller at which a script can inject a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultTrigger {
     /// Any write.
@@ -214,7 +216,7 @@ impl UserAction {
                 Self::ChangeNodeSelector { set: own(set), label: Some((own(key), own(value))) }
             }
             ["defaulted", set] => Self::ApplyNewDefaults { set: own(set) },
-            ["select-all", set] => Self::EmptySelector { set: own(set) },
+            ["select-all", set] => Self::ClearSelector { set: own(set) },
             ["condition", set] => Self::AddForeignCondition { set: own(set) },
             ["delete-set", set] => Self::DeleteSet { set: own(set), how: SetDeletion::Background },
             ["delete-set", set, "foreground"] => {
@@ -267,10 +269,10 @@ impl UserAction {
             ["quota", n] => Self::ChangePodQuota { max: usize::try_from(number(n)?).ok() },
             ["terminate-namespace"] => Self::MarkNamespaceTerminating { terminating: true },
             ["restore-namespace"] => Self::MarkNamespaceTerminating { terminating: false },
-            ["no-scheduler"] => Self::ToggleScheduler { runs: false },
-            ["scheduler"] => Self::ToggleScheduler { runs: true },
-            ["no-garbage-collection"] => Self::ToggleGarbageCollector { runs: false },
-            ["garbage-collection"] => Self::ToggleGarbageCollector { runs: true },
+            ["no-scheduler"] => Self::SetSchedulerRunning { runs: false },
+            ["scheduler"] => Self::SetSchedulerRunning { runs: true },
+            ["no-garbage-collection"] => Self::SetGarbageCollectorRunning { runs: false },
+            ["garbage-collection"] => Self::SetGarbageCollectorRunning { runs: true },
             ["crash"] => Self::CrashReplicas,
             ["crash-leader"] => Self::CrashLeader,
             ["freeze", n] => Self::FreezeLeader { seconds: number(n)? },
@@ -318,7 +320,8 @@ impl UserAction {
     }
 }
 
-/// Parses a policy with this kind, name and spec (JSON). Returns an error if the spec is not valid.
+/// Returns the action that applies a policy with this kind, name and spec (JSON). Returns an error if the spec is not
+/// valid.
 fn parse_policy(kind: Kind, name: &str, spec: String) -> Result<UserAction, String> {
     let value: Value = serde_json::from_str(&spec).map_err(|it| format!("policy {name}: {it}"))?;
     let object = json!({"metadata": {"name": name}, "spec": value}).to_string();
@@ -332,9 +335,9 @@ fn parse_policy(kind: Kind, name: &str, spec: String) -> Result<UserAction, Stri
     }
 }
 
-/// Expands a line of a scenario, of `see` or of `end` that is about a range of nodes: `node n1..n3 label=zone:a` or
-/// `n1..n3  d@1 ready` becomes one line for each of the nodes. All names of a range have the same number of digits.
-/// Returns any other line unchanged.
+/// Expands the range of nodes in a line of a case. The line `node n1..n3 label=zone:a` or `n1..n3  d@1 ready` becomes
+/// one line for each of the nodes. Returns a line without a range unchanged. Returns an error unless the first and last
+/// name of the range have the same prefix and the same number of digits.
 pub fn expand_node_range(line: &str) -> Result<Vec<String>, String> {
     let Some(range) = line.split_whitespace().take(2).find(|it| it.contains("..")) else {
         return Ok(vec![line.to_owned()]);
@@ -343,7 +346,7 @@ pub fn expand_node_range(line: &str) -> Result<Vec<String>, String> {
     Ok(names.iter().map(|name| line.replacen(range, name, 1)).collect())
 }
 
-/// Returns the names of a range such as `n01..n20`. Returns `None` if the text is not a range.
+/// Returns the names of the nodes in a range such as `n01..n20`. Returns `None` if the text is not a range.
 fn node_range(range: &str) -> Option<Vec<String>> {
     let (first, last) = range.split_once("..")?;
     let prefix = first.trim_end_matches(|it: char| it.is_ascii_digit());

@@ -33,6 +33,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
 use muster_api::metrics_exposition::ExpositionFormat;
+use muster_api::query_parameters::parse_bool_parameter;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -121,7 +122,7 @@ impl QueryParameters {
 
     /// Whether a boolean parameter is present and true.
     fn is_set(&self, name: &str) -> bool {
-        self.get(name).is_some_and(is_true)
+        self.get(name).is_some_and(parse_bool_parameter)
     }
 
     /// Returns the value of a numeric parameter, or `None` if the parameter is absent. Fails if the value is not a
@@ -135,12 +136,6 @@ impl QueryParameters {
 /// Returns the `Accept` header, or an empty string if it is absent or not ASCII.
 fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
-}
-
-/// Whether the value of a boolean query parameter is true. As in the API server, every value except `0` and `false` (in
-/// any letter case) is true.
-fn is_true(value: &str) -> bool {
-    value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 impl<R: Runtime> Endpoint<R> {

@@ -32,11 +32,6 @@ const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
 /// Timeout for connecting to the target, including the TLS handshake. The target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hop-by-hop headers, which the proxy does not forward. For an upgraded connection, it sets `Connection` and `Upgrade`
-/// itself.
-const HOP_BY_HOP_HEADERS: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
-
 /// Destination of a proxied request: socket address, and whether the connection uses TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProxyTarget {
@@ -106,7 +101,7 @@ pub(super) async fn forward(
     let mut forwarded = Request::new(body);
     *forwarded.method_mut() = parts.method;
     *forwarded.uri_mut() = uri;
-    *forwarded.headers_mut() = forwarded_headers(parts.headers);
+    *forwarded.headers_mut() = forwarded_headers(&parts.headers);
     let host = forwarded.headers().get(FORWARDED_HOST_HEADER).cloned();
     let host = host.or_else(|| HeaderValue::from_str(&target.address.to_string()).ok());
     forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
@@ -130,7 +125,7 @@ pub(super) async fn forward(
     let reached = upgrade.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
     let (mut parts, body) = answer.into_parts();
     let upgrade = parts.headers.get(UPGRADE).cloned();
-    parts.headers = forwarded_headers(parts.headers);
+    parts.headers = forwarded_headers(&parts.headers);
     parts.headers.insert(BACKEND_RESPONSE_HEADER, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
         && let Ok(own) = HeaderValue::from_str(relative_location(location, target.address))
@@ -164,24 +159,15 @@ async fn dial(target: ProxyTarget) -> std::io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(TlsConnector::from(Arc::new(insecure_tls_config())).connect(name, stream).await?))
 }
 
-/// Returns the headers that the proxy forwards. Removes `HOP_BY_HOP_HEADERS`, the headers that `Connection` lists,
-/// `Host`, and [`BACKEND_RESPONSE_HEADER`], which only the agent may set.
-fn forwarded_headers(mut headers: HeaderMap) -> HeaderMap {
-    let named: Vec<String> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|it| it.to_str().ok())
-        .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
-        .collect();
-    for name in named
-        .iter()
-        .map(String::as_str)
-        .chain(HOP_BY_HOP_HEADERS)
-        .chain([BACKEND_RESPONSE_HEADER.as_str(), HOST.as_str()])
-    {
-        headers.remove(name);
+/// Returns the headers that the proxy forwards: all except `Host` and those of [`well_known::not_forwarded_headers`].
+/// For an upgraded connection, the caller sets `Connection` and `Upgrade` itself.
+fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut forwarded = headers.clone();
+    let connection = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
+    for name in well_known::not_forwarded_headers(connection).chain([HOST.as_str()]) {
+        forwarded.remove(name);
     }
-    headers
+    forwarded
 }
 
 /// Returns the value of a response's `Location` header for the client. A location on the target is made relative,
@@ -257,12 +243,14 @@ mod tests {
             ("x-mine", "1"),
             ("muster-reached", "1"),
             ("transfer-encoding", "chunked"),
+            ("proxy-authenticate", "Basic"),
+            ("proxy-authorization", "Basic eDp5"),
             ("host", "h"),
             ("x-other", "2"),
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let left: Vec<_> = forwarded_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
+        let left: Vec<_> = forwarded_headers(&headers).into_iter().filter_map(|(name, _)| name).collect();
         assert_eq!(left, ["x-other"]);
     }
 }

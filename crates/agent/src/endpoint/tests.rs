@@ -215,7 +215,7 @@ fn a_pod_of_the_list_has_its_kind_and_the_reported_status() {
 #[test]
 fn only_zero_and_false_are_false() {
     let query = |text: &str| QueryParameters(vec![("follow".to_owned(), text.to_owned())]);
-    for text in ["0", "false", "False", "FALSE"] {
+    for text in ["0", "false", "False", "FALSE", "fal\u{17f}e"] {
         assert!(!query(text).is_set("follow"), "{text:?}");
     }
     for text in ["", "1", "true", "True", "t", "yes"] {

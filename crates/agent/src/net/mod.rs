@@ -29,6 +29,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use muster_engine::service_proxy::{self as decide, ThisNode};
+use muster_events::error_chain::format_error_chain;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,6 @@ pub use self::api_server_access::insert_api_server_accept_rules;
 pub(crate) use self::api_server_access::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
-use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
 pub use muster_engine::service_proxy::Ipv4Cidr;
 

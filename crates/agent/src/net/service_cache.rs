@@ -14,9 +14,9 @@ use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Malformed;
 use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
+use muster_events::error_chain::format_error_chain;
 use tokio::sync::Notify;
 
-use crate::error_chain::format_error_chain;
 use crate::membership::ClusterMembership;
 
 /// Number of watched kinds: Services, EndpointSlices and Nodes.
@@ -111,7 +111,7 @@ impl WatchedKind {
         Ok(match self {
             Self::Services => {
                 let created = object.metadata.creation_timestamp.as_ref();
-                let created = created.map(|it| Time::from_micros(it.0.as_microsecond())).unwrap_or_default();
+                let created = created.map(|it| Time::from(it.0)).unwrap_or_default();
                 proxy_state.put_service(key, Service::decode(created, &object.data)?)
             }
             Self::Slices => proxy_state.put_slice(key, Slice::decode(object.labels(), &object.data)?),

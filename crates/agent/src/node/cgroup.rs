@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Container;
 use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{add_quantities, pod_limit, quantities_from_json, spec_pod_total};
+use muster_api::well_known::NODE_CRITICAL_PRIORITY;
 
 use crate::parsed_pod::{ParsedPod, PodContainer, container_limits, container_requests};
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
@@ -104,8 +105,6 @@ fn cpu_quota(limit: Quantity) -> i64 {
 fn oom_score_adjust(pod: &ParsedPod, container: &PodContainer, node_memory: i64) -> i64 {
     /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
     const GUARANTEED_SCORE: i64 = -997;
-    /// Minimum priority of a node-critical pod.
-    const NODE_CRITICAL_PRIORITY: i32 = 2_000_001_000;
     let priority = pod.spec.as_ref().and_then(|it| it.priority);
     if priority.is_some_and(|it| NODE_CRITICAL_PRIORITY <= it) || pod.qos == QosClass::Guaranteed {
         return GUARANTEED_SCORE;

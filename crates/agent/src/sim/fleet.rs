@@ -15,6 +15,7 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use muster_api::well_known::{LABEL_TOPOLOGY_ZONE, NAMESPACE_NODE_LEASE};
+use muster_events::error_chain::format_error_chain;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -25,7 +26,6 @@ use super::clock::{FleetClock, shift_timestamp};
 use super::node::{self, NewNode, PodAddressPool};
 use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
-use crate::error_chain::format_error_chain;
 
 /// Interval of node heartbeats. As with the kubelet, the Lease of a node expires after four missed heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);

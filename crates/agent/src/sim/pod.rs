@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
+use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use muster_engine::kubelet::pod::{self as kubelet, Action, ActionOutcome, PodObject, Probe, ProbeKind};
@@ -119,7 +120,7 @@ impl SimulatedPod {
     ) -> Option<Self> {
         let behaviour = ContainerBehaviour::read(event.annotations(), on_invalid);
         let object = event.parse().map_err(|error| on_invalid(error.to_string())).ok()?;
-        let mut runtime = FakeRuntime::restore(&object, to_time(now));
+        let mut runtime = FakeRuntime::restore(&object, now.into());
         let running: Vec<(Text, Text, Time)> =
             runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
         for (id, name, since) in running {
@@ -201,7 +202,7 @@ impl SimulatedPod {
                 let host =
                     kubelet::Host { addresses: vec![host.address.to_string().into()], runtime: "sim".into() };
                 self.active = Some(Box::new(ActivePod {
-                    kubelet: kubelet::Pod::new(object.clone(), host, to_time(now)),
+                    kubelet: kubelet::Pod::new(object.clone(), host, now.into()),
                     object,
                     in_flight: Vec::new(),
                     passed_probes: BTreeSet::new(),
@@ -305,13 +306,14 @@ impl ActivePod {
     /// Whether the pod has the phase Succeeded or Failed on the API server, and is not deleted. Its status is then no
     /// longer reported, because another client may have written it.
     fn has_final_status(&self) -> bool {
-        let has_ended = matches!(self.object.status["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let has_ended =
+            self.object.status["phase"].as_str().is_some_and(|it| PodPhase::parse(it).is_terminal());
         has_ended && self.object.deletion_grace.is_none()
     }
 
     /// Converts a wall-clock time to the pod's own time, which does not follow changes of the wall clock.
     fn pod_time(&self, now: Timestamp) -> Time {
-        to_time(shift_timestamp(now, -self.skew))
+        Time::from(shift_timestamp(now, -self.skew))
     }
 
     /// Converts the pod's own time, which does not follow changes of the wall clock, to a wall-clock time.
@@ -416,9 +418,4 @@ impl ActivePod {
         let stopped: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., has_stopped).collect();
         stopped.iter().for_each(|(_, action)| self.kubelet.apply_outcome(action, ActionOutcome::Done, now));
     }
-}
-
-/// Converts a timestamp to the engine's time.
-fn to_time(at: Timestamp) -> Time {
-    Time::from_micros(at.as_microsecond())
 }

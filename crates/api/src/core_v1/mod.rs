@@ -26,7 +26,7 @@ pub use pod::{
     ContainerStateWaiting, ContainerStatus, Lifecycle, LifecycleHandler, Pod, PodCondition, PodIp, PodOs,
     PodReadinessGate, PodSecurityContext, PodSpec, PodStatus, PodTemplateSpec, PodWithoutContainerStatuses,
     PodWithoutContainers, Probe, ResourceList, ResourceRequirements, Sysctl, Toleration, VolumeMount,
-    parse_quantities,
+    is_sidecar_policy,
 };
 pub use service::{
     ClientIpConfig, EndpointAddress, EndpointPort, EndpointSubset, Endpoints, LoadBalancerIngress,

@@ -9,7 +9,6 @@ use super::{Affinity, ConditionStatus, PodPhase, TopologySpreadConstraint};
 use crate::interner::Interner;
 use crate::json::{QuantityText, Str, StrMap};
 use crate::meta_v1::ObjectMeta;
-use crate::resources::ResourceQuantities;
 use crate::taints;
 
 /// Upstream: `v1.Pod`. The types of the containers and of the container statuses are type parameters. A caller that
@@ -174,10 +173,16 @@ pub struct Container<'a> {
 }
 
 impl Container<'_> {
-    /// Whether an init container is a sidecar (`restartPolicy: Always`). Upstream: `IsRestartableInitContainer`.
+    /// Whether an init container is a sidecar, see [`is_sidecar_policy`].
     pub fn is_sidecar(&self) -> bool {
-        self.restart_policy.as_deref() == Some("Always")
+        is_sidecar_policy(self.restart_policy.as_deref())
     }
+}
+
+/// Whether an init container with this `restartPolicy` is a sidecar, which runs as long as the pod. `None` if the init
+/// container has no `restartPolicy`. Upstream: `IsRestartableInitContainer`.
+pub fn is_sidecar_policy(restart_policy: Option<&str>) -> bool {
+    restart_policy == Some("Always")
 }
 
 /// Quantities by resource name. Upstream: `v1.ResourceList`.
@@ -188,12 +193,6 @@ pub type ResourceList<'a> = StrMap<'a, QuantityText<'a>>;
 pub struct ResourceRequirements<'a> {
     #[serde(borrow)]
     pub requests: Option<ResourceList<'a>>,
-}
-
-/// Parses the quantities of a resource list. An invalid quantity becomes zero. The result is empty if there is no list.
-pub fn parse_quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
-    let entries = list.into_iter().flat_map(StrMap::iter);
-    entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()
 }
 
 /// Upstream: `v1.ContainerPort`.

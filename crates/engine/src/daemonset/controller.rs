@@ -310,7 +310,7 @@ impl Controller for DaemonSetController {
         }
         self.reconciles += 1;
         if let Some(PanicBackoff { until, .. }) = self.panics.get(key).filter(|it| now < it.until) {
-            let idle = self.planner.set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
+            let idle = self.planner.daemon_set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
             let wake_at = idle.as_ref().map(|_| *until);
             self.plans.remove(key);
             self.plans.extend(idle.map(|it| (key.clone(), it)));
@@ -395,7 +395,7 @@ impl Controller for DaemonSetController {
         let count = self.panics.get(key).map_or(0, |it| it.count);
         let until = now + PANIC_RETRY_DELAY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_DELAY_MAX);
         self.panics.insert(key.clone(), PanicBackoff { count: count.saturating_add(1), until });
-        let idle = self.planner.set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
+        let idle = self.planner.daemon_set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
         self.plans.remove(key);
         self.plans.extend(idle.map(|it| (key.clone(), it)));
         Some(until)

@@ -1,10 +1,10 @@
 //! The DaemonSet controller's cache: the facts about all objects that concern DaemonSets, and the state of each
-//! DaemonSet. Facts are the fields of API objects that rules read, decoded. The cache applies watch events and returns
-//! the keys of the DaemonSets to reconcile.
+//! DaemonSet. Facts are the decoded fields of API objects that the controller's rules read. The cache applies watch
+//! events and returns the keys of the DaemonSets to reconcile.
 //!
-//! An event marks only the cells that it may change as dirty, and the next reconcile computes these cells again. A cell
-//! is the state of one DaemonSet on one node. So most events of a pod concern one cell of one DaemonSet. An event of a
-//! node concerns one cell of each DaemonSet. A heartbeat concerns no cell.
+//! The state of one DaemonSet on one node is called a cell. An event marks only the cells that it may change as dirty,
+//! and the next reconcile computes these cells again. Most events of a pod change one cell of one DaemonSet. An event
+//! of a node changes at most one cell of each DaemonSet. A heartbeat of a node changes no cell.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -25,14 +25,14 @@ use crate::daemonset::progressive::policy::{Policy, SelectableSet, governing_pol
 use crate::daemonset::progressive::record::RolloutRecord;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The DaemonSet controller's cache: the facts about all objects, and the state of each DaemonSet.
+/// The DaemonSet controller's cache of all watched objects, with the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct ControllerCache {
-    /// The newest resource version of each kind that its last list, or the watch since that list, has delivered. A kind
-    /// has no entry before its first list.
+    /// The newest resource version of each kind that the last list of the kind, or the watch since that list, has
+    /// delivered. A kind has no entry before its first list.
     pub(super) seen: BTreeMap<Kind, u64>,
-    /// The newest resource version of each kind ever delivered. It is newer than the version in `seen` after a list
-    /// from an API server that lags behind.
+    /// The newest resource version of each kind ever delivered. It can be newer than the version in `seen`: after a
+    /// list from an API server that lags behind, until the watch has caught up.
     pub(super) newest: BTreeMap<Kind, u64>,
     /// All watched objects except DaemonSets.
     pub(super) objects: ObjectCache,
@@ -49,13 +49,14 @@ pub(super) struct SetEntry {
     pub(super) set: Arc<Set>,
     /// The policy that governs the DaemonSet. `None` if no policy selects it.
     pub(super) policy: Option<Arc<Policy>>,
-    /// The DaemonSet from which plans are made: like `set`, but with a rolling update instead of `OnDelete` if a policy
-    /// governs it ([`effective_set`]).
+    /// The DaemonSet from which plans are made: like `set`, but possibly with a rolling update instead of `OnDelete` if
+    /// a policy governs the DaemonSet ([`effective_set`]).
     pub(super) effective: Arc<Set>,
     /// Pods of the DaemonSet by node. A pod without a target node, or one that is to be adopted or released, is not in
     /// this map.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
-    /// Number of the DaemonSet's pods by revision hash label, with or without a target node.
+    /// Number of the DaemonSet's pods by revision hash label. Includes pods without a target node, but not pods to
+    /// adopt or release.
     pub(super) pods_by_hash: BTreeMap<Text, usize>,
     /// Pods and ControllerRevisions that the DaemonSet must adopt or release, by kind and name.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
@@ -90,10 +91,10 @@ impl DirtyCells {
 impl ControllerCache {
     /// Whether the cache is complete enough to make plans.
     ///
-    /// Rule: no plan is made before every kind has been listed, because an empty cache does not mean an empty cluster.
-    /// An optional kind that the API server forbids the controller to read need not be listed. If a list is older than
-    /// the events that its watch had already delivered, no plan is made until the watch has delivered a version that is
-    /// as new as those events.
+    /// Rule: no plan is made before every kind has been listed, except optional kinds that the API server forbids the
+    /// controller to read. An empty cache does not mean an empty cluster. If a list is older than the events that the
+    /// watch of the kind had already delivered, no plan is made until the watch has delivered a version that is as new
+    /// as those events.
     pub(super) fn is_synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
@@ -102,9 +103,11 @@ impl ControllerCache {
         Kind::ALL.iter().all(listed)
     }
 
-    /// Applies an event and returns the keys of the DaemonSets that the event concerns. Ignores the object of an event
-    /// that is not newer than the newest resource version delivered for its kind, and the objects of a list that is
-    /// older than that version.
+    /// Applies an event and returns the keys of the DaemonSets that the event concerns.
+    ///
+    /// The object of a watch event is ignored unless it is newer than the newest resource version delivered for its
+    /// kind. The objects of a list are ignored if the list is older than that version. The resource versions of ignored
+    /// events and lists are still recorded.
     pub(super) fn apply(&mut self, event: Event<WatchedObject>) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
@@ -130,8 +133,8 @@ impl ControllerCache {
         keys
     }
 
-    /// Records whether the API server forbids the controller to read an optional kind. If that changed, marks all cells
-    /// as dirty and adds the keys of all DaemonSets to `keys`.
+    /// Records whether the API server forbids the controller to read an optional kind. If the permission changed, marks
+    /// all cells as dirty and adds the keys of all DaemonSets to `keys`.
     pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool, keys: &mut BTreeSet<ObjectKey>) {
         if self.objects.set_forbidden(kind, is_forbidden) {
             for (key, entry) in &mut self.entries {
@@ -154,8 +157,9 @@ impl ControllerCache {
 
     /// Whether an event of this kind with this resource version is already in the cache.
     ///
-    /// Rule: an event that is not newer than the newest event of its kind is already in the cache. To apply the event
-    /// again would restore an old state, and could discard the in-memory state of a DaemonSet that was created since.
+    /// Rule: an event that is not newer than the newest event of its kind is already in the cache. Applying the event
+    /// again would restore an old state, and could discard the in-memory state of a DaemonSet that was created in the
+    /// meantime.
     fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
@@ -329,7 +333,7 @@ impl ControllerCache {
             return;
         }
         if let Some(before) = before {
-            if self.replace_pod_in_place(&before, &pod, keys) {
+            if self.try_replace_pod(&before, &pod, keys) {
                 return;
             }
             self.remove_pod(&before, keys);
@@ -341,16 +345,12 @@ impl ControllerCache {
         }
     }
 
-    /// Replaces a pod in the entry of its DaemonSet if the pod's owner, node and labels are unchanged, as in most
-    /// events. Also marks the cell of the node as dirty and adds the key of the DaemonSet to `keys`. Returns `false`,
-    /// and changes nothing, if one of them changed, if the pod has no owner or no node, or if no entry contains the
-    /// pod.
-    fn replace_pod_in_place(
-        &mut self,
-        before: &Arc<Pod>,
-        pod: &Arc<Pod>,
-        keys: &mut BTreeSet<ObjectKey>,
-    ) -> bool {
+    /// Replaces a pod in the entry of its DaemonSet, marks the cell of the pod's node as dirty, adds the key of the
+    /// DaemonSet to `keys`, and returns `true`.
+    ///
+    /// Changes nothing and returns `false` if the pod's owner, node or labels changed (which is rare), if the pod has
+    /// no owner or no node, or if no entry contains the pod.
+    fn try_replace_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) -> bool {
         let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
         let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
         let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
@@ -373,10 +373,11 @@ impl ControllerCache {
     }
 
     /// Returns the keys of the DaemonSets that own an object or might adopt it. `owner` is the UID of the object's
-    /// controller, `None` if it has no controller.
+    /// controller, `None` if the object has no controller.
     ///
-    /// Rule: an object with a controller concerns only the DaemonSet with the controller's UID in the same namespace.
-    /// An object without a controller concerns all DaemonSets of its namespace. Labels are not compared here.
+    /// Rule: an object with a controller concerns only the DaemonSet in its namespace that has the UID of the
+    /// controller. An object without a controller concerns all DaemonSets of its namespace. Labels are not compared
+    /// here.
     fn possible_owners(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) => {
@@ -403,9 +404,11 @@ impl ControllerCache {
     }
 
     /// Updates the DaemonSets that a new, changed or removed ControllerRevision concerns, and adds their keys to
-    /// `keys`. `before` is the previous version of the ControllerRevision, `None` if it is new. Marks all cells of the
-    /// DaemonSets that own or owned it as dirty; a cell is the state of one DaemonSet on one node. Updates which
-    /// DaemonSets must adopt or release the ControllerRevision.
+    /// `keys`. Marks all cells (the states on each node) of the DaemonSets that own or owned the ControllerRevision as
+    /// dirty. Updates which DaemonSets must adopt or release the ControllerRevision.
+    ///
+    /// `before` is the previous version of the ControllerRevision: `None` if it is new, the same version as `revision`
+    /// if it was removed.
     fn apply_revision_change(
         &mut self,
         revision: &Revision,
@@ -429,8 +432,8 @@ impl ControllerCache {
         }
     }
 
-    /// Removes an object. Adds the keys of the DaemonSets that the removal concerns to `keys`. A removed DaemonSet
-    /// itself is not added.
+    /// Removes an object. Adds the keys of the DaemonSets that the removal concerns to `keys`. The key of a removed
+    /// DaemonSet itself is not added.
     fn remove_object(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
@@ -490,11 +493,12 @@ fn has_same_cell_inputs(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
-/// Returns the DaemonSet as rules read it: with a rolling update instead of `OnDelete` if a policy governs it.
+/// Returns the DaemonSet from which plans are made: a copy with a rolling update instead of `OnDelete` if a policy
+/// governs the DaemonSet and none of its fields is invalid, otherwise the DaemonSet itself.
 ///
-/// Rule: if a policy governs a DaemonSet with `OnDelete`, the rollout deletes its outdated pods within
-/// `maxUnavailable`. If the DaemonSet has a `maxUnavailable` beside `OnDelete`, that value is used, otherwise the value
-/// in the policy. A DaemonSet with invalid fields stays as it is.
+/// Rule: if a policy governs a DaemonSet with `OnDelete` and without invalid fields, the rollout deletes the outdated
+/// pods of the DaemonSet within `maxUnavailable`. A `maxUnavailable` beside `OnDelete` in the DaemonSet has precedence
+/// over the one in the policy.
 fn effective_set(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {
@@ -550,12 +554,13 @@ impl SetEntry {
     }
 
     /// Applies a change of the DaemonRollout: marks the cells that depend on the change as dirty. A cell is the state
-    /// of the DaemonSet on one node. `before` is the previous version of the DaemonRollout. If it is `None`, all cells
-    /// become dirty.
+    /// of the DaemonSet on one node. `before` is the previous version of the DaemonRollout. All cells become dirty if
+    /// `before` is `None`, or if the DaemonSet had no progressive rollout.
     ///
-    /// Rule: the cells depend on the revision, the phase, the step, the start of the attempt and the admitted nodes in
-    /// the stored status of the DaemonRollout, and on whether the DaemonRollout can be decoded. If the only change is
-    /// that more nodes are admitted by name, only the cells of these nodes are dirty.
+    /// Rule: the cells depend on these fields in the stored status of the DaemonRollout: the revision, the phase, the
+    /// step, the start of the attempt, and the admitted nodes, which are assigned that revision. They also depend on
+    /// whether the DaemonRollout can be decoded. If the only change is that more nodes are admitted by name, only the
+    /// cells of these nodes become dirty.
     fn apply_rollout_change(&mut self, before: Option<&RolloutRecord>, now: &Arc<RolloutRecord>) {
         let Some((before, active)) = before.zip(self.set_state.progressive.as_mut()) else {
             self.dirty = DirtyCells::All;

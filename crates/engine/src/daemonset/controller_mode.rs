@@ -1,5 +1,5 @@
-//! Determines from the `managedFields` of a DaemonSet which controller writes its status. Clients use this to find out
-//! whether Muster's controller runs in assist mode.
+//! Determines from the `managedFields` of a DaemonSet which controller writes its status. The result tells clients
+//! whether Muster's controller runs in assist mode, that is, beside upstream's DaemonSet controller.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,14 +12,14 @@ use super::manifest::{ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER};
 /// The mode in which this controller acts on a DaemonSet, as far as the `managedFields` of the DaemonSet show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControllerMode {
-    /// This controller replaces upstream's DaemonSet controller: it creates all pods, also those of the stable
+    /// This controller replaces upstream's DaemonSet controller: it creates all pods, including those of the stable
     /// revision.
     Own,
     /// Assist mode: this controller runs beside upstream's DaemonSet controller, which creates all pods from the newest
     /// template.
     Assist,
     /// The `managedFields` do not show the mode, for example because this controller has not written the status of the
-    /// DaemonSet, or because another field manager has written node counts since.
+    /// DaemonSet yet, or because another field manager has written node counts after this controller's last write.
     Unknown,
 }
 
@@ -28,9 +28,12 @@ impl ControllerMode {
     /// metadata.
     ///
     /// Rule: this controller writes the status with a different field manager in each mode, and the field manager of
-    /// its last status write shows the mode. The mode is not known if there is no such write, if the last writes of
-    /// both modes have the same time, or if the last write was in own mode and another field manager has written node
-    /// counts since.
+    /// its last status write shows the mode. The mode is [`Self::Unknown`] in these cases:
+    ///
+    /// - This controller has not written the status.
+    /// - The last writes of both modes have the same time.
+    /// - The last write of this controller was in the mode [`Self::Own`], and another field manager has written node
+    ///   counts later.
     pub fn from_metadata(metadata: &str) -> Self {
         let entries = managed_status_fields(metadata);
         let last_write = |is_counted: &dyn Fn(&ManagedFieldsEntry) -> bool| {
@@ -39,7 +42,9 @@ impl ControllerMode {
         let own = last_write(&|it| it.manager == CONTROLLER_FIELD_MANAGER);
         let assist = last_write(&|it| it.manager == ASSIST_FIELD_MANAGER);
         let others = last_write(&|it| {
-            it.manager != CONTROLLER_FIELD_MANAGER && it.manager != ASSIST_FIELD_MANAGER && it.has_counts()
+            it.manager != CONTROLLER_FIELD_MANAGER
+                && it.manager != ASSIST_FIELD_MANAGER
+                && it.owns_node_counts()
         });
         if own < assist {
             Self::Assist
@@ -51,7 +56,8 @@ impl ControllerMode {
     }
 }
 
-/// A field manager that owns node counts of a DaemonSet's status. The writer with the later write is the greater one.
+/// A field manager that owns node counts of a DaemonSet's status. Writers are ordered by the time of their last write,
+/// earliest first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StatusWriter {
     /// Time of the last write, in RFC 3339. Empty if it is missing.
@@ -62,14 +68,15 @@ pub struct StatusWriter {
 /// Returns the field managers that own a node count of the status, such as `numberReady`. `metadata` is the JSON of a
 /// DaemonSet's metadata.
 ///
-/// Rule: only DaemonSet controllers are expected to own node counts. A manager that owns only conditions is not returned.
-/// Only counts directly in `status` are node counts; a field of the same name elsewhere in the object is not one.
+/// Rule: only DaemonSet controllers are expected to own node counts. A manager that owns only conditions is not
+/// returned. Only counts directly in `status` are node counts. A field with the same name elsewhere in the object is
+/// not a node count.
 pub fn status_writers(metadata: &str) -> impl Iterator<Item = StatusWriter> {
-    let entries = managed_status_fields(metadata).into_iter().filter(ManagedFieldsEntry::has_counts);
+    let entries = managed_status_fields(metadata).into_iter().filter(ManagedFieldsEntry::owns_node_counts);
     entries.map(|it| StatusWriter { time: it.time, manager: it.manager })
 }
 
-/// An entry of `managedFields`: fields that one manager owns.
+/// An entry of `managedFields`, which lists fields that one manager owns.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ManagedFieldsEntry {
@@ -86,7 +93,7 @@ pub(super) struct ManagedFieldsEntry {
 
 impl ManagedFieldsEntry {
     /// Whether the manager owns a node count of the status.
-    fn has_counts(&self) -> bool {
+    fn owns_node_counts(&self) -> bool {
         let fields = self.fields_v1["f:status"].as_object();
         let mut names = fields.into_iter().flat_map(|it| it.keys());
         names.any(|it| it.starts_with("f:number") || it.ends_with("NumberScheduled"))

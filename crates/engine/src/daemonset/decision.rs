@@ -28,8 +28,8 @@ use crate::daemonset::{assist_plan, progressive_plan};
 use crate::hash_ordered_map::HashOrderedMap;
 
 /// The state of one DaemonSet that plans are made from: its revisions, its progressive rollout, its state on each node
-/// (its cells), and the totals and indexes of the cells. A changed cell updates the totals and indexes without a pass
-/// over all cells.
+/// (its cells), and the totals and indexes of the cells. When a cell changes, the totals and indexes are updated
+/// without a pass over all cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetState {
     /// The current revision of the DaemonSet, and the writes that its revisions need.
@@ -114,13 +114,13 @@ impl SetState {
         self.node_actions(&self.not_ready)
     }
 
-    /// Returns the nodes in `places` that have a rollout action, each with its action, in update order. `places` is
+    /// Returns the nodes in `index` that have a rollout action, each with its action, in update order. `index` is
     /// `budgeted` or `not_ready`: pairs of position in the update order and node name.
     fn node_actions<'a>(
         &'a self,
-        places: &'a BTreeSet<(u64, Text)>,
+        index: &'a BTreeSet<(u64, Text)>,
     ) -> impl Iterator<Item = (&'a Text, &'a RolloutAction)> {
-        places.iter().filter_map(|(_, node)| Some((node, self.cells.get(node)?.action.as_ref()?)))
+        index.iter().filter_map(|(_, node)| Some((node, self.cells.get(node)?.action.as_ref()?)))
     }
 
     /// Returns the nodes with a rollout action that uses rollout budget, in update order.
@@ -137,9 +137,10 @@ impl SetState {
         self.reindex_cell(current, node, before.as_ref(), CellFlags::default());
     }
 
-    /// Subtracts the previous cell of a node (`before`) from the totals. Adds the node to the indexes whose flag is set
-    /// in `now`, the flags of the new cell, and removes the node from the other indexes. Replaces the timer of the
-    /// node.
+    /// Updates the totals and indexes after the cell of a node was replaced or removed: subtracts the previous cell
+    /// (`before`) from the totals, adds the node to the indexes whose flag is set in `now`, removes the node from the
+    /// other indexes, and replaces its timer. `now` are the flags of the new cell, whose counts the caller has already
+    /// added to the totals.
     fn reindex_cell(&mut self, current: &TargetRevision, node: &Text, before: Option<&Cell>, now: CellFlags) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
@@ -217,9 +218,9 @@ pub(crate) struct RolloutProgress {
     pub(crate) at: Time,
 }
 
-/// Time without progress after which a rollout is stalled.
+/// Time without progress after which an incomplete rollout is stalled.
 ///
-/// Rule: a rollout that makes no progress for ten minutes is stalled.
+/// Rule: an incomplete rollout that makes no progress for ten minutes is stalled.
 pub(crate) const ROLLOUT_STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Input of [`make_plan`]: facts about one DaemonSet, its state, and the results of earlier plans.
@@ -228,11 +229,11 @@ pub(crate) struct DecisionInput<'a> {
     /// Pods and ControllerRevisions to adopt or to release.
     pub(crate) claims: Vec<Claim>,
     pub(crate) set_state: &'a SetState,
-    /// Number of pods by revision hash label, including pods that have failed or succeeded.
+    /// Number of the DaemonSet's pods by revision hash label, including pods that have failed or succeeded.
     pub(crate) pods_by_hash: &'a BTreeMap<Text, usize>,
-    /// Returns the pods whose revision hash label has this value, sorted by key.
+    /// Returns the pods of the DaemonSet whose revision hash label has this value, sorted by key.
     pub(crate) pods_with_hash: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
-    /// Progress of the DaemonSet's rollout. `None` until a revision has recorded the template.
+    /// Progress of the DaemonSet's rollout. `None` before the first plan with a current revision.
     pub(crate) rollout_progress: Option<&'a RolloutProgress>,
     /// Results of the rollout checks that the controller has measured for the DaemonSet.
     pub(crate) checks: &'a CheckMeasurements,
@@ -256,11 +257,14 @@ impl DecisionInput<'_> {
     }
 }
 
-/// Makes the plan of one DaemonSet. The plan has no writes if the DaemonSet is being deleted or its selector is
-/// invalid. In assist mode, [`assist_plan::make_assist_plan`] makes the plan. A plan that adopts or releases objects
-/// contains no other write. Any other plan records the current revision, creates and deletes pods, advances the rollout
-/// within its budget, prunes revisions and updates the status. Until a revision has recorded the template, it only
-/// writes revisions and initial conditions.
+/// Makes the plan of one DaemonSet. The first case that applies determines the writes of the plan:
+///
+/// 1. The DaemonSet is being deleted, or its selector is invalid: none. An event reports an invalid selector.
+/// 2. The controller runs in assist mode: [`assist_plan::make_assist_plan`] makes the plan.
+/// 3. Objects are to be adopted or released: only the adoptions and releases.
+/// 4. The DaemonSet has no current revision yet: only writes of revisions, and the initial conditions.
+/// 5. Otherwise: writes of revisions, pod creates and deletes, the writes of the rollout within its budget, deletes of
+///    revisions, and the status.
 pub(crate) fn make_plan(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Plan {
     let set = input.set;
     let mut plan = Plan::idle(set.clone());
@@ -310,10 +314,11 @@ pub(crate) fn make_plan(input: &DecisionInput<'_>, settings: &Settings, now: Tim
     plan
 }
 
-/// Checks that the selector of a DaemonSet is valid. If not, the error is the event that reports the problem.
+/// Checks that the selector of a DaemonSet is valid. If the selector is invalid, the error is the event that reports
+/// the problem, never `None`.
 ///
-/// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
-/// template. An event reports the problem once per generation.
+/// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match the labels of
+/// the DaemonSet's own template. An event reports the problem once per generation.
 fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     let unlike = || {
         KubeEvent::warning(
@@ -336,8 +341,8 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// Adds [`Cell::create`] and [`Cell::delete`] of all cells to the plan, until it has [`Settings::burst`] creates and as
-/// many deletes.
+/// Adds the pod creates and deletes of all cells that need no rollout budget ([`Cell::create`] and [`Cell::delete`]) to
+/// the plan: at most [`Settings::burst`] creates, and at most as many deletes.
 fn add_unbudgeted_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };
@@ -369,9 +374,9 @@ pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text
 
 /// Adds the pod writes of the rollout to the plan, and returns the rollout budget as a number of nodes.
 ///
-/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. The nodes that already count against
-/// the budget use it up first. With surge, a pod on a node that is no longer eligible is deleted only while more nodes
-/// have an available pod than are eligible.
+/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. Each node that already counts
+/// against the budget leaves one replacement less. With surge, a pod on a node that is no longer eligible is deleted
+/// only while more nodes have an available pod than are eligible.
 fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);
     let desired = set_state.totals.status_counts().desired;
@@ -398,10 +403,10 @@ fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Set
     allowed
 }
 
-/// Returns the old pods to delete on nodes that are no longer eligible, with the reasons, at most [`Settings::burst`].
-/// The number of pods is also limited to the surplus, that is, the number of nodes with an available pod minus the
-/// number of eligible nodes. Empty without `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these
-/// pods within the rollout budget.
+/// Returns the old pods to delete on nodes that are no longer eligible, with the reasons. Their number is limited to
+/// [`Settings::burst`], and to the surplus, that is, the number of nodes with an available pod minus the number of
+/// eligible nodes. Empty without `maxSurge`: with `maxUnavailable`, [`RolloutAction::Replace`] deletes these pods
+/// within the rollout budget.
 pub(crate) fn pods_to_remove<'a>(
     input: &DecisionInput<'a>,
     settings: &Settings,
@@ -416,14 +421,15 @@ pub(crate) fn pods_to_remove<'a>(
     })
 }
 
-/// Adds the relabels of the pods of duplicate revisions, and the deletes of revisions, to the plan.
+/// Adds writes to the plan that relabel the pods of duplicate revisions, and that delete revisions.
 ///
-/// Rule: pods of a revision that is a byte-equal duplicate of the current one get the hash label of the current
-/// revision. A duplicate without pods, or with the hash label of the current revision, is deleted.
+/// Rule: the pods of a byte-equal duplicate of the current revision get the hash label of the current revision. The
+/// duplicate is deleted as soon as no pod has its hash label, or at once if it has the same hash label as the current
+/// revision.
 ///
 /// Revisions beyond `revisionHistoryLimit` are deleted, lowest number first. A revision is kept while any pod has its
-/// hash label, even a finished pod that only a finalizer holds. One exception: an older revision with the hash label of
-/// the current revision and an equivalent template may be deleted, because the pods belong to the current revision.
+/// hash label, even a finished pod that only a finalizer holds. Exception: an older revision with the hash label of the
+/// current revision and an equivalent template may be deleted, because the pods belong to the current revision.
 fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
     let history = &input.set_state.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| input.pods_by_hash.contains_key(it));
@@ -449,8 +455,8 @@ fn dedup_and_prune_revisions(plan: &mut Plan, input: &DecisionInput<'_>) {
 
 /// Adds the events about deleted pods and invalid fields to the plan.
 ///
-/// Rule: an event with upstream's reason reports each pod that is deleted because it failed or succeeded. Once per
-/// generation, an event reports each invalid field of the spec.
+/// Rule: each pod that is deleted because it failed or succeeded is reported by an event with the same reason as
+/// upstream's event. Each invalid field of the spec is reported by one event per generation.
 fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
@@ -476,10 +482,12 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 /// Returns the time at which the DaemonSet must be reconciled again even without an event. `None` if there is no such
 /// time.
 ///
-/// Rule: the wake-up time is the earliest time at which a cell or the revision history changes without an event, but at
-/// most 30 seconds from now, or `minReadySeconds` plus one second if that is longer. So the controller notices a clock
-/// that was set forward. If the status has conditions, the time at which an incomplete rollout counts as stalled is a
-/// wake-up time too.
+/// Rule: the wake-up time is the earlier of these two times:
+///
+/// - The earliest time at which a cell or the revision history changes without an event, but at most 30 seconds from
+///   now, or `minReadySeconds` plus one second if that is longer. With this limit, the controller notices when the
+///   clock is set forward.
+/// - If the status has conditions, the time at which an incomplete rollout counts as stalled.
 pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);

@@ -35,7 +35,8 @@ pub enum Call {
     ReadRevision { name: Text },
     /// Adopts or releases a pod or a ControllerRevision.
     Claim(Claim),
-    /// Creates, renumbers or labels a ControllerRevision, or stores or removes the verdict about it.
+    /// Creates, renumbers or labels a ControllerRevision, or stores or removes the verdict of a progressive rollout
+    /// about the ControllerRevision.
     WriteRevision(RevisionWrite),
     /// Sets the revision hash label of a pod.
     RelabelPod { pod: Arc<Pod>, hash: Text },
@@ -44,8 +45,8 @@ pub enum Call {
     /// Evicts a pod for the reason `why`. The API server deletes the pod if the PodDisruptionBudgets allow the
     /// eviction.
     EvictPod { pod: Arc<Pod>, why: Why },
-    /// Creates a pod on a node, with this revision hash label, for the reason `why`. `source` is the older revision
-    /// that the pod is created from. `None` if it is created from the template of the DaemonSet.
+    /// Creates a pod on a node, with the revision hash label `hash`, for the reason `why`. `source` is the older
+    /// revision that the pod is created from, `None` if the pod is created from the template of the DaemonSet.
     CreatePod { node: Text, hash: Text, why: Why, source: Option<Arc<PodSource>> },
     /// Creates the DaemonRollout of the DaemonSet, or writes its status.
     WriteRollout(RolloutWrite),
@@ -181,7 +182,7 @@ pub enum NextStep {
     Call(Call),
     /// Wait for the response to a call in flight.
     Wait,
-    /// The execution has ended: all calls of the plan are done.
+    /// The execution has ended: no call is left to send, and no call is in flight.
     Done,
 }
 
@@ -201,8 +202,8 @@ pub struct Execution {
     creates_enqueued: usize,
     /// Whether a pod create of the current batch failed.
     batch_failed: bool,
-    /// Whether the later stages are skipped, because a call failed on which the pod writes depend, or because a read
-    /// showed that the plan is outdated.
+    /// Whether the later stages are skipped. They are skipped after the failure of a call on which the pod writes
+    /// depend, and after a read that shows that the plan is outdated.
     stopped: bool,
     /// Number of failed attempts to write the status. Set to 2 before a write of `collisionCount`, which is not
     /// retried.
@@ -220,7 +221,8 @@ enum ExecutionStage {
     Recheck,
     /// Adopts and releases pods and ControllerRevisions.
     Claim,
-    /// Creates, renumbers and labels ControllerRevisions, and stores or removes the verdicts about them.
+    /// Creates, renumbers and labels ControllerRevisions, and stores or removes the verdicts of a progressive rollout
+    /// about them.
     WriteRevisions,
     /// Creates the DaemonRollout, or writes its status.
     WriteRollout,
@@ -244,8 +246,8 @@ enum ExecutionStage {
 pub struct ExecutionReport {
     /// UID of the DaemonSet whose plan was executed.
     pub(crate) uid: Text,
-    /// Kinds and resource versions that the watches will deliver: those of the objects that were written, and of
-    /// objects that were read and made the plan outdated.
+    /// Kinds and resource versions that the watches must deliver before the next plan: those of objects that were
+    /// written, and of objects whose read showed that the plan is outdated.
     wrote: Vec<(Kind, u64)>,
     /// Pods that were deleted or evicted, or that no longer existed.
     deleted: Vec<Arc<Pod>>,
@@ -289,20 +291,22 @@ pub(crate) enum RefusalReason {
     /// A PodDisruptionBudget does not allow the eviction.
     DisruptionBudget,
     /// The controller has no RBAC permission to `create` `pods/eviction`.
-    MissingRole,
+    MissingPermission,
     /// Another refusal or a server error, with its shortened message.
     Other(Text),
 }
 
 impl RefusalReason {
     /// Returns why the API server refused an eviction with this error. `None` if the error is not a refusal, for
-    /// example because the pod has changed or the API server throttles the client. Then the error is handled like that
-    /// of a delete.
+    /// example because the pod has changed or the API server throttles the client. An error that is not a refusal is
+    /// handled like the error of a delete.
     fn from_error(error: &CallError) -> Option<Self> {
         match error {
             CallError::DisruptionBudget { .. } => Some(Self::DisruptionBudget),
             // The API server also answers 403 if the status of a PodDisruptionBudget is unusable.
-            CallError::Forbidden(message) if message.contains("pods/eviction") => Some(Self::MissingRole),
+            CallError::Forbidden(message) if message.contains("pods/eviction") => {
+                Some(Self::MissingPermission)
+            }
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::Server(_) => {
                 Some(Self::Other(refusal_reason(error)))
             }
@@ -425,8 +429,8 @@ impl Execution {
         !self.ready.is_empty()
     }
 
-    /// Whether all calls of the plan are done. If no call is ready or in flight, first enters the next stage that has
-    /// calls.
+    /// Enters the next stage that has calls if no call is ready or in flight. Returns whether the execution has ended,
+    /// that is, whether no call is ready or in flight and no stage is left.
     pub(super) fn is_finished(&mut self) -> bool {
         while self.ready.is_empty() && self.in_flight == 0 && self.stage != ExecutionStage::Done {
             self.advance_stage();
@@ -450,8 +454,8 @@ impl Execution {
         self
     }
 
-    /// Enqueues the next batch of creates if the current stage is `Create`, creates are left, no create of the last batch
-    /// failed and the execution was not stopped. Otherwise enters the next stage and enqueues its calls.
+    /// Enqueues the next batch of creates if the current stage is `Create`, creates are left, no create of the last
+    /// batch failed and the execution was not stopped. Otherwise enters the next stage and enqueues its calls.
     fn advance_stage(&mut self) {
         let more = self.creates_enqueued < self.create_count() && !self.batch_failed && !self.stopped;
         if self.stage == ExecutionStage::Create && more {
@@ -472,10 +476,10 @@ impl Execution {
         self.enqueue_stage();
     }
 
-    /// Enqueues the calls of the current stage, unless the later stages are skipped.
+    /// Enqueues the calls of the current stage. Does nothing if the later stages are skipped ([`Execution::stopped`]).
     ///
     /// Rule: a plan is executed in the stages of [`ExecutionStage`]. If a call before the pod deletes fails, the later
-    /// stages are skipped; a failed write of the DaemonRollout is the exception. If a pod delete or create fails, the
+    /// stages are skipped, except after a failed write of the DaemonRollout. If a pod delete or create fails, the
     /// status is still written.
     fn enqueue_stage(&mut self) {
         let plan = &self.plan;
@@ -612,10 +616,15 @@ impl Execution {
 
     /// Handles a failed call: updates the report, and enqueues the calls that the error makes necessary.
     ///
-    /// Rule: NotFound on a delete or eviction means that the object is deleted. After AlreadyExists on the create of a
-    /// revision the existing revision is read. A failed status write and a refused eviction have rules of their own.
-    /// After any other error the DaemonSet is reconciled again, with backoff. If a create, delete or eviction of a pod
-    /// got no response or a server error, the pods are listed before the next plan.
+    /// Rule: the error of a call has these consequences:
+    ///
+    /// - A failed status write is handled by [`Execution::on_status_error`].
+    /// - A refused eviction is handled by [`Execution::on_eviction_refused`]. If the error is a server error, the last
+    ///   item applies too.
+    /// - After AlreadyExists on the create of a revision, the existing revision is read.
+    /// - After NotFound on a delete or eviction, the object counts as deleted.
+    /// - After any other error, the DaemonSet is reconciled again, with backoff. If a create, delete or eviction of a
+    ///   pod got no response or a server error, the pods are listed before the next plan.
     fn on_error(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
             return self.on_status_error(error);
@@ -670,7 +679,7 @@ impl Execution {
             }
             _ => {}
         }
-        self.mark_failed();
+        self.stop_before_delete_stage();
         if let Call::CreatePod { .. } = call {
             self.batch_failed = true;
             let creates = CreateResult::from_error(error);
@@ -701,8 +710,8 @@ impl Execution {
         true
     }
 
-    /// Handles a failed call. If the execution has not reached the pod deletes yet, the later stages are skipped.
-    fn mark_failed(&mut self) {
+    /// Skips the later stages if the execution has not reached the stage `Delete` yet.
+    fn stop_before_delete_stage(&mut self) {
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
@@ -735,9 +744,12 @@ impl Execution {
         self.report.events.push(event);
     }
 
-    /// Continues after the DaemonSet was read. In the stage `WriteRevisions`, increments `collisionCount` after a name
-    /// collision of a revision. In the stage `Status`, retries the status write. If the DaemonSet is being deleted, or
-    /// was deleted and created again, the later stages are skipped.
+    /// Continues after the DaemonSet was read. If the DaemonSet is being deleted, or was deleted and created again,
+    /// requests a new plan and skips the later stages. Otherwise the stage decides:
+    ///
+    /// - `Recheck`: the execution continues with the adoptions.
+    /// - `WriteRevisions`: the name of a new revision was taken, so `collisionCount` is incremented.
+    /// - `Status`: the status write is retried.
     fn on_set_read(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
@@ -748,19 +760,20 @@ impl Execution {
             // that, or pods would be created for an owner that no longer exists.
             _ => {
                 self.report.wrote.push((Kind::Sets, fresh.resource_version));
-                self.mark_failed();
+                self.stop_before_delete_stage();
                 self.report.request_retry(Duration::ZERO);
             }
         }
     }
 
-    /// Decides whether to use the existing revision that has the name of the revision to create. `found` is that
+    /// Continues after an existing revision was read because it has the name of the revision to create. `found` is the
     /// existing revision, or `None` if an object of a kind other than DaemonSet controls it.
     ///
     /// Rule: if a create of a revision fails because its name is taken, the existing revision is read. The existing
     /// revision is used if it has the same data, and this DaemonSet owns it or can adopt it. Otherwise the name
     /// collides, and the `collisionCount` of the DaemonSet is incremented, which changes the name of the new revision.
-    /// In both cases the execution ends, and the next plan is made when the watch has delivered the change.
+    /// In both cases the later stages are skipped, and the next plan is made when the watches have delivered the
+    /// existing revision or the new `collisionCount`.
     fn on_revision_read(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
         let ours = |it: &&Revision| {
@@ -770,19 +783,19 @@ impl Execution {
         match found.filter(ours) {
             Some(revision) => {
                 self.report.wrote.push((Kind::Revisions, revision.resource_version));
-                self.mark_failed();
+                self.stop_before_delete_stage();
                 self.report.request_retry(Duration::ZERO);
             }
             None => self.ready.push_back(Call::ReadSet),
         }
     }
 
-    /// Enqueues the write that increments `collisionCount` in the status of `fresh`, the newest version of the
-    /// DaemonSet. The later stages are skipped.
+    /// Skips the later stages and, unless `collisionCount` was already changed, enqueues the write that increments it.
+    /// `fresh` is the newest version of the DaemonSet.
     ///
     /// Rule: `collisionCount` is incremented only if it is still the value from which the colliding name was computed.
     fn increment_collision_count(&mut self, fresh: &Arc<Set>) {
-        self.mark_failed();
+        self.stop_before_delete_stage();
         self.report.request_retry(Duration::ZERO);
         if fresh.status.collisions != self.plan.set.status.collisions {
             return;
@@ -793,12 +806,12 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
-    /// Handles a failed write of the status. After the first failure, reads the DaemonSet, and then retries the write.
-    /// A write of `collisionCount` is not retried. Records the failure if the retry failed too, or if an immediate
-    /// retry would fail again, for example because the DaemonSet was not found.
+    /// Handles a failed write of the status. Reads the DaemonSet if the write is to be retried, otherwise requests a
+    /// new plan.
     ///
-    /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
-    /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
+    /// Rule: a failed write of the status is retried once on the newest version of the DaemonSet. Exceptions: an
+    /// immediate retry would fail again (for example because the DaemonSet was not found), the write incremented
+    /// `collisionCount`, or the stored status has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
     fn on_status_error(&mut self, error: &CallError) {
         self.status_tries += 1;
         let is_permanent = matches!(
@@ -813,7 +826,7 @@ impl Execution {
             self.ready.push_back(Call::ReadSet);
             return;
         }
-        self.mark_failed();
+        self.stop_before_delete_stage();
         self.report.request_retry(error.retry_after());
     }
 

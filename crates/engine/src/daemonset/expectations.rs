@@ -1,5 +1,5 @@
-//! Expectations: no new plan is made for a DaemonSet until the watches have delivered the controller's own writes for
-//! it.
+//! Expectations: no new plan is made for a DaemonSet until the watches have delivered the writes that the controller
+//! made for the DaemonSet.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -14,14 +14,16 @@ use crate::daemonset::facts::{Kind, Pod, Revision};
 /// `ControllerExpectations`.
 ///
 /// Creates, patches and status writes are expected by resource version, deletes by UID. A failed write is not expected,
-/// unless it may have been applied although its response was lost. While expectations are unmet, the pods are listed
-/// every [`CONFIRM_AFTER`]. When they have been unmet for [`RELIST_AFTER`], all kinds are listed again as well.
+/// unless it may have been applied although its response was lost or was a server error. While expectations are unmet,
+/// the pods are listed every [`CONFIRM_AFTER`]. When expectations have been unmet for [`RELIST_AFTER`], all kinds are
+/// listed again as well.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
-    /// The resource version of each kind that the watch of the kind must deliver, because the controller has written it
-    /// or a list of pods has shown it.
+    /// For each kind, the resource version that the watch of the kind must deliver, because the controller has written
+    /// it or a list of pods has shown it.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the cache did not show at the last check, or that were added since, by UID of the pod or revision.
+    /// Expected deletes, by UID of the pod or revision. [`Expectations::check`] removes the deletes that the cache
+    /// shows.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
     /// Whether a create, delete or eviction of a pod got no response or a server error. Only a list shows whether the
     /// write was applied.
@@ -80,9 +82,10 @@ impl Expectations {
         self.uncertain = true;
     }
 
-    /// Applies a list of the DaemonSet's pods from the API server, which shows whether uncertain writes were applied.
-    /// Expects the watch to deliver the listed versions, and no longer expects the delete of a pod that the list shows
-    /// as not being deleted. The elements of `pods` are UID, resource version, and whether the pod is being deleted.
+    /// Applies a list of the DaemonSet's pods that was read from the API server. The list shows whether uncertain
+    /// writes were applied. Expects the watch to deliver the listed versions, and no longer expects the delete of a pod
+    /// that the list shows as not being deleted. The elements of `pods` are UID, resource version, and whether the pod
+    /// is being deleted.
     pub(crate) fn apply_pod_list(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
@@ -147,7 +150,7 @@ impl Expectations {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }
 
-    /// Whether any write is expected.
+    /// Whether any write is expected, or it is uncertain whether a pod write was applied.
     pub(crate) fn is_pending(&self) -> bool {
         !self.wrote.is_empty() || !self.deletes.is_empty() || self.uncertain
     }

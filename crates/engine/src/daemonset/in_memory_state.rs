@@ -2,7 +2,7 @@
 //! this state.
 //!
 //! This module also computes the cells of a DaemonSet from that state and from facts. A cell is the state of the
-//! DaemonSet on one node. Facts are the fields of API objects that rules read, decoded.
+//! DaemonSet on one node. Facts are the decoded fields of API objects that the controller's rules read.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -35,9 +35,9 @@ use crate::daemonset::{ROLLOUT_STALLED_AFTER, RolloutDeletion, RolloutProgress, 
 pub(super) struct InMemoryState {
     /// The controller's own writes that the watches must deliver before the next plan.
     pub(super) expectations: Expectations,
-    /// Failed-pod backoff by node, for the current generation.
+    /// Backoff after a failed or succeeded pod was deleted, by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, Backoff>,
-    /// The last deletion or eviction of a pod by the controller, by node.
+    /// The controller's last deletion or eviction of a pod on each node, by name of the node.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Evictions that the API server refused, to be tried again after a delay.
     pub(super) evictions: RefusedEvictions,
@@ -74,16 +74,18 @@ const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 /// Maximum delay before the next plan after a plan with a failed call, unless the API server requests a longer delay.
 const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Number of consecutive plans with a failed call after which the Degraded condition reports server errors of pod
-/// creates. With the retry delays this takes about three seconds.
+/// Number of consecutive plans with a failed call after which the Degraded condition reports the next server error of a
+/// pod create. The retry delays before that plan (0.1, 0.2, 0.4, 0.8 and 1.6 s) add up to about three seconds.
 const FAILED_PLANS_BEFORE_DEGRADED: u32 = 5;
 
 impl SetEntry {
-    /// Adjusts the in-memory state after the clock was set back, or if the DaemonSet has a new generation. In both
-    /// cases the state of the DaemonSet on every node is computed again. After the clock was set back, recorded times
-    /// that are now in the future are moved to the present, and the retry time is moved to at most
-    /// [`CALL_RETRY_DELAY_MAX`] from now. A new generation resets the backoff of failed pods, failed calls and refused
-    /// evictions. Also records `now` as the time of the last reconcile.
+    /// Adjusts the in-memory state after the clock was set back, and to a new generation of the DaemonSet. In both
+    /// cases, marks all cells (the state of the DaemonSet on each node) as dirty. Always records `now` as the time of
+    /// the last reconcile.
+    ///
+    /// If the clock was set back, recorded times that are now in the future are moved to the present, and retry times
+    /// to at most their maximum delay from now. A new generation resets the backoffs after failed pods, failed calls
+    /// and refused evictions.
     pub(super) fn adjust_to_clock_and_generation(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = DirtyCells::All;
@@ -114,8 +116,8 @@ impl SetEntry {
     }
 
     /// Computes the dirty cells again, and the cells whose recheck time has come. A cell is the state of the DaemonSet
-    /// on one node. Computes all cells if the recheck time of the revision history has come. `assist` is whether the
-    /// controller runs in assist mode, beside upstream's controller.
+    /// on one node. If the recheck time of the revision history has come, computes the revision history and all cells
+    /// again. `assist` is whether the controller runs in assist mode, beside upstream's controller.
     pub(super) fn refresh_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let due = |set_state: &SetState| -> Option<Text> {
             let first = set_state.timers.first().filter(|(at, _)| *at <= now);
@@ -142,8 +144,8 @@ impl SetEntry {
         }
     }
 
-    /// Computes the revision history and all cells again. A cell is the state of the DaemonSet on one node. Without a
-    /// current revision there are no cells.
+    /// Computes the revision history, the progressive rollout and all cells again. A cell is the state of the DaemonSet
+    /// on one node. Without a current revision there are no cells.
     fn refresh_all_cells(&mut self, objects: &ObjectCache, assist: bool, now: Time) {
         let owned: Vec<Arc<Revision>> = objects
             .revisions_for(&self.set.uid, &self.set.key.namespace)
@@ -178,7 +180,7 @@ impl SetEntry {
     }
 
     /// Computes the cell of one node again. A cell is the state of the DaemonSet on one node. Removes the cell if the
-    /// node and its pods no longer exist. Also drops in-memory state about the node that no longer applies.
+    /// node and its pods no longer exist. Also drops in-memory state that no longer applies to the node.
     fn refresh_cell(&mut self, objects: &ObjectCache, current: &TargetRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
@@ -218,8 +220,8 @@ impl SetEntry {
     /// plan, and sets the wake-up time of the plan.
     ///
     /// Rule: status writes that change only counts or condition messages are limited to four per second. A new
-    /// generation, a changed condition, a changed `collisionCount` and every status of a complete rollout are written
-    /// at once.
+    /// generation, a changed status or reason of a condition, a changed `collisionCount` and every status of a complete
+    /// rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) =
             self.memory.status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)
@@ -257,7 +259,7 @@ impl SetEntry {
     /// plan, and sets the wake-up time of the plan.
     ///
     /// Rule: status writes of a DaemonRollout that change only counts, messages and times are limited to four per
-    /// second. Everything else is written at once.
+    /// second. Any other change of the status is written at once.
     pub(super) fn throttle_rollout_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) =
             self.memory.rollout_status_at.map(|it| it + STATUS_WRITE_INTERVAL_MIN).filter(|it| now < *it)

@@ -1,7 +1,7 @@
-//! Builds the API objects and patches that the DaemonSet controller writes, such as pods, revisions and owner
-//! references. Pod templates are not decoded, so that fields unknown to this controller are copied from the DaemonSet
-//! to its pods.
-/// Builds the HTTP request of each call.
+//! Builds the API objects and patches that the DaemonSet controller writes, such as pods, ControllerRevisions and the
+//! patches that adopt them. Pod templates are not decoded, so that fields unknown to this controller are copied from
+//! the DaemonSet to its pods.
+/// Builds the verb, path and body of the HTTP request for each [`Call`](crate::daemonset::execution::Call).
 mod call;
 
 use alloc::{
@@ -28,12 +28,13 @@ pub use call::{
     call_target, call_verb, label_selector_query, status_body,
 };
 
-/// Label with the revision hash of a pod or ControllerRevision.
+/// Key of the label that holds the revision hash of a pod or ControllerRevision.
 pub const REVISION_HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
-/// Label with the template generation, by which Kubernetes recognized up-to-date pods before ControllerRevisions
-/// existed. Pods of DaemonSets that have the annotation for the template generation get this label.
+/// Key of the pod label that holds the template generation, by which Kubernetes recognized up-to-date pods before
+/// ControllerRevisions existed. Pods get this label only if their DaemonSet has the annotation
+/// `deprecated.daemonset.template.generation`.
 pub const TEMPLATE_GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
-/// `schedulerName` of pods that the DaemonSet controller binds itself.
+/// Value of `schedulerName` in pods that the DaemonSet controller, instead of the scheduler, binds to their node.
 pub const DIRECT_BINDING_SCHEDULER_NAME: &str = "kubernetes.io/daemonset-controller";
 
 /// The DaemonSet that owns the objects that this module builds.
@@ -53,12 +54,13 @@ pub enum Binding {
     Direct,
 }
 
-/// Builds the pod that a DaemonSet creates on a node. An empty `hash` sets no revision hash label.
+/// Builds the pod that a DaemonSet creates on a node. If `hash` is empty, the pod gets no revision hash label.
 ///
 /// Rule: a daemon pod is the template plus the revision hash label, the template generation label (if any), the owner
 /// reference, the automatic tolerations and its node. The node is set as required node affinity
-/// ([`Binding::Scheduler`]) or as `nodeName` with a `schedulerName` ([`Binding::Direct`]). Labels, annotations,
-/// finalizers and all other fields of the spec are copied from the template without being decoded.
+/// ([`Binding::Scheduler`]), or as `nodeName` with [`DIRECT_BINDING_SCHEDULER_NAME`] as `schedulerName`
+/// ([`Binding::Direct`]). Labels, annotations, finalizers and all other spec fields are copied from the template
+/// without being decoded.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
 pub fn daemon_pod(
     owner: Owner<'_>,
@@ -99,7 +101,8 @@ pub fn daemon_pod(
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// A toleration, with operator `Exists` and without time limit, that the controller adds to daemon pods.
+/// A toleration that the controller adds to daemon pods. Its operator is `Exists`, and it has no time limit
+/// (`tolerationSeconds`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutomaticToleration {
     /// Key of the taint that the pod tolerates.
@@ -108,8 +111,8 @@ pub struct AutomaticToleration {
     pub effect: &'static str,
 }
 
-/// Tolerations that every daemon pod gets, in upstream's order. So daemon pods are not evicted from a node that is not
-/// ready or unreachable, and are created on nodes that are cordoned or under pressure.
+/// Tolerations that every daemon pod gets, in upstream's order. With them, daemon pods are not evicted from a node that
+/// is not ready or unreachable, and are created on nodes that are cordoned or under pressure.
 pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
     AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -123,11 +126,10 @@ pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
 pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
     AutomaticToleration { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
-/// Returns the tolerations that the controller adds to every daemon pod, and with `host_network` also
-/// [`HOST_NETWORK_TOLERATION`].
+/// Returns [`AUTOMATIC_TOLERATIONS`] and, with `host_network`, also [`HOST_NETWORK_TOLERATION`].
 ///
-/// Rule: every daemon pod gets these tolerations, and placement uses the same list to decide which nodes should run a
-/// pod. With two different lists, the controller might create and delete a pod again and again.
+/// Rule: the controller adds these tolerations to daemon pods, and placement uses the same list to decide which nodes
+/// should run a pod. With two different lists, the controller might create and delete a pod again and again.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
     AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
@@ -135,12 +137,13 @@ pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automat
 
 /// Builds the ControllerRevision that records a template.
 ///
-/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, and has the labels of the template
-/// and the hash label. It also has the DaemonSet's annotations, except those of a verdict. From these annotations,
-/// `kubectl rollout history` reads the change cause.
+/// Rule: a ControllerRevision is named `<name of the DaemonSet>-<hash>`. It has the labels of the template, and the
+/// revision hash label. It has the annotations of the DaemonSet, from which `kubectl rollout history` reads the change
+/// cause. Exception: annotations that store a verdict about a revision (see [`verdict_patch`]) are left out.
 ///
 /// Encode the result with `go_json::to_string`, because the API server stores the bytes of `data` as received, and
-/// upstream compares those bytes. Upstream: `snapshot`.
+/// upstream compares those bytes.
+/// Upstream: `snapshot`.
 pub fn controller_revision(
     owner: Owner<'_>,
     annotations: &Value,
@@ -167,23 +170,25 @@ pub fn controller_revision(
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": metadata,
-        "data": revision_patch(template),
+        "data": restore_template_patch(template),
         "revision": revision,
     })
 }
 
 /// Returns the `data` of the ControllerRevision for a template, as JSON text.
 ///
-/// Rule: the data of a ControllerRevision is the strategic merge patch that restores its template.
+/// Rule: the data of a ControllerRevision is the strategic merge patch that restores the recorded template in the
+/// DaemonSet.
 /// Upstream: `getPatch`.
 pub fn revision_data(template: &Value) -> String {
-    go_json::to_string(&revision_patch(template))
+    go_json::to_string(&restore_template_patch(template))
 }
 
-/// Returns the hash of a template, which names its revision and labels its pods.
+/// Returns the hash of a template, which becomes part of the name of its revision and the revision hash label of its
+/// pods.
 ///
-/// Rule: the hash of a revision is a short name for its template. `collisionCount` changes the hash when another
-/// template has the same hash. The hash never decides whether two templates are equal.
+/// Rule: the hash of a revision is a short name for its template. The DaemonSet's `collisionCount` (`collisions`)
+/// changes the hash when another template has the same hash. The hash never decides whether two templates are equal.
 ///
 /// Upstream hashes a dump of a Go struct, but this function hashes the JSON. So upstream's controller computes another
 /// hash for the same template, and no code may rely on equal hashes. Upstream: `ComputeHash`.
@@ -195,11 +200,12 @@ pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     safe_encode(&sum.to_string())
 }
 
-/// Returns the patch that makes the DaemonSet the controller of an object.
+/// Returns the patch that makes the DaemonSet the controller of an object. `uid` and `resource_version` are those of
+/// the object.
 ///
-/// Rule: the adoption patch, a strategic merge patch, adds the DaemonSet's owner reference and keeps the others. The
-/// UID makes the patch fail on another object with the same name. The resource version makes the patch fail on an
-/// object that changed since it was read.
+/// Rule: the adoption patch, a strategic merge patch, adds the DaemonSet's owner reference and keeps the other owner
+/// references. The UID makes the patch fail on another object with the same name. The resource version makes the patch
+/// fail on an object that changed since it was read.
 /// Upstream: `ownerRefControllerPatch`.
 pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
@@ -207,9 +213,10 @@ pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value
     json!({"metadata": patch})
 }
 
-/// Returns the patch that ends the DaemonSet's ownership of an object.
+/// Returns the patch that ends the DaemonSet's ownership of an object. `owner_uid` is the UID of the DaemonSet.
 ///
-/// Rule: the release patch, a strategic merge patch, removes the DaemonSet's owner reference and keeps the others.
+/// Rule: the release patch, a strategic merge patch, removes the DaemonSet's owner reference and keeps the other owner
+/// references.
 /// Upstream: `GenerateDeleteOwnerRefStrategicMergeBytes`.
 pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = precondition_metadata(uid, resource_version);
@@ -227,7 +234,7 @@ pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": patch})
 }
 
-/// Returns the patch that sets the number of a revision.
+/// Returns the patch that sets the revision number of a ControllerRevision.
 ///
 /// Rule: a revision that becomes current again gets the next revision number, by a merge patch.
 /// Upstream: `constructHistory`.
@@ -235,7 +242,7 @@ pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value
     json!({"metadata": precondition_metadata(uid, resource_version), "revision": revision})
 }
 
-/// Returns the patch that sets the hash label of a revision to its name.
+/// Returns the patch that sets the revision hash label of a ControllerRevision to the name of the ControllerRevision.
 ///
 /// Rule: a revision without a hash label gets its own name as hash label, by a merge patch. No other revision of the
 /// namespace has that name.
@@ -273,8 +280,8 @@ pub fn verdict_patch(
 
 /// Returns the JSON of the DaemonRollout that the controller creates for a DaemonSet.
 ///
-/// Rule: a DaemonRollout has the name of its DaemonSet, which owns it but is not its controller. The garbage collector
-/// deletes it together with the DaemonSet.
+/// Rule: a DaemonRollout has the name of its DaemonSet. The DaemonSet owns the DaemonRollout, but is not its
+/// controller. The garbage collector deletes the DaemonRollout when the DaemonSet is deleted.
 pub fn daemon_rollout(owner: Owner<'_>) -> Value {
     let reference =
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner.name, "uid": owner.uid});
@@ -321,11 +328,11 @@ pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
 
 /// Sets the required node affinity of a pod spec so that the pod fits only on `node`.
 ///
-/// Rule: a term that matches only the target node replaces the template's required node affinity, which placement has
-/// already checked. Preferred node affinity and pod affinity stay.
+/// Rule: a term that matches only the target node replaces the template's required node affinity, because placement has
+/// already checked the template's affinity. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
 fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
-    /// Field of `nodeAffinity` with the required terms.
+    /// Field of `nodeAffinity` that holds the required terms.
     const REQUIRED_AFFINITY_FIELD: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let mut affinity = remove_object(spec, "affinity");
     let mut node_affinity = remove_object(&mut affinity, "nodeAffinity");
@@ -341,7 +348,7 @@ pub(crate) fn node_name_term(node: &str) -> Value {
     json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
 
-/// Removes and returns the object at `key`. Returns an empty object if there is none.
+/// Removes the value at `key` and returns it. Returns an empty object if there is no value, or if it is not an object.
 fn remove_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
     match fields.remove(key) {
         Some(Value::Object(inner)) => inner,
@@ -356,8 +363,8 @@ fn template_labels(template: &Value) -> Map<String, Value> {
 
 /// Returns the owner reference of pods and ControllerRevisions of the DaemonSet.
 ///
-/// Rule: the DaemonSet is the controller of its pods and ControllerRevisions, and its foreground deletion waits until
-/// they are deleted.
+/// Rule: the DaemonSet is the controller of its pods and ControllerRevisions. A foreground deletion of the DaemonSet
+/// waits until these objects are deleted.
 fn owner_reference(owner: Owner<'_>) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -370,7 +377,7 @@ fn owner_reference(owner: Owner<'_>) -> Value {
 }
 
 /// Returns the strategic merge patch that restores a template: the `data` of a ControllerRevision.
-fn revision_patch(template: &Value) -> Value {
+fn restore_template_patch(template: &Value) -> Value {
     let mut template = template.as_object().cloned().unwrap_or_default();
     template.insert("$patch".to_string(), "replace".into());
     json!({"spec": {"template": template}})
@@ -390,7 +397,7 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Replaces each character of a hash by a character of a safe alphabet.
+/// Replaces each character of a hash with a character of a safe alphabet.
 ///
 /// Rule: a hash is encoded in an alphabet without vowels and without digits that resemble vowels, so that the hash
 /// spells no word.

@@ -36,7 +36,7 @@ pub mod facts;
 mod controller_cache;
 /// Delays plans until the watches have delivered the controller's own writes.
 mod expectations;
-/// The controller's state about a DaemonSet that no API object stores.
+/// In-memory state of the controller about one DaemonSet, which no API object stores.
 mod in_memory_state;
 /// The controller's cache of all watched objects except DaemonSets, by key and by owner.
 mod object_cache;
@@ -53,18 +53,18 @@ mod decision;
 mod node_rollout;
 /// Decides whether a node should run, keep or lose a pod.
 pub mod placement;
-/// Determines the current revision of a DaemonSet, and which revisions to write and delete.
+/// Determines which revision of a DaemonSet is current, and which revisions to write and delete.
 pub(crate) mod revision;
 /// Decides which pods of one DaemonSet on one node are kept, deleted and created.
 pub(crate) mod roster;
-/// The status of a DaemonSet: availability, counts and conditions.
+/// The status of a DaemonSet: availability of its pods, counts and conditions.
 pub(crate) mod status;
 
 /// Implements the trait `Controller` with the other modules.
 mod controller;
 /// Executes a plan call by call.
 pub mod execution;
-/// Builds the API objects, patches and requests that the controller sends.
+/// Builds the API objects, patches and requests that the DaemonSet controller sends.
 pub mod manifest;
 /// The state of one DaemonSet on every node, for `muster explain`.
 mod node_state;
@@ -72,11 +72,11 @@ mod node_state;
 pub mod plan;
 /// Makes plans from the cache and the in-memory state.
 pub mod planner;
-/// Progressive rollouts by steps, with checks and rollback.
+/// Progressive rollouts: they update the nodes in steps, with checks and rollback.
 pub mod progressive;
 /// Adds the writes of a progressive rollout to the plan of its DaemonSet.
 mod progressive_plan;
-/// The evictions that the API server refused, and when each is tried again.
+/// Remembers the evictions that the API server refused, and decides when to retry each.
 mod refused_evictions;
 /// Determines whether two pod templates create the same pods.
 pub mod template_equivalence;

@@ -21,28 +21,29 @@ use crate::daemonset::why::Why;
 /// Whether one node counts against the rollout budget, and whether it counts as a node with an available pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BudgetUse {
-    /// Whether the node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
+    /// Whether the node counts against `maxUnavailable` or, with surge, against `maxSurge`.
     pub(crate) charged: bool,
     /// Whether the node has an available pod, and either the node is eligible or [`RolloutAction::Remove`] is to delete
     /// that pod.
     pub(crate) available: bool,
 }
 
-/// Action of the rolling update on one node. The plan takes the action when the condition of its variant is met.
+/// Action of the rolling update on one node. Each variant says under which condition the plan takes the action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RolloutAction {
-    /// Delete the old pod within the rollout budget. The node has no available pod until the new pod, if it gets one,
-    /// is available.
+    /// If the rollout budget allows it: delete the old pod. If the node gets a new pod, the node has no available pod
+    /// until the new one is available.
     Replace(Arc<Pod>, Why),
-    /// Create the new pod within the rollout budget, while the old pod still runs.
+    /// If the rollout budget allows it: create the new pod while the old pod still runs.
     Surge,
-    /// With surge: delete the old pod of a node that is no longer eligible, once enough other pods are available. This
-    /// uses no rollout budget.
+    /// With surge, once enough other pods are available: delete the old pod of a node that may no longer get a new pod.
+    /// This delete uses no rollout budget.
     Remove(Arc<Pod>, Why),
-    /// In a progressive rollout: delete the old pod, which is not Ready. This uses no rollout budget.
-    ReplaceNotReady(Arc<Pod>, Why),
-    /// In a progressive rollout with surge: create the new pod beside this old pod, which is not Ready. This uses no
+    /// In a progressive rollout, when its phase allows it: delete the old pod, which is not Ready. This delete uses no
     /// rollout budget.
+    ReplaceNotReady(Arc<Pod>, Why),
+    /// In a progressive rollout with surge, when its phase allows it: create the new pod beside this old pod, which is
+    /// not Ready. This create uses no rollout budget.
     SurgeBesideNotReady(Arc<Pod>),
 }
 
@@ -51,12 +52,15 @@ pub(crate) enum RolloutAction {
 #[derive(Debug, Default)]
 pub(crate) struct NodeRollout {
     pub(crate) budget_use: BudgetUse,
-    /// The action that the plan takes when the condition of the action is met. `None` if the node needs no such action.
+    /// The action that the plan takes on the node once the condition of the action is met. `None` if the node needs no
+    /// such action.
     pub(crate) action: Option<RolloutAction>,
-    /// Old pods that are deleted because they are not Ready. This uses no rollout budget.
+    /// Old pods to delete because they are not Ready. These deletes use no rollout budget. Empty in a progressive
+    /// rollout, which uses [`RolloutAction::ReplaceNotReady`] instead.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Why a new pod is created beside an old pod that is not Ready, which uses no rollout budget. `None` if no such
-    /// pod is created.
+    /// Why to create a new pod beside an old pod that is not Ready. This create uses no rollout budget. `None` if no
+    /// such pod is to be created. Always `None` in a progressive rollout, which uses
+    /// [`RolloutAction::SurgeBesideNotReady`] instead.
     pub(crate) create: Option<Why>,
     /// Why the rollout does not update the node yet. `None` if the node waits for nothing.
     pub(crate) waiting: Option<Why>,
@@ -82,10 +86,11 @@ pub(crate) fn rollout_budget(set: &Set, desired: i64) -> usize {
 pub(crate) const ZERO_BUDGET_MESSAGE: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is 0, \
                                               so no Ready pod is replaced: set it to 1 or more, or remove it";
 
-/// Whether the update strategy is a drain with a `maxUnavailable` of 0, so that no Ready pod is ever replaced.
+/// Whether the update strategy is [`UpdateStrategy::Drain`] with a `maxUnavailable` of 0, so that no Ready pod is ever
+/// replaced.
 ///
-/// Rule: with a `maxUnavailable` of 0 a rollout replaces no Ready pod. API servers refuse the value for
-/// `RollingUpdate`, but keep it beside `OnDelete`, where a policy uses it.
+/// Rule: with a `maxUnavailable` of 0 and without surge, a rollout replaces no Ready pod. API servers refuse such a
+/// DaemonSet with the strategy `RollingUpdate`. They accept it with `OnDelete`, where a policy may use the value.
 pub(crate) fn is_budget_always_zero(strategy: UpdateStrategy) -> bool {
     matches!(strategy, UpdateStrategy::Drain(share) if share.is_zero())
 }
@@ -95,19 +100,22 @@ enum Eligibility<'a> {
     /// The node may get a new pod.
     Eligible,
     /// The node may not get a new pod now. Its only untolerated `NoSchedule` taints are `not-ready`, `unreachable` or
-    /// both. Holds the first one.
+    /// both. Holds the first of these taints.
     NotReady(&'a Taint),
-    /// The node may not get a new pod because of these untolerated `NoSchedule` taints, other than `not-ready` and
+    /// The node may not get a new pod. Holds all its untolerated `NoSchedule` taints except `not-ready` and
     /// `unreachable`.
     Tainted(Vec<&'a Taint>),
-    /// The node does not exist, or its verdict deletes all pods of the DaemonSet. The rollout has nothing to do.
+    /// The node does not exist, or has [`Verdict::Leave`], with which all pods of the DaemonSet are deleted. The
+    /// rollout has nothing to do.
     Excluded,
 }
 
-/// Computes what the rolling update does on one node, so that the node gets a pod of the revision that it is assigned
-/// (`target`), and whether the node counts against the rollout budget. `here` is the node with its verdict, `None` if
-/// the node was deleted. A node can be exempt from the budget if it was lost or not Ready before the revision was
-/// created (see [`is_charged`]), but not before `charged_until`. `charged_until` is `None` if there is no such time.
+/// Computes what the rolling update does on one node, and whether the node counts against the rollout budget.
+///
+/// `target` is the revision that the node is assigned, of which the node is to get a pod. `here` is the node with its
+/// verdict, `None` if the node was deleted. A node that was lost or not Ready before that revision was created can be
+/// exempt from the budget (see [`is_charged`]). Until `charged_until`, the node is not exempt. `charged_until` is
+/// `None` if there is no such time.
 pub(crate) fn compute_node_rollout(
     set: &Set,
     target: &NodeTarget<'_>,
@@ -220,8 +228,8 @@ pub(crate) fn compute_node_rollout(
 
 /// Adds the replacement of an old pod that is not Ready to `node_rollout`.
 ///
-/// Rule: an old pod that is not Ready is replaced at once. In a progressive rollout it is replaced when the phase
-/// allows it, after the status has recorded that failures of the node are not counted.
+/// Rule: without a progressive rollout, an old pod that is not Ready is replaced at once. In a progressive rollout, it
+/// is replaced when the phase allows it, after the status has recorded that failures of the node are not counted.
 fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, mode: UpdateMode) {
     match mode {
         UpdateMode::Plain => node_rollout.delete.push((old.clone(), why)),
@@ -231,8 +239,8 @@ fn replace_not_ready(node_rollout: &mut NodeRollout, old: &Arc<Pod>, why: Why, m
     }
 }
 
-/// Adds the removal of an old pod, and the reason why the node waits, to `node_rollout`. `is_up` is the result of
-/// [`is_pod_up`] for the pod.
+/// Adds the removal of an old pod to `node_rollout`, with `why` as the reason why the node waits. `is_up` is the result
+/// of [`is_pod_up`] for the pod.
 ///
 /// Rule: on a node whose taints prevent a new pod, an old pod that is not Ready is deleted without rollout budget (see
 /// [`replace_not_ready`]). An old pod that is Ready is deleted within the rollout budget or, with surge, once enough
@@ -256,14 +264,20 @@ fn remove_old_pod(
 }
 
 /// Whether a node counts against the rollout budget. `current` is the revision that the node is assigned. `is_exempt`
-/// is whether the node was lost before that revision was created, or was already not Ready then and has no pod.
+/// is whether the problem of the node is older than that revision: the node was lost before the revision was created,
+/// or was already not Ready then and has no pod.
 ///
-/// Rule: a node with pods of the current revision counts against the rollout budget while none of these pods is
-/// available, whatever its taints or verdict. So a rollout that breaks nodes stops when the budget is used up. With
-/// surge no other node counts. With drain two more kinds of nodes count. The first is a node without a pod that is up
-/// (see [`is_pod_up`]), if the node is eligible, or would be without the taints `not-ready` and `unreachable`. The
-/// second is a node whose old pod is terminating because the template dropped a toleration. A node that only keeps its
-/// old pod does not count. An exempt node (`is_exempt`) never counts.
+/// Rule: the first of these cases that applies decides:
+///
+/// - An exempt node (`is_exempt`) does not count.
+/// - A node with pods of the current revision, none of which is available, counts, whatever its taints or verdict. So a
+///   rollout that breaks nodes stops when the budget is used up.
+/// - With surge, no other node counts.
+/// - A node that is eligible, or would be without the taints `not-ready` and `unreachable`, counts unless a kept pod on
+///   it is up (see [`is_pod_up`]).
+/// - A node with other untolerated `NoSchedule` taints counts while a pod that tolerates these taints is terminating:
+///   the template dropped a toleration, so the rollout removes the pod.
+/// - No other node counts, for example a node that only keeps its old pod.
 fn is_charged(
     set: &Set,
     current: &TargetRevision,
@@ -321,27 +335,29 @@ fn rollout_eligibility<'a>(template: &Template, here: Option<(&'a Node, &Verdict
 
 /// Whether the old pod tolerates all of `taints`, the taints that the new template does not tolerate.
 ///
-/// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted, because the user
-/// moved the DaemonSet off such nodes. An old pod that does not tolerate these taints either is kept, because it was
+/// Rule: an old pod that tolerates every taint that the new template does not tolerate is deleted, because the user
+/// moved the DaemonSet off such nodes. An old pod that does not tolerate all of these taints is kept, because it was
 /// created before the node got the taint.
 fn was_toleration_dropped(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
-/// Returns the time since which a node is lost. `None` if it is not lost.
+/// Returns the time since which a node is lost. `None` if it is not lost. `current` is the revision that the node is
+/// assigned.
 ///
-/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If one
-/// of the two times is not known, the node is not lost. A node whose Ready condition is False is not lost either.
+/// Rule: a node is lost if its Ready condition has been Unknown since before that revision was created. If one of the
+/// two times is not known, the node is not lost. A node whose Ready condition is False is not lost either.
 fn node_lost_since(node: &Node, current: &TargetRevision) -> Option<Time> {
     let since = node_unreachable_since(node)?;
     let current_since = current.created?;
     (since < current_since).then_some(since)
 }
 
-/// Whether the node has no pod and was already not Ready when the current revision was created.
+/// Whether the node has no pod, and was already not Ready when `current`, the revision that the node is assigned, was
+/// created. Pods that have failed or succeeded and are being deleted are ignored.
 ///
-/// Rule: the rollout does not wait for a node that has no pod and has been not ready since before the current revision
-/// was created. Such a node gets its pod once it is ready.
+/// Rule: the rollout does not wait for a node that has no pod and lost readiness before its assigned revision was
+/// created. Such a node gets its pod once it is Ready.
 fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
     node.ready.status != ConditionStatus::True
@@ -349,17 +365,17 @@ fn was_not_ready_before_revision(node: &Node, current: &TargetRevision, pods: &[
         && pods.iter().all(|it| it.is_terminal_and_deleting())
 }
 
-/// The last deletion or eviction of a DaemonSet's pod on one node by the controller.
+/// The controller's last deletion or eviction of a DaemonSet's pod on one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
-    /// Hash label of the revision that the node was assigned when the pod was deleted.
+    /// Hash label of the revision that the node was assigned when the pod was deleted or evicted.
     pub hash: Text,
     /// Time at which the pod was deleted or evicted.
     pub at: Time,
 }
 
-/// Time for which the controller remembers that it deleted a pod. A watch of nodes that lags behind is restarted
-/// earlier than that, so after this time the watch shows the true state of the node.
+/// Time for which the controller remembers that it deleted a pod. A watch of nodes that lags behind is restarted within
+/// this time, so afterwards the watch shows the true state of the node.
 const ROLLOUT_DELETION_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {

@@ -37,21 +37,22 @@ pub struct NodeExplanation {
     pub why: Why,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
-    /// Hash label of the revision that the next pod of the node gets in a progressive rollout. In assist mode it is
-    /// always the current revision. `None` without a progressive rollout, or if the node is assigned a stable revision
-    /// that does not exist.
+    /// Hash label of the revision that the next pod of the node gets in a progressive rollout. In assist mode, always
+    /// the hash label of the current revision. `None` without a progressive rollout, or if the node is assigned a
+    /// stable revision that does not exist.
     pub assigned: Option<Text>,
     /// Whether a progressive rollout has admitted the node to the current revision. `None` without a progressive
     /// rollout.
     pub admitted: Option<bool>,
-    /// Revision hash label of the node's pod. `None` if the node has no pod, or if the pod has no such label.
+    /// Revision hash label of `pod`. `None` if there is no such pod, or if the pod has no such label.
     pub revision: Option<Text>,
-    /// The time at which this state must be computed again even without an event. `None` if there is no such time.
+    /// The time at which the state of the node must be computed again even without an event. `None` if there is no such
+    /// time.
     pub wakes_at: Option<Time>,
 }
 
-/// State of one DaemonSet on one node. In the first six states the node should run a pod. In the next three states it
-/// should not. In the last state the node no longer exists.
+/// State of one DaemonSet on one node. With the first six variants, the node should run a pod. With `Kept`, `Leaving`
+/// and `Excluded`, it should not. With `Gone`, the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeSummary {
     /// The node should run a pod, and its pod is available and up to date.
@@ -60,7 +61,7 @@ pub enum NodeSummary {
     Outdated,
     /// The node should run a pod, and its pod is not Ready, or is up to date and not available yet.
     NotReady,
-    /// The node should run a pod, and its pod is not bound yet.
+    /// The node should run a pod, and its pod is not bound to the node yet.
     Pending,
     /// The node should run a pod, and its pod is being deleted.
     Terminating,
@@ -72,7 +73,7 @@ pub enum NodeSummary {
     Leaving,
     /// The node is not eligible and has no pod of the DaemonSet.
     Excluded,
-    /// The node was deleted, and pods of the DaemonSet for it are left.
+    /// The node was deleted, but pods of the DaemonSet that were on it still exist.
     Gone,
 }
 
@@ -93,8 +94,8 @@ impl NodeSummary {
 
     /// Returns the state of a node from its cell.
     ///
-    /// Rule: the state of a node follows from its verdict, from the pod by which it counts in the status, and from
-    /// whether it counts as updated and available.
+    /// Rule: the state of a node follows from its verdict, from the pod that the status counts for the node, and from
+    /// whether the node counts as updated and as available.
     fn from_cell(cell: &Cell) -> Self {
         let pod = cell.pod.as_ref().map(|(pod, _)| pod);
         match (&cell.verdict, pod) {
@@ -185,12 +186,13 @@ pub struct SetInMemoryState {
     pub generation: i64,
     /// Failed-pod backoff of the DaemonSet on each node, by node name.
     pub backoffs: BTreeMap<Text, Backoff>,
-    /// The last deletion or eviction of a pod by the controller, by node.
+    /// The controller's last deletion or eviction of a pod of the DaemonSet on each node, by node name.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Number of the controller's own writes that the watches have not delivered yet. All creates and updates of one
-    /// kind count as one write, and each delete counts as one.
+    /// kind count as one write, and each delete counts as one. At least 1 while it is unknown whether a write of a pod
+    /// was applied.
     pub unseen_writes: usize,
-    /// Number of consecutive plans of the DaemonSet with a failed call.
+    /// Number of plans of the DaemonSet in a row that had a failed call.
     pub failures: u32,
     /// Time before which no new plan is made after a failed call. `None` if there is no such time.
     pub retry_at: Option<Time>,
@@ -254,8 +256,8 @@ impl Planner {
     }
 
     /// Imports failed-pod backoffs, pod deletions and the result of pod creates from the running controller, so that
-    /// this planner makes the same decisions. Does nothing if the DaemonSet has another generation than the imported
-    /// state.
+    /// this planner makes the same decisions. Does nothing if the DaemonSet does not exist, or if its generation is not
+    /// the one of the imported state.
     pub fn import_in_memory_state(&mut self, key: &ObjectKey, imported: &SetInMemoryState) {
         if let Some(entry) = self.cache.entries.get_mut(key)
             && entry.set.generation == imported.generation
@@ -275,8 +277,8 @@ impl Planner {
         daemonset::status::create_refusal(set, &memory.creates)
     }
 
-    /// Returns the names of the nodes that need a pod, and the pods to delete, as of the last reconcile. For example, a
-    /// pod is deleted because it has failed. The pods that a rollout creates and deletes by a
+    /// Returns the names of the nodes that need a pod, and the pods to delete (for example failed ones), as of the last
+    /// reconcile. The pods that a rollout creates and deletes by a
     /// [`RolloutAction`](super::node_rollout::RolloutAction) are not included. Both lists are empty if the DaemonSet
     /// does not exist.
     pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
@@ -288,13 +290,14 @@ impl Planner {
         (create, delete)
     }
 
-    /// Returns the pods of a DaemonSet on one node, sorted by name. Empty if the DaemonSet does not exist.
+    /// Returns the pods of a DaemonSet on one node, sorted by name. Empty if the DaemonSet does not exist or has no pod
+    /// there.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.cache.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the DaemonRollout of a DaemonSet. `None` if it does not exist, or if it belongs to a deleted DaemonSet
-    /// of the same name.
+    /// Returns the DaemonRollout of a DaemonSet. `None` if one of the two does not exist, or if the DaemonRollout
+    /// belongs to a deleted DaemonSet of the same name.
     pub fn rollout_record(&self, key: &ObjectKey) -> Option<&RolloutRecord> {
         let entry = self.cache.entries.get(key)?;
         self.cache.objects.rollout(key).map(Arc::as_ref).filter(|it| it.belongs_to(&entry.set.uid))
@@ -306,7 +309,7 @@ impl Planner {
     }
 }
 
-/// Builds the explanation of one node from its cell, which is the state of the DaemonSet on that node.
+/// Builds the explanation of the DaemonSet's state on one node from the cell of that node.
 fn explain_cell(node: &Text, cell: &Cell, set_state: &SetState) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),

@@ -24,7 +24,7 @@ pub(super) struct ObjectCache {
     policies: BTreeMap<(Kind, ObjectKey), Arc<Policy>>,
     rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
     namespaces: BTreeMap<Text, Arc<NamespaceLabels>>,
-    /// Optional kinds that the API server forbids the controller to read.
+    /// Optional kinds ([`Kind::OPTIONAL`]) that the API server forbids the controller to read.
     forbidden: BTreeSet<Kind>,
     /// Keys of the pods and revisions that a DaemonSet controls, by kind and by UID of the DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
@@ -63,12 +63,14 @@ impl ObjectCache {
         self.namespaces.get(name).map(|it| &it.labels)
     }
 
-    /// Whether the API server forbids the controller to read one of the kinds that progressive rollouts need.
+    /// Whether the API server forbids the controller to read one of the kinds that progressive rollouts need
+    /// ([`Kind::OPTIONAL`]).
     pub(super) fn is_rollout_kind_forbidden(&self) -> bool {
         !self.forbidden.is_empty()
     }
 
-    /// Records whether the API server forbids the controller to read an optional kind. Returns whether that changed.
+    /// Records whether the API server forbids the controller to read an optional kind. Returns whether the recorded
+    /// value changed.
     pub(super) fn set_forbidden(&mut self, kind: Kind, is_forbidden: bool) -> bool {
         if is_forbidden { self.forbidden.insert(kind) } else { self.forbidden.remove(&kind) }
     }
@@ -128,19 +130,20 @@ impl ObjectCache {
         self.revisions.get(key)
     }
 
-    /// Returns the pods of the namespace that the DaemonSet with this UID controls, and those that have no controller.
+    /// Returns the pods in the namespace whose controller is the DaemonSet with this UID, and the pods in the namespace
+    /// that have no controller.
     pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
         self.keys_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
     }
 
-    /// Returns the revisions of the namespace that the DaemonSet with this UID controls, and those that have no
-    /// controller.
+    /// Returns the revisions in the namespace whose controller is the DaemonSet with this UID, and the revisions in the
+    /// namespace that have no controller.
     pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
         self.keys_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
-    /// Returns the keys of the pods or revisions in a namespace that the DaemonSet with this UID controls, and of those
-    /// without a controller.
+    /// Returns the keys of the pods or revisions (`kind`) in a namespace whose controller is the DaemonSet with this
+    /// UID, and of those in the namespace that have no controller.
     fn keys_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
@@ -179,9 +182,9 @@ impl ObjectCache {
         before
     }
 
-    /// Updates the index by owner after an object was added or changed: moves its key from the previous to the present
-    /// owner. `before` is the previous owner. The outer `None` means that the object is new, and the inner `None` that
-    /// it had no controller.
+    /// Updates the index by owner after an object was added or changed: moves the key of the object from its previous
+    /// to its present owner. `before` is the previous owner. The outer `None` means that the object is new, and the
+    /// inner `None` that it had no controller. `owner` is the present owner, `None` if the object has no controller.
     fn reindex_owner(
         &mut self,
         kind: Kind,
@@ -217,9 +220,9 @@ impl ObjectCache {
         Some(revision)
     }
 
-    /// Returns the keys of the objects of a kind that the DaemonSet with the UID `owner` controls. If `owner` is
-    /// `None`, returns the keys of the objects in the namespace of `key` that have no controller. Adds an empty index
-    /// entry if there is none.
+    /// Returns the entry of the index by owner for an object with this kind, owner and key, and adds an empty entry if
+    /// there is none. The entry holds the keys of the objects that the DaemonSet with the UID `owner` controls or, if
+    /// `owner` is `None`, of the objects in the namespace of `key` that have no controller.
     fn owner_index_entry(
         &mut self,
         kind: Kind,

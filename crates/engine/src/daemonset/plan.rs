@@ -26,12 +26,12 @@ pub struct Settings {
     pub conditions: bool,
     /// Whether the scheduler or the controller itself binds new pods.
     pub binding: Binding,
-    /// Whether the controller runs beside upstream's DaemonSet controller (assist mode): it only rolls out DaemonSets
-    /// that a policy selects or that have a DaemonRollout, by deleting or evicting their outdated pods.
+    /// Whether the controller runs beside upstream's DaemonSet controller (assist mode). It then only deletes or evicts
+    /// outdated pods, and only those of DaemonSets that a policy selects or that have a DaemonRollout.
     pub assist: bool,
 }
 
-/// Default of [`Settings::burst`]. Pods on 5,000 nodes are created by at least 20 plans.
+/// Default of [`Settings::burst`]. With it, creating pods on 5,000 nodes takes at least 20 plans.
 /// Upstream: `BurstReplicas`.
 const BURST_DEFAULT: usize = 250;
 
@@ -50,9 +50,9 @@ pub struct Plan {
     pub set: Arc<Set>,
     /// Whether to list the pods from the API server first, because it is unknown whether an earlier write was applied.
     pub confirm: bool,
-    /// Pods and ControllerRevisions to adopt and to release.
+    /// Pods and ControllerRevisions to adopt or to release.
     pub claims: Vec<Claim>,
-    /// Writes of ControllerRevisions, which precede the writes of pods.
+    /// Creates and patches of ControllerRevisions. They are executed before pods are created or deleted.
     pub steps: Vec<RevisionWrite>,
     /// The write of the DaemonRollout. `None` if the DaemonSet has no progressive rollout, or if nothing is to be
     /// written now.
@@ -73,7 +73,7 @@ pub struct Plan {
     pub stable: Option<Arc<PodSource>>,
     /// ControllerRevisions to delete, because they are no longer needed.
     pub prune: Vec<Arc<Revision>>,
-    /// The status of the DaemonSet to write. `None` if it is not to be written now.
+    /// The status of the DaemonSet to write. `None` if no status is to be written now.
     pub status: Option<Status>,
     /// Measurements to start for the checks of the progressive rollout. The execution of the plan does not wait for
     /// them.
@@ -93,7 +93,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan without writes.
+    /// Creates a plan that does nothing.
     pub fn idle(set: Arc<Set>) -> Self {
         Self {
             set,
@@ -119,7 +119,7 @@ impl Plan {
         }
     }
 
-    /// Whether the plan has no call to make and no event to record.
+    /// Whether the plan has no call to make and no event to record. Measurements are not considered.
     pub fn is_idle(&self) -> bool {
         !self.confirm
             && self.claims.is_empty()
@@ -144,7 +144,7 @@ pub struct PodSource {
     pub hash: Text,
     /// The pod template of the older revision, as JSON.
     pub template: Text,
-    /// Value of the template generation label of the pods. `None` if they do not get this label.
+    /// Value of the template generation label of the pods. `None` if the pods do not get this label.
     pub generation: Option<i64>,
 }
 
@@ -153,7 +153,7 @@ pub struct PodSource {
 pub enum RolloutWrite {
     /// Create the DaemonRollout of the DaemonSet.
     Create,
-    /// Write `status` and `conditions`, which were computed from the version `record` of the DaemonRollout.
+    /// Write `status` and `conditions` to the DaemonRollout. Both were computed from its version `record`.
     PutStatus { record: Arc<RolloutRecord>, status: Arc<RolloutStatus>, conditions: Vec<StatusCondition> },
 }
 
@@ -167,14 +167,14 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Whether the claim adopts an object. If not, it releases an object.
+    /// Whether the claim adopts an object. Otherwise it releases one.
     pub fn is_adoption(&self) -> bool {
         matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
     }
 }
 
-/// Formats a plan with one line for the list of pods (`confirm`), one for each write except that of the DaemonSet's
-/// status, one for each event, and one for the reason to wait.
+/// Formats a plan with one line for the list of pods (`confirm`), one line for each write except that of the
+/// DaemonSet's status, one line for each event, and one line for the reason to wait.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -37,8 +37,8 @@ impl Planner {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether plans can be made: every kind was listed, and its watch has caught up with everything that was delivered
-    /// before its last list. A forbidden optional kind need not be listed.
+    /// Whether plans can be made. They can when every kind, except optional kinds that are forbidden, was listed, and
+    /// its watch has caught up with everything that was delivered before its last list.
     pub fn is_synced(&self) -> bool {
         self.cache.is_synced()
     }
@@ -54,8 +54,8 @@ impl Planner {
         &self.settings
     }
 
-    /// Applies an event and returns the keys to reconcile. Returns no keys until [`Planner::is_synced`]. Returns all
-    /// keys when that becomes true.
+    /// Applies an event and returns the keys of the DaemonSets to reconcile: none while [`Planner::is_synced`] is
+    /// false, and all if the event makes it true.
     pub fn apply(&mut self, event: Event<WatchedObject>) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         let mut keys = self.cache.apply(event);
@@ -70,7 +70,8 @@ impl Planner {
         keys.into_iter().collect()
     }
 
-    /// Applies a bookmark of a watch and returns the keys to reconcile.
+    /// Applies a bookmark of a watch and returns the keys of the DaemonSets to reconcile: all if the bookmark makes
+    /// [`Planner::is_synced`] true.
     pub fn apply_bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         self.cache.advance_watch(kind, resource_version);
@@ -80,7 +81,8 @@ impl Planner {
         self.unblocked_keys()
     }
 
-    /// Records that the API server does not let the controller read an optional kind. Returns the keys to reconcile.
+    /// Records that the API server forbids the controller to read an optional kind. Returns the keys of the DaemonSets
+    /// to reconcile, as [`Planner::apply`] does.
     pub fn on_forbidden(&mut self, kind: Kind) -> Vec<ObjectKey> {
         let was_synced = self.is_synced();
         let mut keys = BTreeSet::new();
@@ -92,8 +94,8 @@ impl Planner {
         }
     }
 
-    /// Makes the plan of a DaemonSet. `None` if the DaemonSet does not exist, or before [`Planner::is_synced`]. The
-    /// plan of a DaemonSet that is being deleted is idle.
+    /// Updates the state of a DaemonSet and makes its plan. `None` if the DaemonSet does not exist, or while
+    /// [`Planner::is_synced`] is false. The plan of a DaemonSet that is being deleted is idle.
     ///
     /// Call this function for every key that [`Planner::apply`], [`Planner::apply_bookmark`] or
     /// [`Planner::on_forbidden`] returned, at the [`Plan::wake_at`] of the last plan, and after each
@@ -164,7 +166,7 @@ impl Planner {
     }
 
     /// Applies the report of an execution. Afterwards the DaemonSet must be reconciled again. Does nothing if the
-    /// DaemonSet no longer exists.
+    /// DaemonSet of the report no longer exists, even if another one has its name.
     pub fn apply_report(&mut self, key: &ObjectKey, report: &ExecutionReport, now: Time) {
         let Some(entry) = self.cache.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
@@ -195,7 +197,7 @@ impl Planner {
     }
 
     /// Records the result of a measurement for a check of a progressive rollout. Returns whether the DaemonSet must be
-    /// reconciled again. `false` if the DaemonSet no longer exists.
+    /// reconciled again: `false` only if the measured DaemonSet no longer exists.
     pub fn record_measurement(
         &mut self,
         measurement: &Measurement,
@@ -208,8 +210,8 @@ impl Planner {
         true
     }
 
-    /// Forgets the measurements in flight for checks of a DaemonSet, so that they are started again. Needed after a
-    /// panic, which may have lost their results.
+    /// Forgets the measurements in flight for checks of a DaemonSet, so that the measurements are started again. Needed
+    /// after a panic, which may have lost their results.
     pub(super) fn forget_measurements(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.cache.entries.get_mut(key) {
             entry.memory.checks.forget_in_flight();
@@ -222,7 +224,7 @@ impl Planner {
     }
 
     /// Returns the DaemonSet with this key. `None` if the cache does not contain it.
-    pub fn set_by_key(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
+    pub fn daemon_set_by_key(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
         self.cache.entries.get(key).map(|it| &it.set)
     }
 
@@ -236,9 +238,9 @@ impl Planner {
         self.cache.entries.keys()
     }
 
-    /// Returns a planner with the same objects and in-memory state, which computes every cell (the state of one
-    /// DaemonSet on one node) again at the next reconcile. It is used after a panic, and by tests, which compare it
-    /// with a planner that was updated event by event.
+    /// Returns a copy of this planner that computes every cell (the state of one DaemonSet on one node) again at the
+    /// next reconcile of the DaemonSet. Objects and in-memory state are the same. The copy is used after a panic, and
+    /// by tests, which compare it with a planner that was updated event by event.
     pub fn with_all_cells_dirty(&self) -> Self {
         Self {
             settings: self.settings,
@@ -261,8 +263,8 @@ impl Planner {
         }
     }
 
-    /// Returns how the plan of a DaemonSet must handle unmet expectations. `None` if all are met, or if the DaemonSet
-    /// does not exist. If all are met, removes the DaemonSet from `waiting`.
+    /// Drops the met expectations of a DaemonSet, and returns how its plan must handle the unmet ones. `None` if all
+    /// are met, or if the DaemonSet does not exist. If all are met, also removes the DaemonSet from `waiting`.
     fn check_expectations(&mut self, key: &ObjectKey, now: Time) -> Option<UnmetExpectations> {
         let ControllerCache { seen, objects, entries, .. } = &mut self.cache;
         let entry = entries.get_mut(key)?;
@@ -297,8 +299,8 @@ impl Planner {
     }
 }
 
-/// Whether the cache still shows an object of the DaemonSet as existing and not terminating, so that its delete has not
-/// been observed yet. `false` for kinds other than pods and revisions.
+/// Whether the cache still shows an object of the DaemonSet as existing and not terminating. A delete of that object
+/// has then not been observed yet. `false` for kinds other than pods and revisions.
 ///
 /// Rule: a delete is observed when the object with that UID is terminating or no longer exists, or when another object
 /// has its name. The delete of a pod is also observed when the pod no longer belongs to the DaemonSet, because its

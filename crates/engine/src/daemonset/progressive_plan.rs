@@ -35,7 +35,7 @@ use crate::daemonset::why::Why;
 /// (`maxUnavailable` or `maxSurge`) as a number of nodes.
 ///
 /// Rule: the next status is computed from the stored status. An outdated pod is replaced only if both the stored and
-/// the next status allow it. So a decision is stored before a write relies on it: which nodes are admitted, which
+/// the next status allow it. So each decision is stored before a write relies on it: which nodes are admitted, which
 /// failures are excused, and the verdict.
 pub(crate) fn add_progressive_rollout_writes(
     plan: &mut Plan,
@@ -66,8 +66,8 @@ pub(crate) fn add_progressive_rollout_writes(
 }
 
 /// Computes the next status of the rollout, and adds it to the plan if it has changed. Also adds the verdict, the
-/// measurements, the events and the pod replacements to the plan, and removes creates of pods whose revision
-/// contradicts the next status.
+/// measurements, the events and the pod replacements to the plan, and removes from the plan those pod creations whose
+/// revision contradicts the next status.
 fn advance_phase(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -165,10 +165,10 @@ fn advance_phase(
     }
 }
 
-/// Removes creates of pods of the current revision that contradict the next status.
+/// Removes from the plan those creations of pods of the current revision that contradict the next status.
 ///
 /// Rule: a node that is admitted in the stored status, but not in the next one, gets no pod of the current revision any
-/// more. This happens when the revision fails and when it is retried: a retry begins with the first step.
+/// more. This happens when the revision fails and when an operator retries it: a retry begins with the first step.
 fn remove_contradicted_creates(
     plan: &mut Plan,
     input: &DecisionInput<'_>,
@@ -207,8 +207,8 @@ fn remove_ready_pod(plan: &mut Plan, method: ReplaceMethod, pod: Arc<Pod>, why: 
     }
 }
 
-/// Returns the time before which the Ready pod of a node must not be removed, because evictions were refused. `None` if
-/// the pod may be removed now.
+/// Returns the time before which the Ready pod of a node must not be removed, because its eviction was refused, or
+/// because all evictions of the DaemonSet's pods were refused. `None` if the pod may be removed now.
 fn eviction_waits_until(
     input: &DecisionInput<'_>,
     method: ReplaceMethod,
@@ -247,8 +247,7 @@ fn hold_message(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Optio
     refused_evictions_message(input, active)
 }
 
-/// Removes an earlier [`hold_message`] from the end of `message`, and appends the new one, `hold`. If `hold` is `None`,
-/// nothing is appended.
+/// Removes an earlier [`hold_message`] from the end of `message`, and appends the new hold message `hold`, if any.
 fn replace_hold_message(message: &str, hold: Option<&str>) -> String {
     let starts = [REFUSED_EVICTIONS_MESSAGE_PREFIX, ZERO_BUDGET_MESSAGE];
     let end = starts.iter().filter_map(|it| message.find(it)).min().unwrap_or(message.len());
@@ -301,8 +300,8 @@ fn add_measurements(
 /// A node name, the revision that the node is assigned (current or stable), and the action of the rollout on it.
 type NodeAction = (Text, AssignedRevision, RolloutAction);
 
-/// The actions that the rollout takes now, and what further actions wait for: excuses to be stored, and the retry time
-/// of refused evictions.
+/// The actions that the rollout takes now, and what further actions wait for: excuses that must be stored first, and
+/// the retry time of refused evictions.
 #[derive(Debug, Default)]
 struct ChosenActions {
     actions: Vec<NodeAction>,
@@ -316,11 +315,14 @@ struct ChosenActions {
 /// Returns the actions that the rollout takes now if its phase allows it, and the excuses that must be stored before
 /// further actions. An excuse records that the failures of a node are not counted.
 ///
-/// Rule: outdated pods that are not Ready are replaced first, without rollout budget. Outdated pods that are Ready are
-/// replaced within the rollout budget, and within `maxUnavailable` of their group if the step has groups. The rollout
-/// acts on a node that needs an excuse only after the excuse was stored. If the list of excused nodes is full, the
-/// rollout acts without an excuse, and failures of the node count. Failures of the stable revision never count, so they
-/// need no excuse.
+/// Rule: the rollout acts on nodes within these limits:
+///
+/// - Outdated pods that are not Ready are replaced first, without rollout budget.
+/// - Outdated pods that are Ready are replaced within the rollout budget and, if the step has groups, within
+///   `maxUnavailable` of their group.
+/// - The rollout acts on a node that needs an excuse only after the excuse was stored. Exception: if the list of
+///   excused nodes is full, the rollout acts without an excuse, and failures of the node count.
+/// - Failures of the stable revision never count, so they need no excuse.
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
@@ -395,14 +397,15 @@ fn choose_actions(
 }
 
 /// Whether the rollout may act on a node whose failures are to be excused (not counted): the status stores the excuse
-/// already, or its list of excused nodes is full. `pending` is the number of excuses to store with the next status.
+/// already, or the status has no space for another excused node. `pending` is the number of excuses to store with the
+/// next status.
 fn is_excuse_stored_or_list_full(stored: &RolloutStatus, node: &str, pending: usize) -> bool {
     let failures = &stored.failures;
     failures.is_excused(node) || LISTED_NODES_MAX <= failures.excused.len() + pending
 }
 
-/// Returns for each group of nodes how many Ready pods on these nodes may be replaced now. `None` if there is no step,
-/// or if the step has no `groups`.
+/// Returns how many Ready pods may be replaced now on the nodes of each group. `None` if there is no step, or if the
+/// step has no `groups`.
 fn group_budgets(input: &DecisionInput<'_>, active: &ProgressiveRollout) -> Option<BTreeMap<Text, usize>> {
     let groups = active.step.as_ref()?.groups.as_ref()?;
     let counts = input.set_state.rollout_counts.groups.iter();
@@ -455,11 +458,11 @@ fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     }
 }
 
-/// Computes the conditions of a DaemonRollout: always `Ready`, and also `Reconciling` or `Stalled` if one of them is
-/// true. Returns the stored conditions if the status has no phase.
+/// Computes the conditions of a DaemonRollout: always `Ready`, which is True or False, and also `Reconciling` or
+/// `Stalled` if one of them is True. Returns the stored conditions if the status has no phase.
 ///
-/// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. It is stalled when
-/// the rollout has stopped or was rolled back: then it does not continue by itself.
+/// Rule: a DaemonRollout is Ready when its rollout is complete, or as complete as its policy allows. A DaemonRollout is
+/// stalled when its rollout has stopped or was rolled back: such a rollout does not continue by itself.
 fn rollout_conditions(status: &RolloutStatus, record: &RolloutRecord, now: Time) -> Vec<StatusCondition> {
     let Some(phase) = status.phase else { return record.conditions.clone() };
     let is_ready = matches!(phase, Phase::Complete | Phase::PartiallyComplete);

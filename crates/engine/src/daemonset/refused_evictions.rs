@@ -23,7 +23,7 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
 const EVICTION_INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
 /// Maximum number of evictions in one plan while the API server refuses all evictions of the DaemonSet's pods. Such a
-/// plan only tries whether evictions are accepted again.
+/// plan only tests whether the API server accepts evictions again.
 const EVICTIONS_WHILE_REFUSED_MAX: usize = 10;
 
 /// Start of the part of a status message that reports refused evictions.
@@ -35,7 +35,7 @@ pub(crate) const REFUSED_EVICTIONS_MESSAGE_PREFIX: &str = "evictions refused: ";
 pub(crate) struct RefusedEvictions {
     /// The last refused eviction on each node, by name of the node.
     nodes: BTreeMap<Text, RefusedEviction>,
-    /// Time before which no eviction is sent. It is set after a plan if evictions were refused and none was accepted.
+    /// Time before which no eviction is sent. Set after a plan in which evictions were refused and none was accepted.
     /// `None` before the first such plan, and after an accepted eviction.
     no_eviction_before: Option<Time>,
 }
@@ -55,7 +55,7 @@ struct RefusedEviction {
 impl RefusedEvictions {
     /// Updates the refused evictions from the report of an execution: adds the new refusals, and removes the refusals
     /// on nodes whose pod was deleted or evicted. If evictions were refused and none was accepted, sets the time before
-    /// which no eviction is sent. If one was accepted, clears that time.
+    /// which no eviction is sent. If an eviction was accepted, clears that time.
     ///
     /// Rule: a refused eviction uses no rollout budget. It is tried again after a delay that doubles with each refusal,
     /// from 1 s to 30 s. If the API server requested a longer delay, that delay is used. While all evictions are
@@ -91,7 +91,7 @@ impl RefusedEvictions {
     }
 
     /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
-    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`]. Otherwise retries would be late after the clock was set back.
+    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`], so that retries are not late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
@@ -100,8 +100,8 @@ impl RefusedEvictions {
             self.no_eviction_before.map(|at| at.min(now + EVICTION_INTERVAL_WHILE_REFUSED_MIN));
     }
 
-    /// Returns the time before which a pod must not be evicted, because its own eviction was refused. `None` if that
-    /// time has passed, or if its eviction was not refused.
+    /// Returns the time before which a pod must not be evicted, because the eviction of this pod was refused. `None` if
+    /// that time has passed, or if the eviction of this pod was not refused.
     pub(crate) fn retry_at(&self, node: &Text, pod: &Pod, now: Time) -> Option<Time> {
         let refusal = self.nodes.get(node).filter(|it| it.pod == pod.uid)?;
         Some(refusal.retry_at).filter(|at| now < *at)
@@ -131,7 +131,7 @@ impl RefusedEvictions {
         if let Some(nodes) = count(RefusalReason::DisruptionBudget) {
             parts.push(format!("a PodDisruptionBudget holds {}", node_count_text(nodes)));
         }
-        if let Some(nodes) = count(RefusalReason::MissingRole) {
+        if let Some(nodes) = count(RefusalReason::MissingPermission) {
             parts.push(format!(
                 "the controller's role does not grant create on pods/eviction ({}): apply \
                  deploy/kubernetes/access/eviction-role.yaml",

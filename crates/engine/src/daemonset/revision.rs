@@ -15,7 +15,7 @@ use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::hash_ordered_map;
 
 /// The revision that the pods of a node should have: the current revision of the DaemonSet or, in a progressive
-/// rollout, its stable revision. It decides which pods are up to date.
+/// rollout, its stable revision. The target revision decides which pods are up to date.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TargetRevision {
     /// Value of the `controller-revision-hash` label on new pods.
@@ -25,7 +25,7 @@ pub(crate) struct TargetRevision {
     equivalent: BTreeSet<Text>,
     /// Value of the template generation label of up-to-date pods. For the current revision, it is the value of the
     /// DaemonSet's annotation. For an older revision, it is the value with which that revision was recorded. `None` if
-    /// there is no such value, or if an older revision has the value of the annotation.
+    /// there is no such value, or if the value of an older revision is also that of the annotation.
     pub(crate) generation: Option<Text>,
     /// Creation time of the DaemonSet.
     set_created: Time,
@@ -40,9 +40,9 @@ impl TargetRevision {
     /// Creates the target for nodes that keep an older revision of a DaemonSet. `owned` are all revisions of the
     /// DaemonSet.
     ///
-    /// Rule: pods of an older revision get the template generation with which that revision was recorded. If that is
-    /// the DaemonSet's present template generation, they get no template generation label, because with it they would
-    /// count as pods of the current revision.
+    /// Rule: pods of an older revision get the template generation with which that revision was recorded. Exception: if
+    /// that is the DaemonSet's present template generation, the pods get no template generation label, because with the
+    /// label they would count as pods of the current revision.
     pub(crate) fn of_revision(set: &Set, revision: &Arc<Revision>, owned: &[Arc<Revision>]) -> Self {
         let is_equivalent = |it: &Revision| {
             it.data == revision.data || (it.identity.is_some() && it.identity == revision.identity)
@@ -69,11 +69,11 @@ impl TargetRevision {
 
     /// Whether a pod is up to date with regard to this revision.
     ///
-    /// Rule: a pod is up to date if its revision has a template equivalent to the target revision's, or if its template
-    /// generation label has the template generation of the target revision. For the current revision, that is the
-    /// DaemonSet's annotation, which the API server increments with every change of the template. The generation label
-    /// of a pod that is older than the DaemonSet is ignored, because another DaemonSet created that pod. Upstream:
-    /// `IsPodUpdated`.
+    /// Rule: a pod is up to date if its revision has a template equivalent to that of the target revision, or if its
+    /// template generation label has the template generation of the target revision. The template generation of the
+    /// current revision is the value of the DaemonSet's annotation, which the API server increments with every change
+    /// of the template. The generation label of a pod that is older than the DaemonSet is ignored, because another
+    /// DaemonSet created that pod. Upstream: `IsPodUpdated`.
     pub(crate) fn is_up_to_date(&self, pod: &Pod) -> bool {
         pod.hash_label().is_some_and(|it| self.equivalent.contains(it))
             || self.set_created <= pod.created
@@ -86,14 +86,14 @@ impl TargetRevision {
     /// Returns the sort key of a node in the order of the rolling update.
     ///
     /// Rule: a rolling update visits nodes in ascending order of a hash of revision and node name. The order is the
-    /// same throughout one revision and differs between revisions. So updates spread over racks and zones, and do not
-    /// always begin with the same nodes.
+    /// same during the whole update to one revision, and differs between revisions. So updates spread over racks and
+    /// zones, and do not always begin with the same nodes.
     pub(crate) fn update_order(&self, node: &str) -> u64 {
         hash_ordered_map::hash_pair(&self.hash, node)
     }
 }
 
-/// Which revision of a DaemonSet is current, which revisions may be deleted, and which writes of revisions are needed.
+/// The current revision of a DaemonSet, the revisions that may be deleted, and the writes of revisions that are needed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RevisionHistory {
     /// Writes of ControllerRevisions, which precede the writes of pods.
@@ -102,7 +102,7 @@ pub(crate) struct RevisionHistory {
     /// then no pod is created.
     pub(crate) current: Option<TargetRevision>,
     /// Revisions other than the current one and its duplicates, lowest revision number first. They are the candidates
-    /// for deletion. A revision whose hash label a pod still has is kept.
+    /// for deletion. Exception: a revision whose hash label a pod still has is kept.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of revisions in `prunable` that exceed `revisionHistoryLimit`.
     pub(crate) excess: usize,
@@ -128,17 +128,22 @@ pub enum RevisionWrite {
     StoreVerdict { revision: Arc<Revision>, verdict: Option<RevisionVerdict>, reason: &'static str, at: Time },
 }
 
-/// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one of them
-/// may be about to delete the other, as the Kubernetes conformance tests do.
+/// Minimum age of the younger of two byte-equal revisions before one of them is deleted. A user who created one of the
+/// revisions may be about to delete the other, as the Kubernetes conformance tests do.
 const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 
 /// Determines the revision history of a DaemonSet from the ControllerRevisions that it owns.
 ///
-/// Rule: the current revision is the revision whose template is equivalent to the DaemonSet's template. A revision that
-/// is not terminating has precedence over a terminating one, then a byte-equal revision over an equivalent one, then a
-/// higher revision number over a lower one. If there is no such revision, one is created. The current revision gets the
-/// highest number, unless it is terminating. If a user changed the bytes of the template, but not its meaning, a new
-/// revision is created instead (see [`was_template_edited`]). Before all this, revisions without a hash label get one.
+/// Rule: the revision history is determined in these steps:
+///
+/// 1. Revisions without a hash label get one. The other steps wait until all revisions have one.
+/// 2. The current revision is the revision whose template is equivalent to the DaemonSet's template. Of several such
+///    revisions, one that is not terminating has precedence over a terminating one, then a byte-equal one over one that
+///    is only equivalent, then one with a higher revision number.
+/// 3. If there is no current revision, one is created.
+/// 4. If a user changed the bytes of the template, but not its meaning, a new revision is created (see
+///    [`was_template_edited`]). Otherwise the current revision gets the highest number, unless it is terminating.
+///
 /// Upstream: `constructHistory`. Upstream compares bytes. This controller compares normalized templates, so that a
 /// field defaulted by a newer API server restarts no pod.
 pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> RevisionHistory {
@@ -227,8 +232,8 @@ fn was_template_edited(set: &Set, current: &Revision) -> bool {
 }
 
 /// Returns the write that creates a revision for the DaemonSet's template. `owned` are all revisions of the DaemonSet.
-/// `label` is the hash label of an equivalent revision, which the new revision gets too. If `label` is `None`, the new
-/// revision gets the hash in its name as hash label.
+/// `label` is the hash label of an equivalent revision, which the new revision gets too. If `label` is `None`, the hash
+/// in the name of the new revision becomes its hash label.
 fn new_revision_write(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> RevisionWrite {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);

@@ -248,7 +248,7 @@ impl Snapshot {
         notes: Vec<String>,
         now: Time,
     ) -> Option<Explanation> {
-        let set = planner.set_by_key(&self.key)?.clone();
+        let set = planner.daemon_set_by_key(&self.key)?.clone();
         let rollout = planner.rollout_summary(&self.key)?;
         let mut explained = planner.explain(&self.key);
         if rollout.hash.is_none() {

@@ -18,17 +18,15 @@ use core::time::Duration;
 use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_api::well_known::{NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE};
+use muster_api::well_known::{
+    NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE, SYSTEM_CRITICAL_PRIORITY,
+};
 
 pub use self::storage_limits::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use crate::kubelet::node_status::Pressures;
 
 /// Reason in the status of an evicted pod.
 pub const EVICTED_REASON: &str = "Evicted";
-
-/// Minimum priority of a critical pod. It is the priority of the class `system-cluster-critical`. Critical pods are
-/// never evicted because of node pressure. Upstream: `SystemCriticalPriority`.
-pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// Default time for which a pressure condition stays True after the pressure was last observed. Without this delay, the
 /// condition of a node whose usage oscillates around a threshold would change all the time. Upstream:

@@ -15,7 +15,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{
     KUBELET_LABELS, LABEL_ARCH, LABEL_BETA_ARCH, LABEL_BETA_OS, LABEL_HOSTNAME, LABEL_OS,
-    NAMESPACE_NODE_LEASE, NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE,
+    NAMESPACE_NODE_LEASE, NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE, NODE_READY,
 };
 use serde_json::{Map, Value, json};
 
@@ -163,24 +163,17 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEven
 pub fn status_patch(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
-    let conditions: Vec<Value> = node_conditions(node)
+    let conditions: Vec<Value> = node_conditions(node.pressures, &node.not_ready_reasons)
         .into_iter()
-        .map(|it| {
+        .map(|(it, event)| {
             let before = find_condition(&current["conditions"], it.kind);
             let is_same = before.is_some_and(|before| before["status"] == it.status());
-            let since = before.map(|it| &it["lastTransitionTime"]).filter(|it| is_same && it.is_string());
+            let since = before.filter(|_| is_same).and_then(|it| it["lastTransitionTime"].as_str());
             // No event if a new node is ready from the start.
-            if !is_same && (before.is_some() || it.kind != "Ready") {
-                events.push(KubeEvent::normal(it.event, format!("Node {name} status is now: {}", it.event)));
+            if !is_same && (before.is_some() || it.kind != NODE_READY) {
+                events.push(KubeEvent::normal(event, format!("Node {name} status is now: {event}")));
             }
-            json!({
-                "type": it.kind,
-                "status": it.status(),
-                "reason": it.reason,
-                "message": it.message,
-                "lastHeartbeatTime": now.to_rfc3339(),
-                "lastTransitionTime": since.cloned().unwrap_or_else(|| now.to_rfc3339().into()),
-            })
+            it.to_json(since, now)
         })
         .collect();
     let boot_id = &current["nodeInfo"]["bootID"];
@@ -257,42 +250,59 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
     left
 }
 
-/// A condition that the agent reports about its node.
-struct NodeCondition {
+/// A condition that an agent or a simulated node reports about its node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeCondition {
     /// The `type` of the condition, such as `MemoryPressure`.
-    kind: &'static str,
+    pub kind: &'static str,
     /// Whether the status of the condition is True.
-    holds: bool,
-    reason: &'static str,
-    message: String,
-    /// Reason of the event that is recorded when the condition changes.
-    event: &'static str,
+    pub holds: bool,
+    pub reason: &'static str,
+    pub message: String,
 }
 
 impl NodeCondition {
     /// Returns the status of the condition: `True` or `False`.
-    fn status(&self) -> &'static str {
+    pub fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
+    }
+
+    /// Returns the JSON of the condition. `since` is the `lastTransitionTime` of the condition on the API server if it
+    /// has the same status there. If it is `None`, the condition changes now.
+    pub fn to_json(&self, since: Option<&str>, now: Time) -> Value {
+        let now = now.to_rfc3339();
+        json!({
+            "type": self.kind,
+            "status": self.status(),
+            "reason": self.reason,
+            "message": self.message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": since.unwrap_or(&now),
+        })
     }
 }
 
-/// Returns the conditions that the agent reports: memory, disk and PID pressure, and `Ready`.
-fn node_conditions(node: &Node) -> [NodeCondition; 4] {
+/// Returns the conditions that a node reports: memory, disk and PID pressure, and `Ready`. Each one comes with the
+/// reason of the event that is recorded when its status changes. `not_ready_reasons` are the messages that explain why
+/// the node is not ready. They are empty if the node is ready.
+pub fn node_conditions(
+    pressures: Pressures,
+    not_ready_reasons: &[String],
+) -> [(NodeCondition, &'static str); 4] {
     let pressure = |kind, holds, if_so: [&'static str; 3], if_not: [&'static str; 3]| {
         let [reason, message, event] = if holds { if_so } else { if_not };
-        NodeCondition { kind, holds, reason, message: message.into(), event }
+        (NodeCondition { kind, holds, reason, message: message.into() }, event)
     };
-    let ready = if node.not_ready_reasons.is_empty() {
-        ("KubeletReady", String::from("kubelet is posting ready status"), "NodeReady")
-    } else if let [trouble] = node.not_ready_reasons.as_slice() {
-        ("KubeletNotReady", trouble.clone(), "NodeNotReady")
-    } else {
-        ("KubeletNotReady", format!("[{}]", node.not_ready_reasons.join(", ")), "NodeNotReady")
+    let (reason, message, event) = match not_ready_reasons {
+        [] => ("KubeletReady", String::from("kubelet is posting ready status"), "NodeReady"),
+        [trouble] => ("KubeletNotReady", trouble.clone(), "NodeNotReady"),
+        all => ("KubeletNotReady", format!("[{}]", all.join(", ")), "NodeNotReady"),
     };
+    let ready = NodeCondition { kind: NODE_READY, holds: not_ready_reasons.is_empty(), reason, message };
     [
         pressure(
             NODE_MEMORY_PRESSURE,
-            node.pressures.memory,
+            pressures.memory,
             [
                 "KubeletHasInsufficientMemory",
                 "kubelet has insufficient memory available",
@@ -306,23 +316,17 @@ fn node_conditions(node: &Node) -> [NodeCondition; 4] {
         ),
         pressure(
             NODE_DISK_PRESSURE,
-            node.pressures.disk,
+            pressures.disk,
             ["KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"],
             ["KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"],
         ),
         pressure(
             NODE_PID_PRESSURE,
-            node.pressures.pids,
+            pressures.pids,
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"],
         ),
-        NodeCondition {
-            kind: "Ready",
-            holds: node.not_ready_reasons.is_empty(),
-            reason: ready.0,
-            message: ready.1,
-            event: ready.2,
-        },
+        (ready, event),
     ]
 }
 

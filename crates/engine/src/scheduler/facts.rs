@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::core_v1::{self, PodWithoutContainerStatuses, parse_quantities};
+use muster_api::core_v1::{self, PodWithoutContainerStatuses};
 use muster_api::interner::Interner;
 use muster_api::json::{self, StrMap};
 use muster_api::labels::{LabelRequirement, Labels, Selector};
@@ -327,14 +327,14 @@ fn scheduling_requirements(
     shared: &mut Interner,
 ) -> Requirements {
     let requests = |resources: &Option<core_v1::ResourceRequirements<'_>>| {
-        parse_quantities(resources.as_ref().and_then(|it| it.requests.as_ref()))
+        resources::parse_quantities(resources.as_ref().and_then(|it| it.requests.as_ref()))
     };
     let mut amounts = resources::pod_total(
         spec.containers.iter().flatten().map(|it| requests(&it.resources)),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), requests(&it.resources))),
         requests(&spec.resources),
     );
-    resources::add_quantities(&mut amounts, &parse_quantities(spec.overhead.as_ref()));
+    resources::add_quantities(&mut amounts, &resources::parse_quantities(spec.overhead.as_ref()));
     let amounts =
         amounts.iter().map(|(name, amount)| (shared.intern_text(name), resource_amount(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();

@@ -1,4 +1,6 @@
-//! Read barriers: a linearizable read of the lanes, after which callers wait for all earlier writes.
+//! Read barriers. A caller of a read barrier is answered when this server has published all writes that were
+//! acknowledged before the call. A barrier begins with a linearizable read of the lanes, which returns the etcd
+//! revision of the last write. The callers then wait until the events up to this revision are published.
 
 use std::time::Duration;
 
@@ -16,10 +18,10 @@ const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A caller of the read barrier.
 pub(super) struct BarrierCaller {
-    /// The time after which the caller is answered with an error.
+    /// The time at which the caller gets an error if it still waits.
     pub(super) deadline: Instant,
-    /// The revision to which the published revision is raised before the caller is answered, if etcd has reached it. 0
-    /// if the caller needs no revision.
+    /// The published revision is raised to this revision before the caller is answered, if etcd has reached it. 0 if
+    /// the caller needs no revision.
     pub(super) revision: Revision,
     pub(super) done: OnReadBarrier,
 }
@@ -31,21 +33,21 @@ pub(super) struct BarrierRead {
     pub(super) last_write: i64,
     /// The etcd revision at the time of the read.
     pub(super) current: i64,
-    /// The etcd revision that this server had published when the read began.
+    /// The etcd revision up to which this server had published all events when the read began.
     pub(super) applied_before: i64,
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Adds a read barrier without a caller if none was started for [`WATCH_CHECK_INTERVAL`]. If the watch is silent
-    /// although another server writes, this barrier is overdue after a while, and the watch is replaced.
-    pub(super) fn check_watch(&mut self) {
+    /// Adds a read barrier without a caller if no barrier was started for [`WATCH_CHECK_INTERVAL`]. If the watch is
+    /// silent although another server writes, this barrier becomes overdue, and the watch is replaced.
+    pub(super) fn probe_watch(&mut self) {
         if WATCH_CHECK_INTERVAL <= self.last_barrier.elapsed() {
             self.barriers.push(BarrierCaller::new(0, Box::new(|_| ())));
         }
     }
 
-    /// Starts a read barrier if callers wait for one and none is in progress. Callers that come while a barrier is in
-    /// progress share the next one, because the read in progress may be older than their calls.
+    /// Starts a read barrier if callers wait for one and no barrier is in progress. Callers that come while a barrier
+    /// is in progress share the next barrier, because the read in progress may be older than their calls.
     pub(super) fn start_barrier(&mut self) {
         if self.barriers.is_empty() || self.barriers_in_progress.is_some() {
             return;
@@ -72,8 +74,9 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Lets the callers of a barrier wait for the last write, or answers them with the error of the read. Fails if etcd
-    /// has lost revisions that this server has seen.
+    /// Makes the callers of a barrier wait for the events up to the last write, or answers them with the error of the
+    /// read. Fails if etcd no longer has revisions that this server has seen, or if the members belong to another etcd
+    /// cluster.
     pub(super) fn handle_barrier(&mut self, result: Result<BarrierRead, EtcdError>) -> Result<(), LogError> {
         if let Ok(read) = &result {
             FollowedCluster { revision: read.applied_before, ..self.followed_cluster() }

@@ -14,12 +14,12 @@ use crate::load::{self, LoadError, LoadedObjects};
 /// Delay after a failed reload of all objects, before the next attempt.
 const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two reloads. A reload reads the whole cluster, so a fault that comes back must not load etcd
+/// Minimum time between two reloads. A reload reads the whole cluster, so a fault that recurs must not cause reloads
 /// without a pause.
 const RELOAD_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 impl<A: EtcdApi> Driver<A> {
-    /// Starts a reload because etcd has dropped events that this server has not seen.
+    /// Starts a reload because etcd has compacted events that this server has not seen.
     pub(super) fn reload_after_compaction(&mut self) {
         tracing::warn!(
             revision = self.applied,
@@ -35,8 +35,9 @@ impl<A: EtcdApi> Driver<A> {
         self.reload(|it| it.reloads_after_loss += 1);
     }
 
-    /// Starts a reload, unless one is in progress. Until it ends, no events are published. `count` increments the
-    /// counter for the reason of the reload.
+    /// Starts a reload, unless one is in progress. Waits first until [`RELOAD_INTERVAL_MIN`] has passed since the last
+    /// reload. No events are published until the reload ends. `count` increments the counter for the reason of the
+    /// reload.
     pub(super) fn reload(&mut self, count: impl FnOnce(&mut FollowerStatistics)) {
         if !matches!(self.source, EventSource::Reload(_)) {
             self.update_statistics(count);
@@ -44,7 +45,8 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Loads all objects again beside the published ones, at the time `begin` or at once.
+    /// Starts to load all objects again at the time `begin`, or at once if it is `None`. Ends the watch. The published
+    /// objects stay until the load ends.
     pub(super) fn reload_at(&mut self, begin: Option<Instant>) {
         self.fragments.clear();
         let (api, keys, codec) = (self.api.clone(), self.keys.clone(), self.codec.clone());
@@ -57,11 +59,11 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Publishes the objects that were loaded again, and opens the watch after their revision. If etcd did not return
-    /// the objects, tries again after a delay.
+    /// Publishes the objects that were loaded again, and opens the watch after their revision. If a call to etcd
+    /// failed, loads again after a delay. Fails if this server can no longer follow etcd.
     ///
-    /// Rule: the history begins with the reload, because the changes before it are not known one by one. Watches and
-    /// paged lists that began before it get 410 Gone, and their clients list again.
+    /// Rule: the history begins with the reload, because the single changes before the reload are not known. Watches
+    /// and paged lists that began before it get 410 Gone, and their clients list again.
     pub(super) fn handle_reload(&mut self, result: Result<LoadedObjects, LoadError>) -> Result<(), LogError> {
         let loaded = match result {
             Ok(loaded) => loaded,
@@ -88,8 +90,8 @@ impl<A: EtcdApi> Driver<A> {
         Ok(())
     }
 
-    /// Begins to compare the published objects with those in etcd. Does nothing during an earlier comparison or a
-    /// reload.
+    /// Starts a consistency check, which compares the published objects with those in etcd. Does nothing if a check or
+    /// a reload is in progress.
     pub(super) fn start_check(&mut self) {
         if self.is_checking || matches!(self.source, EventSource::Reload(_)) {
             return;
@@ -102,8 +104,8 @@ impl<A: EtcdApi> Driver<A> {
         }));
     }
 
-    /// Counts the result of a consistency check, and starts a reload if objects are different. Ignores the check if all
-    /// objects were loaded again since it began. `revision` is the etcd revision of the compared objects.
+    /// Counts the result of a consistency check, and starts a reload if objects differ. Ignores the result if all
+    /// objects were loaded again since the check began. `revision` is the etcd revision of the compared objects.
     pub(super) fn handle_check(&mut self, revision: i64, result: Result<Differences, EtcdError>) {
         self.is_checking = false;
         match result {

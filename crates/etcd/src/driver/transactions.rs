@@ -1,4 +1,4 @@
-//! Transactions: batches of the queued commits, and what their outcome means for each commit.
+//! Builds transactions from the queued commits, and handles the outcomes of the transactions.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -17,21 +17,22 @@ use crate::batch::{
 use crate::lane::{self, Lane, LaneOutcome};
 use crate::proto::TxnResponse;
 
-/// Minimum time that a transaction has for its attempts. A commit with less time left is not sent any more, because its
-/// outcome, and that of the other commits in the transaction, would more often be unknown.
+/// Minimum time before the deadline of a commit at which its transaction may still start. A later start would more
+/// often leave the outcome unknown, for this commit and for the other commits in the transaction.
 const TRANSACTION_TIME_MIN: Duration = Duration::from_millis(500);
 
-/// Number of times that the transaction of a commit may be refused because of other commits in it. After that, the
-/// commit gets a transaction of its own.
+/// Number of refused transactions after which a commit gets a transaction of its own. etcd may have refused them
+/// because of the other commits in them.
 const ALONE_AFTER_REFUSALS: u32 = 2;
 
 /// The state of a lane.
 pub(super) enum LaneState {
     /// No transaction is in progress.
     Free(Lane),
-    /// A transaction with these commits is in progress. It is applied after the etcd revision `after`, if at all.
+    /// A transaction with these commits is in progress. If etcd applies it, its etcd revision is above `after`.
     Busy { commits: Vec<QueuedCommit>, after: i64 },
-    /// A transaction had no response. Until the lane has moved on, the transaction may still be applied.
+    /// The last transaction in this lane had no response, and may still be applied. The lane is being moved on. After
+    /// that, the transaction cannot be applied any more, and the lane is free.
     Blocked,
 }
 
@@ -57,11 +58,12 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Takes commits from the queue and builds their transaction. Answers commits that the published state already
+    /// Takes commits from the queue and builds their transaction. Answers the commits that the published state already
     /// refuses. Returns `None` if no commit can be written now.
     ///
-    /// Rule: commits to one key are written in order. A commit waits as long as a transaction in progress writes its
-    /// key, its namespace or its allocation pool, because etcd may apply the transactions of two lanes in any order.
+    /// Rule: commits to one key are written in order. A commit waits while a transaction in progress writes its key,
+    /// its namespace or its allocation pool, because etcd may apply the transactions of two lanes in any order. It also
+    /// waits while an earlier queued commit to its key waits.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let published = self.published.clone();
         let store = published.read();
@@ -125,8 +127,8 @@ impl<A: EtcdApi> Driver<A> {
         batch.build(&self.keys, self.source_revision)
     }
 
-    /// Frees the lane of a transaction, or keeps it blocked if the outcome is not known. Answers the commits of the
-    /// transaction, lets them wait for their events, or queues them again.
+    /// Frees the lane of a transaction. If the outcome is not known, the lane stays blocked until it has moved on.
+    /// Answers the commits of the transaction, makes them wait for their events, or queues them again.
     pub(super) fn handle_transaction_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
         let next = match &outcome {
             LaneOutcome::Applied { revision } => Some(*revision),
@@ -182,9 +184,9 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Handles a transaction that etcd did not apply because it has no space: answers its commits with an error. If it
-    /// had deletes among other commits, queues these deletes again instead, because etcd accepts a transaction that
-    /// only deletes.
+    /// Handles a transaction that etcd did not apply because it has no space. Answers the commits other than deletions
+    /// with an error. Queues the deletions again, because etcd accepts a transaction that only deletes. Exception: if
+    /// all commits are deletions, answers all with the error.
     pub(super) fn handle_no_space(&mut self, commits: Vec<QueuedCommit>) {
         let are_deletes = commits.iter().all(|it| !needs_quota(&it.commit));
         for mut it in commits.into_iter().rev() {
@@ -198,10 +200,17 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Handles a transaction that etcd refused because a compare failed. Answers the commits whose preconditions do not
-    /// hold, after the state that refused them is published. Queues the other commits again. A commit with
-    /// [`Precondition::Any`] whose key has changed is queued again too, unless its fence does not hold, but only after
-    /// the changed state is published: etcd would refuse it again before.
+    /// Handles a transaction that etcd refused because a compare failed. Each commit is handled by the first case that
+    /// applies to it:
+    /// - Its fence no longer holds, or its preconditions hold but its allocation pool was written in the meantime:
+    ///   answers the commit with this conflict.
+    /// - Its preconditions hold: queues the commit again, because another commit was the reason. After a restore,
+    ///   queues it only when the found changes are published.
+    /// - A precondition failed and [`Commit::expect`](muster_store::Commit) is [`Precondition::Any`]: queues the commit
+    ///   again when the changed state is published, because etcd would refuse it again before.
+    /// - A precondition failed otherwise: answers the commit with this conflict.
+    ///
+    /// A commit with a conflict is answered only after the state that refused it is published.
     pub(super) fn handle_refusal(&mut self, commits: Vec<QueuedCommit>, response: &TxnResponse) {
         let found: HashMap<Bytes, i64> = (0..response.responses.len())
             .flat_map(|it| lane::found_keys(response, it))

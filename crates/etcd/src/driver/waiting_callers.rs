@@ -1,4 +1,4 @@
-//! Callers that wait for events of the watch, and the answers to callers whose time is over.
+//! Callers that wait for events of the watch, and the answers to callers whose deadline is over.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -11,28 +11,31 @@ use super::{Driver, answer};
 use crate::api::EtcdApi;
 use crate::batch::{QueuedCommit, written_keys};
 
-/// Callers that are answered when all events up to an etcd revision are published.
+/// Callers that wait until all events up to an etcd revision are published. Then they are answered. Exception: the
+/// commit of [`WaitingCallers::Retry`] is queued again.
 pub(super) enum WaitingCallers {
-    /// The commits of an applied transaction, in the order of their operations. Some of them may be answered already.
+    /// The commits of an applied transaction, in the order of their operations. Some of them may have been answered
+    /// already.
     Applied { commits: Vec<QueuedCommit> },
     /// A commit that etcd refused, because one of its preconditions does not hold.
     Refused { commit: Box<QueuedCommit>, error: CommitError },
-    /// A commit that is queued again then: etcd refused it because of a change that this server has not published, but
-    /// the commit does not depend on the changed state.
+    /// A commit that etcd refused because of a change that this server has not published yet. The commit does not
+    /// depend on the changed state, so it is queued again when the change is published.
     Retry { commit: Box<QueuedCommit> },
     /// A caller of the read barrier.
     Barrier(BarrierCaller),
 }
 
 impl<A: EtcdApi> Driver<A> {
-    /// Answers the callers when all events up to an etcd revision are published, which may be at once.
+    /// Registers the callers to be answered when all events up to the etcd revision `revision` are published. Answers
+    /// them at once if that is already the case.
     pub(super) fn wait_until_applied(&mut self, revision: i64, waiting: WaitingCallers) {
         self.waiting.entry(revision).or_default().push(waiting);
         self.answer_applied();
     }
 
-    /// Answers the callers that wait for events that are published now. Removes the events in `own_events` that no
-    /// caller can need any more.
+    /// Answers the callers whose events are published now, and queues commits to retry again. Removes the events in
+    /// `own_events` that no caller can need any more.
     pub(super) fn answer_applied(&mut self) {
         while let Some(entry) = self.waiting.first_entry().filter(|it| *it.key() <= self.applied) {
             let (revision, callers) = entry.remove_entry();
@@ -60,8 +63,8 @@ impl<A: EtcdApi> Driver<A> {
     }
 
     /// Answers the commits of a transaction that was applied at `revision`. If the published events of this revision
-    /// are not those of the commits, the answer is [`CommitError::OutcomeUnknown`]. Then a reload starts too, unless an
-    /// earlier reload is the reason for the missing events.
+    /// are not those of the commits, the answer is [`CommitError::OutcomeUnknown`]. In that case also starts a reload,
+    /// unless the events are missing because all objects were loaded at a later revision.
     pub(super) fn answer_committed(&mut self, revision: i64, commits: Vec<QueuedCommit>) {
         let events = self.own_events.remove(&revision).unwrap_or_default();
         let written = commits.iter().flat_map(|it| written_keys(&it.commit));
@@ -85,8 +88,8 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Answers the callers that have waited for longer than [`RESPONSE_TIMEOUT`]. Returns whether one of them waited
-    /// for events that the watch has not delivered.
+    /// Answers the callers whose deadline is over, [`RESPONSE_TIMEOUT`] after they came. Returns whether one of them
+    /// waited for events that the watch has not delivered.
     pub(super) fn fail_overdue(&mut self) -> bool {
         let now = Instant::now();
         let why = || "etcd did not respond in time: check etcd".to_owned();
@@ -136,7 +139,8 @@ impl<A: EtcdApi> Driver<A> {
         lags
     }
 
-    /// Answers all callers after the driver has ended.
+    /// Answers all callers with an error after the driver has ended. `failure` is the reason, or `None` if the backend
+    /// was closed.
     pub(super) fn fail_all(&mut self, failure: Option<&LogError>) {
         let why = failure.map_or_else(|| "it was closed".to_owned(), ToString::to_string);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
@@ -165,7 +169,8 @@ impl<A: EtcdApi> Driver<A> {
     }
 }
 
-/// Answers the commits whose deadline is over with this error. Returns whether there was one that had no answer yet.
+/// Answers the commits whose deadline is over with `error`, except those that were answered already. Returns whether it
+/// has answered any.
 pub(super) fn answer_overdue(
     commits: &mut [QueuedCommit],
     queued: &AtomicUsize,

@@ -1,4 +1,4 @@
-//! The watch of etcd: how it is opened and replaced, and how its events are published.
+//! The watch of etcd: opens and replaces it, and publishes its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::load::{self, LoadError, LoadedObjects};
 use crate::proto::event::EventType;
 use crate::proto::{Event, WatchCreateRequest, WatchResponse};
 
-/// Delay after a failed attempt to open the watch, and before a watch that etcd has ended is opened again.
+/// Delay after a failed attempt to open the watch. Also the delay before a watch that etcd has ended is opened again.
 const WATCH_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Time without an event after which the watch is replaced by another one, if callers have waited in vain for events. A
-/// watch that delivers other events still catches up, and is not replaced.
+/// Time without an event after which the watch is replaced by another one, if callers did not get their events before
+/// their deadline. A watch that still delivers events is catching up, and is not replaced.
 const WATCH_SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Where the driver gets events from.
@@ -29,11 +29,11 @@ pub(super) enum EventSource {
     /// The watch is being opened.
     Opening(BoxFuture<'static, Result<WatchStream, EtcdError>>),
     Watch(WatchStream),
-    /// All objects are being loaded again, because the watch cannot go on from the published revision.
+    /// All objects are being loaded again, because the watch cannot continue from the published revision.
     Reload(BoxFuture<'static, Result<LoadedObjects, LoadError>>),
 }
 
-/// What comes from an [`EventSource`].
+/// An output of an [`EventSource`].
 pub(super) enum SourceOutput {
     Opened(Result<WatchStream, EtcdError>),
     /// The next response of the watch, or `None` if the watch has ended.
@@ -43,9 +43,9 @@ pub(super) enum SourceOutput {
 
 /// Why events cannot be published.
 pub(super) enum EventError {
-    /// The published objects are not those of etcd, because events were lost. They must be loaded again.
+    /// The published objects differ from those in etcd, because events were lost. All objects must be loaded again.
     Lost { why: String },
-    /// This server cannot go on.
+    /// This server can no longer follow etcd.
     Fatal(LogError),
 }
 
@@ -64,8 +64,9 @@ impl<A: EtcdApi> Driver<A> {
         self.source = open_watch(&self.api, &self.keys, self.applied, WATCH_RETRY_DELAY);
     }
 
-    /// Opens another watch if the current one has delivered nothing for [`WATCH_SILENCE_MAX`]. If etcd has several
-    /// members, the new watch is at another member, which may have the events. Does nothing during a reload.
+    /// Opens another watch if the current one has delivered nothing for [`WATCH_SILENCE_MAX`]. If another member of
+    /// etcd is usable, the new watch is opened there, because that member may have the events. Does nothing during a
+    /// reload.
     pub(super) fn replace_silent_watch(&mut self) {
         let is_reload = matches!(self.source, EventSource::Reload(_));
         if !is_reload && WATCH_SILENCE_MAX <= self.watch_active_at.elapsed() {
@@ -107,8 +108,9 @@ impl<A: EtcdApi> Driver<A> {
         Ok(())
     }
 
-    /// Applies the events of a watch response, as far as their transactions are complete. Opens the watch again if etcd
-    /// has ended it. Starts a reload if events are missing.
+    /// Publishes those events of a watch response whose transactions are complete, and keeps the other events until the
+    /// next fragment arrives. Opens the watch again if etcd has ended it. Starts a reload if events are missing. Fails
+    /// if this server can no longer follow etcd.
     pub(super) fn handle_watch_response(&mut self, response: WatchResponse) -> Result<(), LogError> {
         if response.compact_revision != 0 {
             self.reload_after_compaction();
@@ -139,14 +141,16 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Returns the cluster as this server has seen it.
+    /// Returns what this server has seen of its cluster.
     pub(super) fn followed_cluster(&self) -> FollowedCluster {
         FollowedCluster { source_revision: self.source_revision, revision: self.applied }
     }
 
-    /// Publishes the events of a watch response, and answers the callers that waited for them. Fails, and publishes
-    /// none of them, if events were lost, if a value cannot be decoded, or if this server may no longer use the
-    /// cluster.
+    /// Publishes the events of a watch response, and answers the callers that waited for these events. Fails, and
+    /// publishes none of them, for one of these reasons:
+    /// - events were lost,
+    /// - a value cannot be decoded,
+    /// - this server may no longer use the cluster.
     pub(super) fn apply(&mut self, events: &[Event]) -> Result<(), EventError> {
         let mut published: Vec<Arc<CommitEvent>> = Vec::with_capacity(events.len());
         // The objects after the events of this response, which are not published yet.
@@ -225,8 +229,8 @@ impl<A: EtcdApi> Driver<A> {
 }
 
 impl EventSource {
-    /// Returns the next output. It must not be called again after [`SourceOutput::Opened`], after
-    /// [`SourceOutput::Reloaded`], or after the end of the watch.
+    /// Returns the next output. Must not be called again after it has returned [`SourceOutput::Opened`],
+    /// [`SourceOutput::Reloaded`] or the end of the watch.
     pub(super) async fn next(&mut self) -> SourceOutput {
         match self {
             Self::Opening(opening) => SourceOutput::Opened(opening.await),
@@ -237,7 +241,7 @@ impl EventSource {
 }
 
 /// Returns a source that waits for `delay`, and then opens a watch of all keys for the events after the etcd revision
-/// `after`. If the watch cannot be opened, the source returns the error only after [`WATCH_RETRY_DELAY`].
+/// `after`. If the attempt fails, the source returns the error [`WATCH_RETRY_DELAY`] later.
 pub(super) fn open_watch<A: EtcdApi>(
     api: &Arc<A>,
     keys: &Keyspace,

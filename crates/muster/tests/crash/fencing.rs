@@ -3,8 +3,10 @@
 
 use std::time::Instant;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::etcd::write_token;
@@ -89,6 +91,86 @@ async fn a_leader_that_was_stopped_cannot_write_after_another_has_taken_over() {
     stderr.read_to_string(&mut log).unwrap();
     assert!(log.contains("lost the lease") && log.contains("kube-system/muster-scheduler"), "{log}");
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// `muster controller` holds a Lease whose holder changes before the controller notices. What it writes from then on is
+/// refused, and it is refused nothing as long as it holds the Lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_has_lost_its_lease_creates_no_pod() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-fencing-controller");
+    let token = write_token(&dir);
+    let server = Server::start_with(&dir.join("server"), &etcd.flags_with_token(&token));
+    let client = server.client().await;
+    // It renews its Lease every 30 s only, so it does not notice for so long that it has lost it.
+    let mut controller = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .arg("controller")
+        .arg("--kubeconfig")
+        .arg(&server.kubeconfig)
+        .args(["--metrics-addr", "127.0.0.1:0", "--leader-elect-lease-duration", "90s"])
+        .args(["--leader-elect-renew-deadline", "60s", "--leader-elect-retry-period", "30s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.create(&PostParams::default(), &node("n")).await.unwrap();
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    sets.create(&PostParams::default(), &daemon_set("before")).await.unwrap();
+    let pods_of = async |set: &str| {
+        let params = ListParams::default().labels(&format!("app={set}"));
+        pods.list(&params).await.unwrap().items.len()
+    };
+    let began = Instant::now();
+    while pods_of("before").await == 0 {
+        assert!(began.elapsed() < STEP_TIMEOUT, "the leader creates no pod");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({"spec": {"holderIdentity": "another"}}));
+    leases.patch("muster-controller", &PatchParams::default(), &patch).await.unwrap();
+    sets.create(&PostParams::default(), &daemon_set("after")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(pods_of("after").await, 0, "the former leader created a pod");
+    assert!(
+        controller.try_wait().unwrap().is_none(),
+        "the controller has noticed already: nothing was tested"
+    );
+
+    // A header that names no Lease is refused, and never ignored.
+    let create = |fence: &str| {
+        let body = json!({"metadata": {"generateName": "m"}}).to_string().into_bytes();
+        let request = http::Request::post("/api/v1/namespaces/default/configmaps")
+            .header("content-type", "application/json")
+            .header("muster-lease-fence", fence)
+            .body(body)
+            .unwrap();
+        client.request::<ConfigMap>(request)
+    };
+    let refused = create("muster-controller").await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(it) if it.code == 400), "{refused}");
+    let lease = leases.get("muster-controller").await.unwrap();
+    let version: u64 = lease.resource_version().unwrap().parse().unwrap();
+    let refused = create(&format!("kube-system/muster-controller/{}", version - 1)).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(it) if it.code == 409), "{refused}");
+    create(&format!("kube-system/muster-controller/{version}")).await.unwrap();
+
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    drop(server);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A DaemonSet with the label `app` of its name, for every node.
+fn daemon_set(name: &str) -> DaemonSet {
+    let labels = json!({"app": name});
+    let container = json!({"name": "c", "image": "i"});
+    let spec = json!({"containers": [container], "tolerations": [{"operator": "Exists"}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
 }
 
 fn node(name: &str) -> Node {

@@ -179,6 +179,8 @@ async fn storm(seed: u64) {
         bed.patch_node(node, json!({"spec": {"taints": null}})).await;
     }
     bed.settles().await;
+    // The controller may still write from a state that is behind: its reflectors wait after the cuts.
+    bed.calms_down().await;
     bed.stays_quiet().await;
     bed.ends_well().await;
 }

@@ -313,7 +313,7 @@ impl<'a> Replay<'a> {
             }
         };
         let decided = &self.decided[&(replica, set.key.clone())];
-        self.checks.check_applied_request(&self.server, decided, set, call, &truth, open.before, at);
+        self.checks.check_request_outcome(&self.server, decided, set, call, &truth, open.before, at);
         self.checks.on_response(decided, call, &truth, fault);
     }
 

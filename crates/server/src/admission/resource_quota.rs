@@ -24,6 +24,7 @@ use crate::selector::ObjectSelector;
 use crate::storage::QuotaUpdate;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
+use muster_api::core_v1::PodPhase;
 use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{
@@ -373,7 +374,7 @@ fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
         let grace_s = pod["metadata"]["deletionGracePeriodSeconds"].as_i64()?;
         Some(deletion.saturating_add(SignedDuration::from_secs(grace_s)).is_ok_and(|it| it < now))
     };
-    matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed") || is_overdue().unwrap_or(false)
+    PodPhase::parse(str_at(pod, "status.phase")).is_terminal() || is_overdue().unwrap_or(false)
 }
 
 /// Whether the namespace has a ResourceQuota.

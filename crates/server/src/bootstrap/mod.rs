@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_api::well_known::{LABEL_SERVICE_NAME, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM};
+use muster_api::well_known::{
+    LABEL_SERVICE_NAME, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, NODE_CRITICAL_PRIORITY,
+    PRIORITY_CLASS_CLUSTER_CRITICAL, PRIORITY_CLASS_NODE_CRITICAL, SYSTEM_CRITICAL_PRIORITY,
+};
 use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -521,7 +524,7 @@ fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
 
 /// Returns the built-in PriorityClasses. Their values are above the maximum for user-defined PriorityClasses.
 fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
-    let class = |name: &str, value: u32, description: &str| {
+    let class = |name: &str, value: i32, description: &str| {
         let class = json!({
             "metadata": {"name": name},
             "value": value,
@@ -532,13 +535,13 @@ fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
     };
     [
         class(
-            "system-cluster-critical",
-            2_000_000_000,
+            PRIORITY_CLASS_CLUSTER_CRITICAL,
+            SYSTEM_CRITICAL_PRIORITY,
             "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
         ),
         class(
-            "system-node-critical",
-            2_000_001_000,
+            PRIORITY_CLASS_NODE_CRITICAL,
+            NODE_CRITICAL_PRIORITY,
             "Used for system critical pods that must not be moved from their current node.",
         ),
     ]

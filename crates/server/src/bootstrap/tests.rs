@@ -110,6 +110,8 @@ async fn a_namespace_has_an_account_and_a_certificate_and_gets_them_back() {
 #[tokio::test]
 async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
     let world = World::new();
+    // For requested tokens only.
+    world.registry.access.tokens.set_max_lifetime(Duration::from_secs(3600));
     let secret = |name: &str, account: &str| {
         json!({
             "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},

@@ -2,6 +2,7 @@
 //! list` reads these ConfigMaps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_api::well_known::{CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX, NAMESPACE_SYSTEM};
@@ -24,42 +25,52 @@ const RECORDS_PER_CONFIG_MAP_MAX: usize = 500;
 /// ConfigMaps. When all ConfigMaps are full, new certificates are not recorded.
 const CONFIG_MAPS_MAX: usize = 200;
 
-/// Records client certificates as they are issued, until `stop` is cancelled.
+/// Time after which certificates are recorded again that could not be recorded, for example because the disk was full.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Records client certificates as they are issued, until `stop` is cancelled. Keeps the certificates that it could not
+/// record, and retries at `RETRY_INTERVAL` and when the next certificate is issued.
 pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
+    let mut unrecorded = Vec::new();
     loop {
-        let issued = pki.take_issued_certificates();
-        if !issued.is_empty()
-            && let Err(error) = record_issued_certificates(&registry, &issued, Timestamp::now()).await
-        {
-            tracing::warn!(status = %error.status(), "cannot record issued certificates: `muster cert list` lacks them");
+        unrecorded.extend(pki.take_issued_certificates());
+        if let Err(error) = record_issued_certificates(&registry, &mut unrecorded, Timestamp::now()).await {
+            tracing::warn!(
+                count = unrecorded.len(),
+                status = %error.status(),
+                "cannot record issued certificates, will retry: until then `muster cert list` lacks them"
+            );
         }
         tokio::select! {
             () = stop.cancelled() => return,
             () = pki.wait_for_issued_certificate() => {}
+            () = tokio::time::sleep(RETRY_INTERVAL), if !unrecorded.is_empty() => {}
         }
     }
 }
 
 /// Writes the records of issued client certificates to the first ConfigMaps with fewer than
-/// `RECORDS_PER_CONFIG_MAP_MAX` records.
+/// `RECORDS_PER_CONFIG_MAP_MAX` records. Removes the recorded certificates from `unrecorded`, also if a later write
+/// fails.
 ///
 /// Rule: each issued client certificate is recorded with its serial number, subject, groups, time of issue and
-/// expiration, unless all ConfigMaps are full. The record of an expired certificate is removed when its ConfigMap is
-/// next written.
+/// expiration, unless all ConfigMaps are full or the server ends before it can write the record. The record of an
+/// expired certificate is removed when its ConfigMap is next written.
 pub(crate) async fn record_issued_certificates(
     registry: &Registry,
-    issued: &[IssuedCertificate],
+    unrecorded: &mut Vec<IssuedCertificate>,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let mut unrecorded: Vec<&IssuedCertificate> = issued.iter().collect();
     for number in 0..CONFIG_MAPS_MAX {
         if unrecorded.is_empty() {
             return Ok(());
         }
         let name = format!("{CONFIG_MAP_ISSUED_CERTIFICATES_PREFIX}{number}");
-        let config_map = record_in_config_map(registry, &name, &unrecorded, now).await?;
+        let config_map = record_in_config_map(registry, &name, unrecorded, now).await?;
         unrecorded.retain(|it| config_map["data"].get(&it.serial).is_none());
     }
+    // All ConfigMaps are full.
+    unrecorded.clear();
     Ok(())
 }
 
@@ -70,7 +81,7 @@ pub(crate) async fn record_issued_certificates(
 async fn record_in_config_map(
     registry: &Registry,
     name: &str,
-    issued: &[&IssuedCertificate],
+    issued: &[IssuedCertificate],
     now: Timestamp,
 ) -> Result<Value, ApiError> {
     let kind = Kind::builtin("", "v1", "configmaps");
@@ -96,7 +107,7 @@ async fn record_in_config_map(
 
 /// Returns a ConfigMap with as many additional records as it can hold, without the records of expired certificates. A
 /// ConfigMap that can hold no additional record is returned unchanged.
-fn with_records(stored: &Value, issued: &[&IssuedCertificate], now: Timestamp) -> Value {
+fn with_records(stored: &Value, issued: &[IssuedCertificate], now: Timestamp) -> Value {
     let mut object = stored.clone();
     let records = map_at_mut(&mut object, "data");
     records.retain(|_, it| is_unexpired(it, now));

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use muster_api::well_known::{API_GROUP_CERTIFICATES, USER_GROUP_NODES};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::certificate_approval::{
@@ -54,10 +55,13 @@ const DECIDED_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(1);
 const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
 /// Interval at which the server checks all CertificateSigningRequests and deletes old ones.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Time after which the server checks all CertificateSigningRequests again if it could not reconcile one of them, for
+/// example because the disk was full.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Approves, signs and deletes CertificateSigningRequests until `stop` is cancelled. Reconciles a request when it
-/// changes, and all requests at `CLEANUP_INTERVAL`. No certificate expires later than `lifetime_max` after it was
-/// issued.
+/// changes, and all requests at `CLEANUP_INTERVAL`, or at `RETRY_INTERVAL` after a failure. No certificate expires
+/// later than `lifetime_max` after it was issued.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
@@ -67,17 +71,20 @@ pub(crate) async fn run(
     let kind = signing_request_kind();
     let mut commits = registry.storage.watch_kind_revision(kind);
     let mut synced = registry.storage.revision();
-    // The first tick is immediate.
-    let mut cleanup = tokio::time::interval(CLEANUP_INTERVAL);
+    // The first check is immediate.
+    let mut next_cleanup = Instant::now();
     loop {
         let is_cleanup = tokio::select! {
             () = stop.cancelled() => return,
-            _ = cleanup.tick() => true,
+            () = tokio::time::sleep_until(next_cleanup) => true,
             changed = commits.changed() => match changed {
                 Ok(()) => false,
                 Err(_) => return,
             },
         };
+        if is_cleanup {
+            next_cleanup = Instant::now() + CLEANUP_INTERVAL;
+        }
         let changes = registry.storage.events_since(&kind.store_key_prefix(None), synced);
         let requests: Vec<Bytes> = match changes {
             Ok((events, head)) if !is_cleanup => {
@@ -95,6 +102,7 @@ pub(crate) async fn run(
                 // A request that was changed or deleted meanwhile is reconciled again on its event.
                 Err(error) if !error.is_not_found_or_conflict() => {
                     tracing::warn!(status = %error.status(), "cannot reconcile a CertificateSigningRequest, will retry");
+                    next_cleanup = next_cleanup.min(Instant::now() + RETRY_INTERVAL);
                 }
                 _ => {}
             }

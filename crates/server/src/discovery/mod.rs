@@ -124,12 +124,7 @@ pub(crate) fn api_resource_list(kinds: &ServedKinds, group: &str, version: &str)
             "kind": kind.kind,
             "verbs": kind.verbs,
         });
-        if !kind.short_names.is_empty() {
-            resource["shortNames"] = json!(kind.short_names);
-        }
-        if !kind.categories.is_empty() {
-            resource["categories"] = json!(kind.categories);
-        }
+        set_short_names_and_categories(&mut resource, kind);
         resources.push(resource);
         for subresource in subresources_of(kind) {
             let mut resource = json!({
@@ -222,12 +217,7 @@ fn resource_discovery(kind: &Kind) -> Value {
         "singularResource": kind.singular(),
         "verbs": kind.verbs,
     });
-    if !kind.short_names.is_empty() {
-        resource["shortNames"] = json!(kind.short_names);
-    }
-    if !kind.categories.is_empty() {
-        resource["categories"] = json!(kind.categories);
-    }
+    set_short_names_and_categories(&mut resource, kind);
     let parts = subresources_of(kind).into_iter().map(|it| {
         json!({
             "subresource": it.name,
@@ -240,6 +230,16 @@ fn resource_discovery(kind: &Kind) -> Value {
         resource["subresources"] = parts.into();
     }
     resource
+}
+
+/// Sets the fields `shortNames` and `categories` of a resource. Each is omitted if it is empty.
+fn set_short_names_and_categories(resource: &mut Value, kind: &Kind) {
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = json!(kind.categories);
+    }
 }
 
 /// The description of a subresource in discovery documents. `group`, `version` and `kind` describe the request and

@@ -14,7 +14,7 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// Number of bytes after which a chunk of an encoded list is sent. A large list is encoded in chunks, so that the whole
+/// Size in bytes from which a chunk of a JSON list is sent. A large list is encoded in chunks, so that the whole
 /// encoded list is never in memory.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 
@@ -26,8 +26,8 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encoding for a media range of the Accept header, given without its parameters. An empty media range
-    /// means JSON. Returns `None` if the server does not support the media range.
+    /// Returns the encoding for a media range of the Accept header, given without its parameters. Wildcards and an
+    /// empty media range mean JSON. Returns `None` if the server does not support the media range.
     fn from_media_range(range: &str) -> Option<Self> {
         match range {
             JSON_MEDIA_TYPE | "application/*" | "*/*" | "" => Some(Self::Json),
@@ -63,7 +63,7 @@ fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// The part of each object that a response contains, as requested in the Accept header.
+/// How a response represents each object, as requested in the Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     /// The whole object.
@@ -74,10 +74,10 @@ pub(crate) enum Representation {
     Table { version: &'static str, include_object: IncludeObject },
 }
 
-/// API versions in which the server serves `Table`. They differ only in `apiVersion`.
+/// API versions in which the server serves `Table`. The tables of these versions differ only in `apiVersion`.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The part of the object that each row of a table contains besides the cells, as requested in the query parameter
+/// The part of an object that its table row contains besides the cells, as requested in the query parameter
 /// `includeObject`. Upstream: `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
@@ -88,8 +88,9 @@ pub(crate) enum IncludeObject {
 
 impl Representation {
     /// Returns the supported representation that the Accept header prefers. Returns a 406 error if the header accepts
-    /// none, and a 400 error if it accepts a table and `include_object` is invalid. `include_object` is the query
-    /// parameter `includeObject`. Protobuf is ignored, because clients that prefer it accept JSON too.
+    /// no supported representation, and a 400 error if the header accepts a table and `include_object` is invalid.
+    /// `include_object` is the query parameter `includeObject`. Protobuf is ignored, because clients that prefer it
+    /// accept JSON too.
     pub(crate) fn from_accept(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
             "None" => Ok(IncludeObject::Nothing),
@@ -134,8 +135,8 @@ impl Representation {
         })
     }
 
-    /// Fails unless the client requests the whole object. Called for objects that are not stored, which have neither a
-    /// table row nor a `PartialObjectMetadata`.
+    /// Returns a 406 error unless the client requests the whole object. Called for responses with an object that is not
+    /// stored: the server has neither a table row nor a `PartialObjectMetadata` for such an object.
     pub(crate) fn require_whole_object(self) -> Result<(), ApiError> {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
     }
@@ -146,7 +147,7 @@ impl Representation {
     }
 
     /// Encodes the object of a watch event as JSON. A table contains its column definitions only if `with_columns` is
-    /// set, which the caller does for the first event of a watch.
+    /// set. In a watch, it is set only for the first event.
     pub(crate) fn encode_event_object(
         self,
         kind: &Kind,
@@ -172,7 +173,8 @@ impl Representation {
         }
     }
 
-    /// Encodes a list as YAML. Returns an iterator that encodes one object at a time.
+    /// Encodes a list as YAML. Returns an iterator over the chunks of the list. The first chunk contains the fields of
+    /// the list, and each further chunk contains one object.
     pub(crate) fn encode_list_as_yaml(
         self,
         kind: &'static Kind,
@@ -226,8 +228,8 @@ impl Representation {
         })
     }
 
-    /// Returns the JSON of a list or table up to its first item or row. `meta` is its `metadata`. A table has column
-    /// definitions only if `with_columns` is set.
+    /// Returns the JSON of a list or table up to its first item or row. `meta` is the `metadata` of the list or table.
+    /// A table has column definitions only if `with_columns` is set.
     fn list_head(self, kind: &Kind, meta: &Value, with_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
@@ -262,7 +264,7 @@ impl Representation {
         head.into_bytes()
     }
 
-    /// Appends one object as the JSON of a list item or table row.
+    /// Appends one object to `text`, as the JSON of a list item or table row.
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
             Self::Whole => {
@@ -313,13 +315,13 @@ fn list_metadata(meta: &ListMeta) -> Value {
     metadata
 }
 
-/// Returns the JSON text with which every served object of a kind begins. It contains `apiVersion` and `kind`.
+/// Returns the JSON text with which every served object of a kind begins: the opening brace, `apiVersion` and `kind`.
 fn type_meta_prefix(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
-/// Appends a stored object as a `PartialObjectMetadata` of the API version `version`. Copies `metadata` from the stored
-/// JSON without parsing the rest of the object.
+/// Appends a stored object to `text`, as a `PartialObjectMetadata` of the API version `version`. Copies `metadata` from
+/// the stored JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
         serde_json::from_slice(stored).expect("the store contains valid JSON");

@@ -1,6 +1,6 @@
-//! The `proxy` subresource: forwards requests to a pod, to a pod behind a Service, or to a node. Requests go through
-//! the node's agent. The agent determines the addresses of its pods itself, so that an address in an API object cannot
-//! redirect a request.
+//! The `proxy` subresource: forwards requests to a pod, to a pod behind a Service, or to a node. The agent of the node
+//! forwards each request. The agent determines the addresses of its pods itself, so that an address in an API object
+//! cannot redirect a request.
 //!
 //! Upstream: `ResourceLocation` of the three kinds, and `UpgradeAwareHandler` with its `Transport`.
 
@@ -29,27 +29,14 @@ use crate::{agents, headers};
 /// polling.
 const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Response header that an agent sets on a response of the backend (the pod or node port), to distinguish it from a
-/// response of the agent itself.
+/// Response header that an agent adds to each response of a backend (the pod or node port). The header distinguishes
+/// such a response from a response of the agent itself.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static(well_known::BACKEND_RESPONSE_HEADER);
 
 /// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
 const AGENT_PROXY_PATHS: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
-/// Hop-by-hop headers, which a proxy does not forward.
-const HOP_BY_HOP_HEADERS: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// The name in a proxy URL, which is the path segment before `proxy`: `[scheme:]name[:port]`.
+/// The path segment before `proxy` in a proxy URL, in the form `name`, `name:port` or `scheme:name:port`.
 #[derive(Debug, PartialEq, Eq)]
 struct ProxyName<'a> {
     scheme: &'a str,
@@ -58,8 +45,8 @@ struct ProxyName<'a> {
 }
 
 impl<'a> ProxyName<'a> {
-    /// Parses the name in a proxy URL. The default scheme is `http`. Returns `None` if the name is malformed. Upstream:
-    /// `SplitSchemeNamePort`.
+    /// Parses the path segment. The default scheme is `http`, and an absent port is empty. Returns `None` if the
+    /// segment is malformed. Upstream: `SplitSchemeNamePort`.
     fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts[..] {
@@ -77,9 +64,10 @@ impl<'a> ProxyName<'a> {
     }
 }
 
-/// The pod or node to which a proxy request is forwarded, and the agent and path through which it is reached.
+/// The pod or node to which a proxy request is forwarded, and the agent and path prefix through which the pod or node
+/// is reached.
 struct ProxyRoute {
-    /// The pod or node. Error messages name this object.
+    /// The pod or node, which error messages name.
     target: RequestTarget,
     /// The stored object of `target`.
     stored: Value,
@@ -91,6 +79,7 @@ struct ProxyRoute {
 
 impl Api {
     /// Forwards a request for the subresource `proxy` through a node agent, and returns the response of the backend.
+    /// Exception: a GET or HEAD request whose path ends with `proxy` is redirected to the path with a trailing slash.
     pub(super) async fn proxy(
         &self,
         target: &RequestTarget,
@@ -182,8 +171,8 @@ impl Api {
         Ok(response)
     }
 
-    /// Returns the route to a port of the node. If the URL has no port, or has the port of the agent, the request goes
-    /// to the agent itself.
+    /// Returns the route to a port of the node, or to the agent itself if the URL has no port or has the port of the
+    /// agent.
     fn route_to_node(&self, node: RequestTarget, proxy_name: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
         let stored = unstructured::parse_stored(&self.registry.storage.get(&node)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
@@ -196,9 +185,9 @@ impl Api {
         Ok(ProxyRoute { node: node.name.clone(), target: node, stored, agent_path: at })
     }
 
-    /// Returns the route to one of the ready pods behind the Service. Uses only endpoints that refer to a pod. Returns
-    /// a 503 error if no ready endpoint refers to a pod, or if the Service lacks the port in the URL. Upstream:
-    /// `REST.ResourceLocation`.
+    /// Returns the route to one of the ready pods behind the Service. Uses only endpoints that refer to a pod, see
+    /// [`Api::pod_of_endpoint`]. Returns a 503 error if no ready endpoint refers to a pod, or if the Service lacks the
+    /// port in the URL. Upstream: `REST.ResourceLocation`.
     fn route_to_service(
         &self,
         service: &RequestTarget,
@@ -244,11 +233,12 @@ impl Api {
         found.ok_or_else(no_endpoints)
     }
 
-    /// Returns the pod to which the `targetRef` of an endpoint refers. Returns `None` if it does not refer to an
-    /// existing pod in the namespace of the Service.
+    /// Returns the target and the stored object of the pod to which the `targetRef` of an endpoint refers. Returns
+    /// `None` if the `targetRef` does not refer to an existing pod in the namespace of the Service, or has the UID of
+    /// another pod.
     ///
-    /// Rule: a request to a Service goes to a pod in the namespace of the Service, whatever its endpoints contain, so
-    /// that a user who writes endpoints cannot redirect requests.
+    /// Rule: a request to a Service always goes to a pod in the namespace of the Service. A user who writes endpoints
+    /// therefore cannot redirect requests to other addresses or namespaces.
     fn pod_of_endpoint(&self, service: &RequestTarget, reference: &Value) -> Option<(RequestTarget, Value)> {
         let namespace = service.namespace.as_deref()?;
         let is_same_namespace =
@@ -271,10 +261,13 @@ fn route_to_pod(pod: RequestTarget, stored: Value, scheme: &str, port: u16) -> P
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: pod, stored, agent_path: at }
 }
 
-/// Returns the port to which a proxy request for the pod goes. The URL specifies it by number or by name. A number need
-/// not be a declared container port, but must be between 1 and 65535. Returns `None` if the number is invalid or no
-/// container port has the name. If the URL has no port, returns the first container port of the pod, or the default
-/// port of the scheme if the pod declares none.
+/// Returns the port to which a proxy request for the pod goes. The URL specifies the port by number or by name:
+/// - A number must be between 1 and 65535, but need not be a declared container port.
+/// - A name must be the name of a container port.
+/// - Without a port in the URL, the port is the first container port of the pod, or the default port of the scheme if
+///   the pod declares no ports.
+///
+/// Returns `None` if the number or name is invalid.
 fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));
@@ -291,8 +284,8 @@ fn pod_port(pod: &Value, proxy_name: &ProxyName<'_>) -> Option<u16> {
     }
 }
 
-/// Splits the path of a proxy URL after the segment `proxy`, and returns the path up to this segment and the path on
-/// the backend. `segments` is the number of segments up to and including `proxy`.
+/// Splits the path of a proxy URL after the segment `proxy`. Returns the path up to and including this segment, and the
+/// path on the backend. `segments` is the number of segments up to and including `proxy`.
 fn split_proxy_path(uri: &Uri, segments: usize) -> (&str, &str) {
     let path = uri.path();
     let (mut at, mut seen) = (0, 0);
@@ -317,7 +310,8 @@ fn request_host(api_request: &ApiRequest) -> String {
 
 /// Returns the headers to forward to the backend. Copies the headers of the request, except credentials, impersonation
 /// headers, hop-by-hop headers, `Content-Length`, `Expect` and `Host`. Adds the `X-Forwarded-…` headers and, for an
-/// upgrade, the headers of the upgrade. `prefix` and `path` are the two parts of the proxy URL.
+/// upgrade, the headers of the upgrade. `prefix` and `path` are the two parts of the path, as from
+/// [`split_proxy_path`].
 fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
@@ -350,24 +344,18 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
     headers
 }
 
-/// Returns the headers without the hop-by-hop headers, the headers that `Connection` names, and
-/// `BACKEND_RESPONSE_HEADER`.
+/// Returns the headers without those of [`well_known::not_forwarded_headers`].
 fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
-    let named: Vec<String> = headers::header_texts(headers, CONNECTION)
-        .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
-        .collect();
-    let mut headers = headers.clone();
-    for name in
-        named.iter().map(String::as_str).chain(HOP_BY_HOP_HEADERS).chain([BACKEND_RESPONSE_HEADER.as_str()])
-    {
-        headers.remove(name);
+    let mut left = headers.clone();
+    for name in well_known::not_forwarded_headers(headers::header_texts(headers, CONNECTION)) {
+        left.remove(name);
     }
-    headers
+    left
 }
 
 /// Returns the `Location` header of a response, rewritten so that a redirect to the same host goes through the proxy
-/// again. `prefix` is the path of the proxy URL up to `proxy`, and `host` is the host by which the client addresses
-/// this server. Upstream: `rewriteURL`.
+/// again. `prefix` is the path of the proxy URL up to and including `proxy`, and `host` is the host by which the client
+/// addresses this server. Upstream: `rewriteURL`.
 fn rewrite_location(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hyper::Uri;
+use muster_api::query_parameters::parse_bool_parameter;
 use muster_api::time::{GoDurationError, parse_go_duration};
 use muster_store::Revision;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use super::watch_stream;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, DeletePropagation};
-use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation, parse_bool_parameter};
+use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation};
 use crate::selector::ObjectSelector;
 use crate::storage::{ContinueToken, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
@@ -22,7 +23,7 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// Options that the query parameters of a write request specify, and the errors in them.
+/// Options that the query parameters of a write request specify, and the errors in these parameters.
 pub(super) struct WriteOptions {
     /// Whether the parameter `dryRun` requests a dry run.
     pub(super) dry_run: bool,
@@ -54,7 +55,7 @@ impl RequestQuery {
         self.values(name).next()
     }
 
-    /// Whether the parameter is present and true.
+    /// Whether the parameter is present and true. See [`parse_bool_parameter`].
     pub(super) fn is_true(&self, name: &str) -> bool {
         self.bool_value(name) == Some(true)
     }
@@ -64,13 +65,12 @@ impl RequestQuery {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
-    /// Parses a parameter as a boolean. Returns `None` if the parameter is absent.
+    /// Parses a parameter as a boolean with [`parse_bool_parameter`]. Returns `None` if the parameter is absent.
     pub(super) fn bool_value(&self, name: &str) -> Option<bool> {
         self.first_value(name).map(parse_bool_parameter)
     }
 
-    /// Parses a parameter as a number. Returns `None` if the parameter is absent or empty, and an error if it is not a
-    /// number.
+    /// Parses a parameter as a number. Returns `None` if the parameter is absent or empty. Fails if it is not a number.
     pub(super) fn parse_number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -83,8 +83,8 @@ impl RequestQuery {
         }
     }
 
-    /// Parses the parameter `timeout`, the requested timeout of the request. Returns `None` if the parameter is absent,
-    /// empty, zero or negative. Fails if it is not a Go duration.
+    /// Parses the parameter `timeout`: the time after which the request times out. Returns `None` if the parameter is
+    /// absent, empty, zero or negative. Fails if it is not a Go duration.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -97,13 +97,14 @@ impl RequestQuery {
         Ok(Duration::try_from(timeout).ok().filter(|it| !it.is_zero()))
     }
 
-    /// Parses the parameters `labelSelector` and `fieldSelector` into a selector for objects of `kind`.
+    /// Parses the parameters `labelSelector` and `fieldSelector` into a selector for objects of `kind`. Fails if one of
+    /// them is invalid.
     pub(super) fn selector(&self, kind: &Kind) -> Result<ObjectSelector, ApiError> {
         ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    /// Parses `dryRun` and `fieldValidation`, and validates `fieldManager`. All write requests support these
-    /// parameters.
+    /// Parses the parameters `dryRun` and `fieldValidation`, and validates `fieldManager`. All write requests support
+    /// these parameters. Errors are returned in [`WriteOptions::causes`].
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
@@ -136,8 +137,8 @@ impl RequestQuery {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
-    /// Parses the parameters `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`, which determine where a
-    /// watch starts. Fails if one of them or their combination is invalid.
+    /// Parses the parameters that determine where a watch starts: `resourceVersion`, `resourceVersionMatch`,
+    /// `sendInitialEvents` and `allowWatchBookmarks`. Fails if a parameter or the combination of parameters is invalid.
     pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
@@ -182,7 +183,7 @@ impl RequestQuery {
     }
 
     /// Parses the options of a list or delete collection request: the selectors, `limit`, `continue`, `resourceVersion`
-    /// and `resourceVersionMatch`. Fails if one of them or their combination is invalid.
+    /// and `resourceVersionMatch`. Fails if a parameter or the combination of parameters is invalid.
     pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, ApiError> {
         let (version, matching) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
         let next = self.get("continue");
@@ -235,7 +236,8 @@ impl RequestQuery {
         Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
-    /// Returns the parameter `resourceVersion` as a revision, or 0 if it is not set. Fails if it is not a number.
+    /// Returns the parameter `resourceVersion` as a revision, or 0 if the parameter is absent or empty. Fails if it is
+    /// not a number.
     pub(super) fn resource_version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
@@ -249,9 +251,9 @@ impl RequestQuery {
     }
 }
 
-/// Value of `resourceVersionMatch`: the result is at least as new as `resourceVersion`.
+/// Value of `resourceVersionMatch` that requests a result at least as new as `resourceVersion`.
 const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
-/// Value of `resourceVersionMatch`: the result is the state at `resourceVersion`.
+/// Value of `resourceVersionMatch` that requests the state at exactly `resourceVersion`.
 const MATCH_EXACT: &str = "Exact";
 
 /// Returns a validation error if one of the values of `dryRun` is not `All`, and `None` if all are valid.
@@ -263,7 +265,7 @@ fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// Returns the message of Go's `time.ParseDuration` for a text that is not a duration.
+/// Returns the error message of Go's `time.ParseDuration` for `text`, which is not a valid duration.
 fn duration_error_message(text: &str, error: GoDurationError<'_>) -> String {
     match error {
         GoDurationError::Invalid => format!("time: invalid duration {text:?}"),
@@ -277,8 +279,8 @@ fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Parses the delete options from the body, or from the query if there is no body. The second return value is whether
-/// the body requests a dry run.
+/// Parses the delete options from the body, or from the query if there is no body. Also returns whether the body
+/// requests a dry run, or `false` if there is no body.
 pub(super) fn delete_options(
     query: &RequestQuery,
     body: Option<&Value>,
@@ -330,19 +332,4 @@ pub(super) fn delete_options(
         requests_cascade: orphan == Some(false),
     };
     Ok((options, !dry_run.is_empty()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_zero_and_false_are_false() {
-        for text in ["0", "false", "False", "FALSE", "fAlSe", "fal\u{17f}e"] {
-            assert!(!parse_bool_parameter(text), "{text:?}");
-        }
-        for text in ["", "1", "t", "T", "true", "True", "TRUE", "yes", "no", "f", "00", "false ", " 0", "x"] {
-            assert!(parse_bool_parameter(text), "{text:?}");
-        }
-    }
 }

@@ -31,8 +31,9 @@ pub(crate) type ApiResponse = hyper::Response<ApiResponseBody>;
 pub(crate) type ApiResponseBody =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-/// Returns the response to a write with the written object: 201 if the object was created, otherwise 200.
-pub(super) fn write_response(
+/// Returns the response to a write, which contains the written object. The status code is 201 if the object was
+/// created, and otherwise 200.
+pub(super) fn write_outcome_response(
     context: &RequestContext,
     view: Representation,
     kind: &Kind,
@@ -81,8 +82,9 @@ pub(super) fn list_response(
     response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(StreamBody::new(frames.boxed())))
 }
 
-/// Returns a finished response in the form that the client requests: as YAML if the Accept header prefers it, and
-/// without a body for a HEAD request. A list is already in YAML, because [`list_response`] encodes it.
+/// Converts a finished response to the form that the client requests: to YAML if the Accept header prefers YAML, and to
+/// a response without a body for a HEAD request. A list needs no conversion, because [`list_response`] encodes lists as
+/// YAML itself.
 pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
     let response = if negotiation::prefers_yaml(accept) { convert_to_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
@@ -136,8 +138,8 @@ pub(super) fn error_response(refusal: &ApiError) -> ApiResponse {
     response
 }
 
-/// Returns the 404 response for a path without a route. It is a `Status` (returned as `Err`) if the path is in a served
-/// API group, and plain text otherwise.
+/// Returns the 404 response for a path without a route. The response is a `Status`, returned as `Err`, for a path in a
+/// served API group, and plain text for any other path.
 pub(super) fn no_route_response(kinds: &ServedKinds, path: &str) -> Result<ApiResponse, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
@@ -165,8 +167,8 @@ pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
 
-/// Returns a response with a static document, or a 304 response if the client already has the document
-/// (`If-None-Match`).
+/// Returns a response with a document, or a 304 response without a body if the client already has the document.
+/// `if_none_match` is the header `If-None-Match` of the request.
 pub(super) fn document_response(document: &ApiDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
@@ -199,23 +201,24 @@ pub(super) fn response_with_body(
     response
 }
 
-/// Returns a response whose body fails immediately. This resets the HTTP/2 stream or closes the HTTP/1 connection.
+/// Returns a response whose body fails immediately. The failure resets the HTTP/2 stream or closes the HTTP/1
+/// connection.
 pub(super) fn reset_response() -> ApiResponse {
     let error = io::Error::other("too many responses to this client are unsent");
     let body = StreamBody::new(stream::once(async { Err(error) }).boxed());
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Total number of characters of the warnings of a response above which the warnings are shortened, because clients
-/// reject headers that are too long. Each warning is then truncated to `TRUNCATED_WARNING_CHARS_MAX`, and the warnings
-/// after the first `TOTAL_WARNING_CHARS_MAX` characters are dropped. Upstream: `truncateAtTotalRunes`.
+/// Maximum total number of characters of the warnings of a response. If the warnings are longer, each of them is
+/// truncated to `TRUNCATED_WARNING_CHARS_MAX`, and the warnings after the first `TOTAL_WARNING_CHARS_MAX` characters
+/// are dropped. Clients reject headers that are too long. Upstream: `truncateAtTotalRunes`.
 const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
-/// Number of characters to which each warning is truncated if the warnings of a response exceed
+/// Number of characters to which each warning is truncated if the warnings of a response together exceed
 /// `TOTAL_WARNING_CHARS_MAX`. Upstream: `truncateItemRunes`.
 const TRUNCATED_WARNING_CHARS_MAX: usize = 256;
 
-/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings. Long warnings
-/// are shortened as described at `TOTAL_WARNING_CHARS_MAX`.
+/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings. Warnings that
+/// are too long together are shortened, see [`TOTAL_WARNING_CHARS_MAX`].
 pub(super) fn add_warnings(response: &mut ApiResponse, warnings: Vec<String>) {
     let is_cut = TOTAL_WARNING_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;

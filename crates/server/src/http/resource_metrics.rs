@@ -1,5 +1,5 @@
 //! `metrics.k8s.io`: CPU and memory usage of nodes and pods, read from the agents for each request. An agent is trusted
-//! only for its node and the pods that are bound to that node. Anything else in its stats summary is ignored.
+//! only for its node and the pods that are bound to that node. Anything else in the agent's stats summary is ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ const CONCURRENT_AGENTS_MAX: usize = 50;
 /// timeout is left out of the metrics.
 const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of a node's stats summary: enough for 250 pods with a few containers each, at one kilobyte
-/// per container.
+/// Maximum size in bytes of a node's stats summary: enough for 250 pods with 16 containers each, at one kilobyte per
+/// container.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
@@ -95,8 +95,8 @@ impl Api {
 }
 
 /// Builds the `NodeMetrics` of a Node or the `PodMetrics` of a pod from the stats summary of the node. Returns `None`
-/// if the summary lacks the pod, or the CPU or memory usage of the node or of one of the pod's containers. The CPU
-/// usage is missing until the agent has taken two samples.
+/// if the summary does not contain the pod, or if the CPU or memory usage of the node or of a container of the pod is
+/// missing. The CPU usage is missing until the agent has taken two samples.
 fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
@@ -133,7 +133,7 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
 const SAMPLING_WINDOW: &str = "10s";
 
 /// Returns the usage of a node or container in the units of metrics-server: CPU in nanocores, memory in KiB. `of` is
-/// the part of the stats summary about the node or container. Returns `None` if the summary lacks a value.
+/// the part of the stats summary about the node or container. Returns `None` if the CPU or memory usage is missing.
 fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

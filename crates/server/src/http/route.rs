@@ -21,9 +21,9 @@ pub(crate) enum Route {
     /// `/debug/explain`: the state of one DaemonSet in the memory of the DaemonSet controller in this process.
     Explain,
     /// `/.well-known/openid-configuration`: the OpenID discovery document of the service account token issuer.
-    TokenIssuer,
+    OpenIdConfiguration,
     /// `/openid/v1/jwks`: the public keys of the service account token issuer.
-    TokenKeys,
+    Jwks,
     /// `/version`: the version of the server.
     Version,
     /// `/api`: the versions of the core group.
@@ -42,8 +42,8 @@ pub(crate) enum Route {
     OpenApiV3 { group: String, version: String },
     /// The collection of all objects of a kind, in one namespace or, if `namespace` is `None`, in all namespaces.
     Collection { kind: &'static Kind, namespace: Option<String> },
-    /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. It is served because
-    /// the Ruby client watches only through this path.
+    /// The deprecated watch path of a collection or of one object, such as `/api/v1/watch/pods`. The server supports
+    /// such paths because the Ruby client watches only through them.
     Watch { kind: &'static Kind, namespace: Option<String>, name: Option<String> },
     /// One object, or a subresource of it.
     Object(RequestTarget),
@@ -83,8 +83,8 @@ impl Route {
             ["metrics"] => Self::Metrics,
             ["metrics", "slis"] => Self::HealthMetrics,
             ["debug", "explain"] => Self::Explain,
-            [".well-known", "openid-configuration"] => Self::TokenIssuer,
-            ["openid", "v1", "jwks"] => Self::TokenKeys,
+            [".well-known", "openid-configuration"] => Self::OpenIdConfiguration,
+            ["openid", "v1", "jwks"] => Self::Jwks,
             ["version"] => Self::Version,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
@@ -104,7 +104,8 @@ impl Route {
     }
 }
 
-/// Whether one of the first `count` segments of the path is empty, as in `/api/v1//pods`. A trailing slash is allowed.
+/// Whether one of the first `count` segments of the path is empty, as in `/api/v1//pods`. Later segments may be empty,
+/// as after a trailing slash.
 fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }

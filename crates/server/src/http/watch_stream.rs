@@ -23,8 +23,8 @@ use crate::selector::ObjectSelector;
 use crate::storage::Subscription;
 use crate::unstructured;
 
-/// Interval between the bookmarks of a watch, if the client requests bookmarks. A bookmark is sent when no event is
-/// pending.
+/// Interval between the bookmarks of a watch, if the client requests bookmarks. A due bookmark is sent as soon as no
+/// event is pending.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time before the end of a watch at which the last bookmark is sent. The client can start its next watch from the
@@ -47,22 +47,23 @@ pub(crate) struct WatchOptions {
     pub(crate) selector: ObjectSelector,
     /// Representation in which the watch sends objects: whole, as metadata or as table rows.
     pub(crate) view: Representation,
-    /// Where the watch starts: at the current state, or after a revision.
+    /// Where the watch starts.
     pub(crate) from: WatchStart,
     /// Whether the client requests bookmarks (`allowWatchBookmarks`).
     pub(crate) sends_bookmarks: bool,
     /// Duration after which the watch ends.
     pub(crate) timeout: Duration,
-    /// Checks at intervals whether the client is still authorized to watch. `None` if the authorization is not checked
-    /// again.
+    /// The check whether the client is still authorized to watch, which the watch repeats at intervals. `None` if the
+    /// authorization is not checked again.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
-/// Where a watch starts, as determined by `resourceVersion` and `sendInitialEvents`.
+/// Where a watch starts, as the query parameters `resourceVersion` and `sendInitialEvents` determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
     /// The watch sends all existing objects as `ADDED` events, and then the changes. If `sends_initial_events_end` is
-    /// set, a bookmark with the annotation `k8s.io/initial-events-end` follows the existing objects (WatchList).
+    /// set, the watch sends a bookmark with the annotation `k8s.io/initial-events-end` after the existing objects
+    /// (WatchList).
     CurrentState { sends_initial_events_end: bool },
     /// The watch sends the changes after this revision.
     After(Revision),
@@ -70,12 +71,14 @@ pub(crate) enum WatchStart {
     Now,
 }
 
-/// Returns the events of a watch as a stream. Each item of the stream has one or more frames, and each frame is one
-/// event as a line of JSON.
+/// Returns the events of a watch as a stream. Each item of the stream contains one or more frames. A frame is one event
+/// as a line of JSON.
 ///
-/// The stream ends at the timeout, when the server stops, or when the client is no longer authorized. It also ends,
-/// with a 410 error, when the history no longer contains the next changes. The client must then list again. Events are
-/// encoded when the client reads them, so that a slow client does not delay other clients.
+/// The stream ends at the timeout, and when the server stops. It ends with an error event if the client is no longer
+/// authorized. It ends with a 410 error event if the history no longer contains the next changes. After a 410 error,
+/// the client must list again.
+///
+/// Events are encoded when the client reads them, so that a slow client does not delay other clients.
 pub(crate) fn watch_frames(
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -92,7 +95,7 @@ pub(crate) fn watch_frames(
 struct WatchStream {
     registry: Arc<Registry>,
     options: WatchOptions,
-    /// Prefix of the store keys of the watched objects. For a watch of one object, the key of that object.
+    /// Prefix of the store keys of the watched objects, or the whole key if the watch is for one object.
     prefix: String,
     /// Subscription that wakes the watch when a watched object may have changed.
     subscription: Subscription,
@@ -111,9 +114,10 @@ struct WatchStream {
     timer: Pin<Box<Sleep>>,
     /// Whether the watch must send a bookmark as soon as no event is pending.
     is_bookmark_due: bool,
-    /// Whether the server is stopping. The watch then ends after it has sent the changes that are already committed.
+    /// Whether the server is stopping. A watch on a stopping server ends after it has sent the changes that are already
+    /// committed.
     is_stopping: bool,
-    /// Whether the column definitions of a table have been sent.
+    /// Whether the column definitions have been sent. Only the first table of a watch contains them.
     has_sent_columns: AtomicBool,
     progress: WatchProgress,
 }
@@ -123,7 +127,7 @@ enum WatchProgress {
     /// No event has been sent.
     NotStarted,
     /// The initial state at `revision` is being sent. Objects from the key `start` on have not been sent yet.
-    SendingState { start: String, revision: Revision, sends_initial_events_end: bool },
+    SendingInitialState { start: String, revision: Revision, sends_initial_events_end: bool },
     /// All changes up to this revision have been sent.
     SentUpTo(Revision),
     /// The last event has been sent, and the stream ends.
@@ -175,7 +179,7 @@ impl WatchStream {
             let seen = match &mut self.progress {
                 WatchProgress::Ended => return None,
                 WatchProgress::SentUpTo(seen) => *seen,
-                WatchProgress::SendingState { .. } => match self.next_state_frames() {
+                WatchProgress::SendingInitialState { .. } => match self.next_initial_state_frames() {
                     frames if frames.is_empty() => continue,
                     frames => return Some(frames),
                 },
@@ -235,8 +239,9 @@ impl WatchStream {
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Handles the timers that are due at `now`: sets `is_bookmark_due`, and reauthorizes the client. Returns `None` if
-    /// the watch continues. Returns `Some` if the watch ends, with the last frame to send if there is one.
+    /// Handles the timers that are due at `now`. Checks the authorization of the client again, and sets
+    /// `is_bookmark_due` if a bookmark is due. Returns `None` if the watch continues. Returns `Some` if the watch ends,
+    /// with the last frame to send if there is one.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
@@ -266,16 +271,20 @@ impl WatchStream {
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
             WatchStart::CurrentState { sends_initial_events_end } => {
                 let revision = self.registry.storage.revision();
-                WatchProgress::SendingState { start: self.prefix.clone(), revision, sends_initial_events_end }
+                WatchProgress::SendingInitialState {
+                    start: self.prefix.clone(),
+                    revision,
+                    sends_initial_events_end,
+                }
             }
         };
     }
 
-    /// Returns the frames of the next objects of the initial state, up to the size of a batch, and advances `progress`.
-    /// If the history no longer contains the initial state, returns the 410 frame and ends the watch.
-    fn next_state_frames(&mut self) -> Bytes {
+    /// Advances `progress` by one batch of objects of the initial state, and returns their frames. If the history no
+    /// longer contains the initial state, ends the watch and returns the frame of the 410 error.
+    fn next_initial_state_frames(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, WatchProgress::Ended);
-        let WatchProgress::SendingState { start, revision, sends_initial_events_end } = begun else {
+        let WatchProgress::SendingInitialState { start, revision, sends_initial_events_end } = begun else {
             return Bytes::new();
         };
         let (selector, max) = (&self.options.selector, (BATCH_EVENTS_MAX, BATCH_BYTES_MAX));
@@ -288,7 +297,7 @@ impl WatchStream {
         let mut frames: Vec<_> =
             records.iter().map(|it| self.object_frame("ADDED", &it.value, now)).collect();
         self.progress = match next {
-            Some(start) => WatchProgress::SendingState { start, revision, sends_initial_events_end },
+            Some(start) => WatchProgress::SendingInitialState { start, revision, sends_initial_events_end },
             None => {
                 if sends_initial_events_end {
                     frames.push(self.bookmark_frame(revision, true));
@@ -299,8 +308,8 @@ impl WatchStream {
         frames.concat().into()
     }
 
-    /// Returns the frames of `events` up to the size of a batch. If events remain, also returns the revision of the
-    /// last event that was processed.
+    /// Returns the frames of `events`, up to `BATCH_BYTES_MAX`. If that limit leaves events unprocessed, also returns
+    /// the revision of the last processed event.
     fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
@@ -341,9 +350,9 @@ impl WatchStream {
         }
     }
 
-    /// Returns the frame of a commit event. The first watch with the same representation encodes the frame, and the
-    /// other watches share it. Tables, which contain ages, and objects whose version must be converted are encoded for
-    /// each watch.
+    /// Returns the frame of a commit event. The first watch that needs the frame encodes it, and the other watches with
+    /// the same representation share it. Exception: each watch encodes its own frame for a table, which contains ages,
+    /// and for an object whose version must be converted.
     fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.object_frame(event_type, event.latest_value(), now);
@@ -356,7 +365,8 @@ impl WatchStream {
         }
     }
 
-    /// Returns the frame of an event with this type (`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`) and object.
+    /// Returns the frame of an event with the type `event_type` (`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`) and the
+    /// object `stored`.
     fn object_frame(&self, event_type: &str, stored: &Bytes, now: Timestamp) -> Bytes {
         let WatchOptions { kind, view, .. } = &self.options;
         let with_columns = matches!(view, Representation::Table { .. })
@@ -380,8 +390,8 @@ impl WatchStream {
     }
 }
 
-/// Returns the last frame of a watch whose next changes are no longer in the history: a 410 error, after which the
-/// client must list again.
+/// Returns the last frame of a watch whose next changes are no longer in the history: a 410 error. `seen` is the
+/// revision up to which the watch has sent all changes.
 fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
     let message = format!("too old resource version: {seen} ({})", compacted.compacted_revision);
     encode_frame("ERROR", &unstructured::to_bytes(&ApiError::resource_expired(message).status()))

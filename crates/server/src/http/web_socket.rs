@@ -28,15 +28,15 @@ use crate::headers;
 /// frame.
 const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Serves a watch over a WebSocket. Returns the response that upgrades the connection, and starts a task that sends
-/// each line of `events` (one watch event as JSON) as a text message. The task ends when the events end or the client
+/// Serves a watch over a WebSocket. Starts a task that sends each line of `events` (one watch event as JSON) as a text
+/// message, and returns the response that upgrades the connection. The task ends when the events end or the client
 /// disconnects.
 ///
 /// The server confirms the first subprotocol that the client offers. The subprotocol has no effect on the messages.
 /// Upstream: `WatchServer.HandleWS`.
 ///
-/// Rule: as over HTTP, unsent frames of more than `CHUNK_BYTES` are charged to the user, and the watch ends when the
-/// user's limit is exceeded.
+/// Rule: an item of `events` that is larger than `CHUNK_BYTES` is charged to the user until it has been sent. The watch
+/// ends if the charge would exceed a limit of the user. The same rule applies to watches without a WebSocket.
 pub(super) fn serve_watch(
     upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,
@@ -72,7 +72,7 @@ pub(super) fn serve_watch(
     Ok(response)
 }
 
-/// Sends the lines of `events` as messages, and closes the WebSocket after the last one. Ends early if the client
+/// Sends each line of `events` as a message, and closes the WebSocket after the last line. Ends early if the client
 /// disconnects.
 async fn send_events(
     client: hyper::upgrade::Upgraded,

@@ -13,12 +13,12 @@ use crate::subresource::Subresource;
 use crate::validation::{names, warnings};
 use crate::{conversion, defaulting, table_printer, validation};
 
-/// Verbs of a resource that supports all verbs. This is the default for a kind.
+/// All verbs. A kind supports them by default.
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// Default values of the fields of [`Kind`]. Each entry of the kind table sets only the fields in which its kind
-/// differs.
+/// Default values of the fields of [`Kind`]. Each row of the kind table sets only the fields whose values differ from
+/// the defaults.
 pub(crate) const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -80,8 +80,8 @@ const fn create_only_subresource(
 }
 
 /// Returns the definition of a subresource of a pod, Node or Service whose requests the server forwards to a node
-/// agent. `body` is the group, version and kind of the options object of the subresource, such as `PodExecOptions`. It
-/// is `None` if discovery lists the subresource under the kind of the object, as for `log`.
+/// agent. `body` is the group, version and kind of the options object of the subresource, such as `PodExecOptions`.
+/// `body` is `None` if discovery lists the kind of the object itself for the subresource, as for `log`.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -99,8 +99,8 @@ const fn agent_subresource(
     }
 }
 
-/// Returns the definition of a subresource through which clients update the fields `changes` of the object. The fields
-/// `reset_fields` keep their stored value.
+/// Returns the definition of a subresource through which clients update the fields `changes` of the object, except
+/// those that are also in `reset_fields`.
 const fn field_update_subresource(
     name: &'static str,
     subresource: Subresource,
@@ -175,8 +175,8 @@ const DAEMON_SET_KIND: Kind = Kind {
     ..DEFAULT_KIND
 };
 
-/// Default values of the fields of [`Kind`] for the review kinds. Their objects are authentication and authorization
-/// queries, which are not stored.
+/// Default values of the fields of [`Kind`] for the review kinds, such as SubjectAccessReview. The objects of a review
+/// kind are authentication or authorization queries, which are not stored.
 const REVIEW_KIND_DEFAULTS: Kind =
     Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
@@ -184,9 +184,9 @@ const REVIEW_KIND_DEFAULTS: Kind =
 const RBAC_KIND_DEFAULTS: Kind =
     Kind { group: API_GROUP_RBAC, name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
-/// Returns a kind of `muster.dev` without its validation, defaulting and columns. As with a custom resource, an update
-/// of `/status` does not change labels, annotations, finalizers or owner references. Upstream: `statusStrategy` of
-/// `apiextensions-apiserver`.
+/// Returns a kind of the group `muster.dev`. The caller sets its validation, defaulting and columns. As with a custom
+/// resource, an update of `/status` does not change labels, annotations, finalizers or owner references. Upstream:
+/// `statusStrategy` of `apiextensions-apiserver`.
 const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> Kind {
     Kind {
         group: GROUP,
@@ -209,10 +209,10 @@ const fn muster_kind(names: KindNames, short_names: &'static [&'static str]) -> 
     }
 }
 
-/// The Events of the core group, in whose version the Events of `events.k8s.io` are stored.
+/// The kind Event of the core group. Events of the group `events.k8s.io` are stored in the version of this kind.
 static CORE_EVENTS: Kind = EVENT_KIND;
 
-/// The DaemonSets of the group `apps`, in whose version the DaemonSets of `extensions` are stored.
+/// The kind DaemonSet of the group `apps`. DaemonSets of the group `extensions` are stored in the version of this kind.
 static APPS_DAEMON_SETS: Kind = DAEMON_SET_KIND;
 
 /// The built-in kinds that clients can write, in the order in which discovery lists them.
@@ -660,7 +660,7 @@ pub(crate) static WRITABLE_KINDS: &[&Kind] = &[
     },
 ];
 
-/// Kinds that clients can only read. Upstream serves these kinds from other API servers.
+/// The built-in kinds that clients can only read. Upstream serves them from API servers other than the kube-apiserver.
 static READ_ONLY_KINDS: &[&Kind] = &[
     // Always an empty list. kubectl reads it before it accepts a manifest of a kind that is not in the OpenAPI
     // document, and stops if it fails.
@@ -700,8 +700,8 @@ static READ_ONLY_KINDS: &[&Kind] = &[
     },
 ];
 
-/// Returns all built-in kinds that clients can read or write, in the order in which discovery lists them. If several
-/// groups serve the same resource, clients prefer the first group.
+/// Returns all built-in kinds, in the order in which discovery lists them. If several groups serve the same resource,
+/// clients prefer the first group.
 pub(super) fn builtin_kinds() -> impl Iterator<Item = &'static Kind> {
     WRITABLE_KINDS.iter().chain(READ_ONLY_KINDS).copied()
 }

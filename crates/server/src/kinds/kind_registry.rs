@@ -9,9 +9,9 @@ use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use super::Kind;
 use super::builtin::builtin_kinds;
 
-/// Maximum total size in bytes of the definitions that one registry accepts. The row of a definition stays in memory
-/// until the server stops, with about as many bytes as the definition. A CustomResourceDefinition has about 50 kB, so
-/// 64 MiB are enough for 500 of them and for 800 changes to them.
+/// Maximum total size in bytes of the definitions that one registry accepts. The [`Kind`] that is built from a
+/// definition stays in memory until the server stops, and needs about as many bytes as the definition. A
+/// CustomResourceDefinition has about 50 kB, so 64 MiB are enough for 500 of them and for 800 changes to them.
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
 /// The built-in kinds, with which every registry begins.
@@ -26,21 +26,23 @@ pub(super) fn find_builtin(group: &str, version: &str, plural: &str) -> Option<&
 /// The registry of the kinds that a server serves: the built-in kinds, and kinds that were added at run time.
 #[derive(Debug)]
 pub(crate) struct KindRegistry {
-    /// The kinds that are served now. Each change replaces all of them, so that a reader never waits for a change.
+    /// The kinds that are served now. Each change replaces the whole [`ServedKinds`], so that a reader never waits for
+    /// a change.
     served: RwLock<Arc<ServedKinds>>,
-    /// The definitions that were registered. Locked during each change, so that no change is lost.
+    /// The definitions that were registered. This lock is held during each change of `served`, so that no change is
+    /// lost.
     definitions: Mutex<Definitions>,
 }
 
 /// The kinds that a server serves at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServedKinds {
-    /// All kinds that clients can read or write, in the order in which discovery lists them. If several groups serve the
-    /// same resource, clients prefer the first group. If a group has several versions, they prefer the first version.
+    /// All served kinds, in the order in which discovery lists them. If several groups serve the same resource, clients
+    /// prefer the first group. If a group has several versions, clients prefer the first version.
     all: Vec<&'static Kind>,
     /// The kinds by group, version and plural name.
     by_path: HashMap<(&'static str, &'static str, &'static str), &'static Kind>,
-    /// The kinds in whose version objects are stored, by the first segment of their store keys, such as
+    /// The kinds in whose version objects are stored, by the first segment of the store keys of these objects, such as
     /// `daemonsets.apps`.
     by_stored_resource: HashMap<String, &'static Kind>,
 }
@@ -51,7 +53,7 @@ pub(crate) struct ServedKinds {
 struct Definitions {
     /// The kind of each definition, by the SHA-256 of the definition.
     kinds: HashMap<[u8; SHA256_OUTPUT_LEN], &'static Kind>,
-    /// Total size of these definitions in bytes.
+    /// Total size in bytes of the definitions in `kinds`.
     bytes: usize,
 }
 
@@ -86,13 +88,13 @@ impl KindRegistry {
         self.served.read().unwrap_or_else(PoisonError::into_inner).find(group, version, plural)
     }
 
-    /// Adds a kind, and returns its row. Replaces a kind with the same group, version and plural name that was added
-    /// earlier. Requests and watches that have begun keep the replaced row.
+    /// Adds a kind, and returns it. Replaces a kind with the same group, version and plural name that was added
+    /// earlier. Requests and watches that have begun keep the replaced [`Kind`].
     ///
     /// `definition` is the text that defines the kind, such as the JSON of a CustomResourceDefinition, and `build`
-    /// returns the row for it. The row and all that it refers to stay in memory until the server stops, because requests
-    /// and watches hold `&'static Kind`. The same definition is therefore built only once, and used again when it is
-    /// registered again. [`DEFINITIONS_BYTES_MAX`] limits the definitions.
+    /// builds the [`Kind`] from it. The [`Kind`] and all that it refers to stay in memory until the server stops,
+    /// because requests and watches hold `&'static Kind`. If the same definition is registered again, the existing
+    /// [`Kind`] is used again. The total size of all definitions is at most [`DEFINITIONS_BYTES_MAX`].
     ///
     /// The caller then adds the permissions of the kind to the default roles with `ensure_default_roles`.
     #[cfg_attr(not(test), expect(dead_code, reason = "kinds are added only by tests until CRDs are served"))]
@@ -109,8 +111,9 @@ impl KindRegistry {
         Ok(kind)
     }
 
-    /// Removes a kind that was added with [`KindRegistry::register`]. Returns `None` for any other kind. Requests and
-    /// watches that have begun keep the row: `ObjectStorage::remove_kind` also ends the watches.
+    /// Removes a kind that was added with [`KindRegistry::register`], and returns it. Returns `None` if there is no
+    /// such kind. Requests and watches that have begun keep the [`Kind`]. `ObjectStorage::remove_kind` calls this
+    /// function, and also ends the watches.
     pub(crate) fn remove(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         let _changing = self.lock_definitions();
         if find_builtin(group, version, plural).is_some() {
@@ -132,7 +135,7 @@ impl KindRegistry {
 }
 
 impl Definitions {
-    /// Returns the row of a definition. Builds it if the definition is new.
+    /// Returns the kind of a definition. Builds the kind if the definition is new.
     fn row(
         &mut self,
         definition: &[u8],
@@ -159,8 +162,8 @@ impl ServedKinds {
         self.by_path.get(&(group, version, plural)).copied()
     }
 
-    /// Returns the kind in whose version the objects of a resource are stored, or `None` if it is not served.
-    /// `resource` is the first segment of their store keys, such as `daemonsets.apps`.
+    /// Returns the kind in whose version the objects of a resource are stored, or `None` if that version is not served.
+    /// `resource` is the first segment of the store keys of the objects, such as `daemonsets.apps`.
     pub(crate) fn find_stored(&self, resource: &str) -> Option<&'static Kind> {
         self.by_stored_resource.get(resource).copied()
     }
@@ -172,7 +175,7 @@ impl ServedKinds {
         self.all().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
     }
 
-    /// Returns all kinds that clients can read or write, in the order in which discovery lists them.
+    /// Returns all served kinds, in the order in which discovery lists them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Kind> {
         self.all.iter().copied()
     }
@@ -193,14 +196,15 @@ impl ServedKinds {
         found
     }
 
-    /// Whether the group has a served kind.
+    /// Whether a kind of the group is served.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.all.iter().any(|it| it.group == group)
     }
 
-    /// Checks that a kind can be added.
+    /// Checks that a kind can be added. A built-in kind cannot be replaced.
     ///
-    /// Rule: the objects of a resource are stored in one version. A kind in another version has a conversion to it.
+    /// Rule: all objects of a resource are stored in one version, the storage version. A kind in another version must
+    /// have a conversion to the storage version.
     fn check_addition(&self, kind: &Kind) -> Result<(), RegisterError> {
         if find_builtin(kind.group, kind.version, kind.plural).is_some() {
             return Err(RegisterError::BuiltIn);
@@ -212,7 +216,7 @@ impl ServedKinds {
         Ok(())
     }
 
-    /// Adds a kind after all others, or in the place of a kind with the same group, version and plural name.
+    /// Adds a kind at the end of the order, or replaces the kind with the same group, version and plural name.
     fn with_kind(mut self, kind: &'static Kind) -> Self {
         match self.find(kind.group, kind.version, kind.plural) {
             Some(replaced) => {

@@ -1,10 +1,12 @@
-//! The served kinds. The properties in which several kinds differ are fields of [`Kind`], whose values are the rows of
-//! the kind table. A rule about one certain kind, such as the reserved part of the store for Nodes, may name this kind,
-//! but always with its group, because a kind of another group can have the same plural name: it compares
-//! [`Kind::resource`], the row itself, or the first segment of a store key.
+//! The served kinds. Each kind is a value of [`Kind`], whose fields are the properties in which kinds differ. The kind
+//! table contains one such value, a row, for each built-in kind.
 //!
-//! `builtin` contains the rows of the built-in kinds, and `strategy` sets server-owned fields. [`KindRegistry`] looks up
-//! kinds. It can add and remove kinds while the server runs.
+//! Rule: code that applies only to one kind, such as the code that reserves a part of the store for Nodes, identifies
+//! the kind by its group and plural name, because kinds of other groups can have the same plural name. Such code
+//! compares [`Kind::resource`], the address of the row, or the first segment of a store key.
+//!
+//! `builtin` contains the kind table, and `strategy` sets server-owned fields. [`KindRegistry`] looks up kinds, and can
+//! add and remove kinds while the server runs.
 
 /// The kind table, with one entry (row) for each built-in kind.
 mod builtin;
@@ -31,7 +33,8 @@ pub(crate) use self::kind_registry::{KindRegistry, ServedKinds};
 pub(crate) use self::strategy::generate_name_suffix;
 use crate::unstructured;
 
-/// A served kind: how the server names, validates, stores and prints its objects. It is one row of the kind table.
+/// A kind: how the server names, validates, stores and prints its objects. The rows of the kind table are the built-in
+/// kinds.
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// API group of the kind. Empty for the core group.
@@ -42,11 +45,11 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     /// Plural name of the resource in paths, such as `daemonsets`.
     pub(crate) plural: &'static str,
-    /// Abbreviations for kubectl, such as `ds`.
+    /// Short names for kubectl, such as `ds`.
     pub(crate) short_names: &'static [&'static str],
     /// Categories of the kind in discovery, such as `all`, which `kubectl get all` lists.
     pub(crate) categories: &'static [&'static str],
-    /// Whether objects of the kind are in a namespace.
+    /// Whether the kind is namespaced. Otherwise it is cluster-scoped.
     pub(crate) namespaced: bool,
     /// Verbs that the resource supports.
     pub(crate) verbs: &'static [&'static str],
@@ -57,11 +60,11 @@ pub(crate) struct Kind {
     pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceDefinition],
-    /// Fields that an update of the whole object resets to their stored value. If `status` is a subresource, such an
-    /// update also resets `status`.
+    /// Fields that an update of the whole object resets to their stored value. If the kind has the subresource
+    /// `status`, an update of the whole object also resets `status`.
     pub(crate) update_reset_fields: &'static [FieldPath],
-    /// Fields that an update of `/status` resets to their stored value. Such an update can change the other fields of
-    /// `metadata` and `status`, and nothing else.
+    /// Fields that an update of `/status` resets to their stored value. In addition, an update of `/status` changes no
+    /// fields outside of `metadata` and `status`.
     pub(crate) status_update_reset_fields: &'static [FieldPath],
     /// Top-level fields whose changes increment `metadata.generation`. `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
@@ -70,12 +73,13 @@ pub(crate) struct Kind {
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
     /// Whether a PUT of an object that does not exist creates the object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) allows_create_on_update: bool,
-    /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, which is the opposite.
+    /// Whether an update must contain a resourceVersion. Upstream: the opposite of `AllowUnconditionalUpdate`.
     pub(crate) requires_resource_version: bool,
-    /// Whether a deleted object stays until its grace period ends. This applies only to pods, whose containers the node
-    /// stops during the grace period.
+    /// Whether a deleted object stays until its grace period ends. Set only for pods, whose containers the node stops
+    /// during the grace period.
     pub(crate) deletes_gracefully: bool,
-    /// Whether the kind has `spec.finalizers`, which delay the deletion of a Namespace until it contains no objects.
+    /// Whether the kind has `spec.finalizers`. Set only for Namespaces, whose deletion these finalizers delay until the
+    /// Namespace contains no objects.
     pub(crate) has_spec_finalizers: bool,
     /// Whether owner references may refer to objects of the kind. If not, the propagation policy of a delete has no
     /// effect.
@@ -88,13 +92,13 @@ pub(crate) struct Kind {
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
     /// How ResourceQuotas count the objects of the kind.
     pub(crate) quota_evaluator: QuotaEvaluator,
-    /// The version in which the objects are stored. `None` if it is this version.
+    /// The version in which the objects are stored. `None` if they are stored in the version of this kind.
     pub(crate) stored_version: Option<StoredVersion>,
     /// The action that a create performs instead of storing the object. `None` if a create stores the object, or if the
-    /// kind cannot be created.
+    /// kind does not support `create`.
     pub(crate) create_action: Option<CreateAction>,
-    /// For a kind of `metrics.k8s.io`, the resource whose usage it reports. The server reads this usage from the
-    /// agents. `None` for other kinds.
+    /// The resource whose usage a kind of the group `metrics.k8s.io` reports. The server reads the usage from the
+    /// agents. `None` for kinds of other groups.
     pub(crate) metered_resource: Option<MeteredResource>,
     /// The error message for a request with an unsupported verb to a read-only kind. `None` for the default message.
     pub(crate) read_only_error: Option<&'static str>,
@@ -103,13 +107,13 @@ pub(crate) struct Kind {
     /// Function that returns the validation errors for the name of an object.
     pub(crate) name_rule: names::NameRule,
     /// Whether metadata is validated after the rest of the object, and only if the rest is valid, as upstream does for
-    /// some kinds. If this is set, finalizers without a domain may have any name. Otherwise they must be standard
-    /// finalizers.
+    /// some kinds. For these kinds, finalizers without a domain may have any name. For other kinds, finalizers without
+    /// a domain must be standard finalizers.
     pub(crate) validates_metadata_last: bool,
     /// Deprecation warning that is sent with responses for the kind. `None` if the kind is not deprecated.
     pub(crate) deprecation_warning: Option<&'static str>,
-    /// Function that sets the default values of absent fields. For some kinds, it also rounds quantities or removes
-    /// what upstream does not store.
+    /// Function that sets the default values of absent fields. For some kinds, it also rounds quantities, or removes
+    /// values that upstream does not store.
     pub(crate) apply_defaults: fn(&mut Value),
     /// Function that validates an object except for its metadata.
     pub(crate) validate: fn(&WriteToValidate, &mut FieldErrors),
@@ -122,7 +126,7 @@ pub(crate) struct Kind {
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
-/// The version of a kind in which its objects are stored, for another version that is served too.
+/// The storage version of a kind that is served in another version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredVersion {
     /// The kind in its storage version.
@@ -134,11 +138,11 @@ pub(crate) struct StoredVersion {
 /// Whether a kind has the subresource `status`, and which requests may write the field `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusPolicy {
-    /// The kind has no `/status`: it has no `status`, or `status` is written like any other field.
+    /// The kind has no `/status`. If its objects have the field `status`, this field is written like any other field.
     NoSubresource,
     /// `status` is written only through `/status`. On create, the server sets `status` to the JSON in this variant.
     SubresourceOnly(&'static str),
-    /// `status` is written through `/status` and on create. For example, the create of a Node may contain its status.
+    /// `status` is written through `/status` and on create. For example, a new Node may contain its status.
     SubresourceAndCreate,
 }
 
@@ -149,9 +153,9 @@ pub(crate) struct SubresourceDefinition {
     /// Name of the subresource in paths.
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind that discovery and OpenAPI list for the subresource: those of the request body or, if an
-    /// agent serves the subresource, those of its options object, such as `PodExecOptions`. `None` if they list the
-    /// kind of the object itself, as for `log`.
+    /// Group, version and kind that discovery and OpenAPI list for the subresource. They are those of the request body
+    /// or, if an agent serves the subresource, those of the options object, such as `PodExecOptions`. `None` if
+    /// discovery and OpenAPI list the kind of the object itself, as for `log`.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
     /// An older API version that the server also accepts in the request body. `None` if there is no such version.
     pub(crate) older_body_version: Option<&'static str>,
@@ -198,39 +202,43 @@ pub(crate) enum MeteredResource {
     Pods,
 }
 
-/// How ResourceQuotas count the objects of a kind. Every object uses the quota resource `count/PLURAL.GROUP`. Upstream:
-/// `quota.Evaluator`.
+/// How ResourceQuotas count the objects of a kind. Every object counts toward the quota resource `count/PLURAL.GROUP`.
+/// The variants define the other quota resources. Upstream: `quota.Evaluator`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaEvaluator {
-    /// An object uses no other quota resource.
+    /// An object counts toward no other quota resource.
     ObjectCount,
-    /// An object also uses the quota resource with the plural name of the kind, such as `configmaps`. Upstream:
-    /// `NewObjectCountEvaluator` with an alias.
+    /// An object also counts toward the quota resource with the plural name of the kind, such as `configmaps`.
+    /// Upstream: `NewObjectCountEvaluator` with an alias.
     ObjectCountAndPlural,
-    /// A pod also uses `pods` and its compute resources, such as `requests.cpu`. Upstream: `podEvaluator`.
+    /// A pod also counts toward `pods` and toward its compute resources, such as `requests.cpu`. Upstream:
+    /// `podEvaluator`.
     Pod,
-    /// A Service also uses `services`, `services.nodeports` and `services.loadbalancers`. Upstream: `serviceEvaluator`.
+    /// A Service also counts toward `services`, `services.nodeports` and `services.loadbalancers`. Upstream:
+    /// `serviceEvaluator`.
     Service,
 }
 
 /// An admission plugin that runs only for the kinds that list it in [`Kind::admission_plugins`]. The plugins that run
-/// for every kind have no variant, for example namespace lifecycle, ResourceQuota, and the checks against privilege
-/// escalation.
+/// for every kind, such as namespace lifecycle, ResourceQuota and the checks against privilege escalation, have no
+/// variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
-    /// Applies the defaults of LimitRanges to new pods and enforces their constraints.
+    /// Applies the defaults of LimitRanges to a new pod, and refuses a new pod that violates a constraint of a
+    /// LimitRange.
     LimitRanger,
-    /// Sets the service account of a pod and mounts its token.
+    /// Sets the service account of a new pod, and mounts the token of the service account.
     ServiceAccount,
     /// Adds the taint `node.kubernetes.io/not-ready` to a new Node.
     NodeTaint,
-    /// Restricts the addresses that a node may add to the status of its Node.
+    /// Restricts the addresses that a node may add to the status of its own Node object.
     NodeAddress,
-    /// Allocates a pod CIDR to a Node that has none, when the kubelet of the node writes the Node.
+    /// Allocates a pod CIDR when a node writes its own Node object without one, and checks a pod CIDR that the node
+    /// chooses.
     PodCidr,
     /// Sets the priority of a pod from its PriorityClass. Refuses a second PriorityClass with `globalDefault`.
     Priority,
-    /// Adds the default tolerations for not-ready and unreachable nodes to a pod.
+    /// Adds the default tolerations for the taints `not-ready` and `unreachable` to a pod.
     TolerationSeconds,
     /// Applies the overhead and the scheduling constraints of a RuntimeClass to a new pod.
     RuntimeClass,
@@ -238,18 +246,19 @@ pub(crate) enum AdmissionPlugin {
     CertificateRequester,
     /// Allocates the cluster IPs and node ports of a Service.
     ServiceAddress,
-    /// Restricts `spec.externalIPs` of a Service to the allowed ranges.
+    /// Restricts the IPs that a write adds to `spec.externalIPs` of a Service to the allowed ranges.
     ExternalIps,
     /// Converts AppArmor annotations of a new pod to `securityContext.appArmorProfile`.
     AppArmor,
-    /// Checks pods and pod templates against the Pod Security levels of the namespace.
+    /// Checks pods and pod templates against the Pod Security levels of their namespace, and checks the labels that
+    /// select these levels.
     PodSecurity(PodSecuritySubject),
 }
 
-/// The part of an object that the Pod Security plugin evaluates.
+/// What the Pod Security plugin evaluates when an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
-    /// The Namespace itself, whose labels select the Pod Security levels.
+    /// The labels of the Namespace that select the Pod Security levels.
     Namespace,
     /// The pod. A pod that violates the `enforce` level is refused. A violation of the `audit` level causes an audit
     /// annotation, and a violation of the `warn` level causes a warning.
@@ -260,19 +269,19 @@ pub(crate) enum PodSecuritySubject {
 }
 
 impl Kind {
-    /// Returns a built-in kind that the server itself uses, and panics if it does not exist. Kinds of requests are
+    /// Returns a built-in kind that the server itself uses, and panics if it does not exist. The kind of a request is
     /// looked up in the [`KindRegistry`] of the server instead.
     pub(crate) fn builtin(group: &str, version: &str, plural: &str) -> &'static Kind {
         kind_registry::find_builtin(group, version, plural).expect("the kind is built in")
     }
 
-    /// Returns the group and the plural name of the resource, by which a rule about one certain kind identifies this
-    /// kind in all its versions. Upstream: `GroupResource`.
+    /// Returns the group and the plural name of the resource. They identify the kind in all its versions. Upstream:
+    /// `GroupResource`.
     pub(crate) fn resource(&self) -> (&'static str, &'static str) {
         (self.group, self.plural)
     }
 
-    /// Returns the kind that serves the objects of this kind in their storage version. This is the kind itself if it
+    /// Returns the kind that serves the objects of this kind in their storage version. Returns the kind itself if it
     /// has no conversion.
     pub(crate) fn storage_kind(&self) -> &Kind {
         self.stored_version.map_or(self, |it| it.kind)
@@ -283,7 +292,8 @@ impl Kind {
         self.stored_version.map(|it| it.conversion)
     }
 
-    /// Returns the type of the objects of the kind, or `None` if it is not known.
+    /// Returns the type of the objects of the kind, or `None` if the kind has neither an added type nor a type in the
+    /// type table.
     pub(crate) fn object_type(&self) -> Option<&'static Type> {
         self.added_type.or_else(|| types::find_type(self.group, self.version, self.kind))
     }
@@ -293,7 +303,8 @@ impl Kind {
         TypedKind { gvk: self.gvk(), object_type: self.object_type() }
     }
 
-    /// Converts an object from the version of this kind to the storage version.
+    /// Converts an object from the version of this kind to the storage version. Returns the object unchanged if the
+    /// kind has no conversion.
     pub(crate) fn to_storage_version(&self, mut object: Value) -> Value {
         if let Some(conversion) = self.conversion() {
             conversion.to_storage(&mut object);
@@ -302,7 +313,8 @@ impl Kind {
         object
     }
 
-    /// Converts an object from the storage version to the version of this kind.
+    /// Converts an object from the storage version to the version of this kind. Returns the object unchanged if the
+    /// kind has no conversion.
     pub(crate) fn to_served_version(&self, mut object: Value) -> Value {
         if let Some(conversion) = self.conversion() {
             conversion.to_served(&mut object);
@@ -320,7 +332,7 @@ impl Kind {
         unstructured::to_bytes(&self.to_served_version(unstructured::parse_stored(&stored)))
     }
 
-    /// Converts the name of a selectable field of this version to its name in the storage version.
+    /// Returns the name that the selectable field `name` of this version has in the storage version.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.conversion().map_or(name, |it| it.stored_field(name))
     }
@@ -331,13 +343,14 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether clients can create objects of the kind. Otherwise they can only read them.
+    /// Whether clients can create objects of the kind. Clients can only read the objects of a kind that is not
+    /// writable.
     pub(crate) fn is_writable(&self) -> bool {
         self.verbs.contains(&"create")
     }
 
     /// Whether the server stores objects in the version of this kind. Returns `false` for a read-only kind, for a kind
-    /// that is converted to another version for storage, and for a kind whose create performs an action instead.
+    /// whose objects are stored in another version, and for a kind with a [`Kind::create_action`].
     pub(crate) fn is_stored(&self) -> bool {
         self.is_writable() && self.conversion().is_none() && self.create_action.is_none()
     }
@@ -355,8 +368,8 @@ impl Kind {
         group_version(self.group, self.version)
     }
 
-    /// Returns the resource name with its group as in errors and in store keys, such as `daemonsets.apps`. Upstream:
-    /// `GroupResource`.
+    /// Returns the plural name of the resource with its group, such as `daemonsets.apps`. Errors and store keys contain
+    /// it. Upstream: `GroupResource`.
     pub(crate) fn group_resource(&self) -> String {
         qualified_resource(self.plural, self.group)
     }
@@ -394,7 +407,7 @@ impl Kind {
         }
     }
 
-    /// Returns the fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
+    /// Returns the fields that an update of the subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) fn reset_fields(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
         /// The field `status`, which an update of the whole object may not change if `status` is a subresource.
         const STATUS_FIELD: &[FieldPath] = &[&["status"]];
@@ -413,10 +426,10 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// Returns the only fields that an update of this subresource may change. Fields among them that are also in
-    /// [`Kind::reset_fields`] keep their stored value. Empty for a subresource other than `status` that the kind does
-    /// not have. Returns `None` for an update of the whole object, which may change all fields except
-    /// [`Kind::reset_fields`].
+    /// Returns the fields that an update of the subresource may change, unless they are also in [`Kind::reset_fields`].
+    /// The update may change no other fields. Returns `None` for an update of the whole object, which may change all
+    /// fields except [`Kind::reset_fields`]. Returns no fields for a subresource other than `status` that the kind does
+    /// not have.
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
         /// The fields that an update of `/status` may change, except [`Kind::status_update_reset_fields`].
         const METADATA_AND_STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
@@ -432,9 +445,9 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs that a subresource supports, or those of the object itself for [`Subresource::Whole`]. For a
-    /// subresource that the kind does not have, returns no verbs. The exception is `status`, whose verbs are returned
-    /// for every kind.
+    /// Returns the verbs that a subresource supports, or those of the object itself for [`Subresource::Whole`]. Returns
+    /// no verbs for a subresource that the kind does not have. Exception: the verbs of `status` are returned for every
+    /// kind.
     pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
@@ -443,7 +456,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name of the subresource in paths and in managed fields. Empty for the whole object, and for a
+    /// Returns the name of the subresource in paths and in managed fields. Returns "" for the whole object, and for a
     /// subresource other than `status` that the kind does not have.
     pub(crate) fn subresource_name(&self, subresource: Subresource) -> &'static str {
         match subresource {
@@ -474,18 +487,19 @@ impl Kind {
         format!("{}/{}/{name}", self.key_root(), namespace.unwrap_or_default())
     }
 
-    /// Returns the first segment of the store keys of the kind, which is the resource name of its storage version.
+    /// Returns the first segment of the store keys of the kind: [`Kind::group_resource`] of the storage version.
     fn key_root(&self) -> String {
         self.storage_kind().group_resource()
     }
 }
 
-/// Returns the API version in the form `group/version`, or `version` for the core group.
+/// Returns an API version in the form `group/version`, or `version` for the core group.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Returns a resource name with its group, such as `daemonsets.apps`. A resource of the core group has no suffix.
+/// Returns a resource name with its group, such as `daemonsets.apps`. The name of a resource of the core group is
+/// returned without a suffix.
 pub(crate) fn qualified_resource(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

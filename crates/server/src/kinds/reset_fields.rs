@@ -6,7 +6,7 @@ use super::{FieldPath, Kind};
 use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
-/// Metadata fields that every update resets to their stored value, for all kinds and subresources.
+/// Metadata fields that every update of every kind and subresource resets to their stored value.
 const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "namespace"],
     &["metadata", "resourceVersion"],
@@ -14,8 +14,8 @@ const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
-/// Restores the fields of `new` that an update of `subresource` may not change: copies their values from `old`, the
-/// stored object.
+/// Restores the fields of `new` that an update of `subresource` may not change, by copying their values from `old`.
+/// `new` is the object in the request, and `old` is the stored object.
 ///
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored value,
 /// whatever the request contains. See [`Kind::mutable_fields`] and [`Kind::reset_fields`].

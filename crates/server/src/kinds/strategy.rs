@@ -1,8 +1,8 @@
-//! Strategies, which set the server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate`
-//! and `rest.BeforeUpdate`, which call the strategy of the kind.
+//! The strategies of kinds. A strategy sets the server-owned fields of an object that is created or updated. Upstream:
+//! `rest.BeforeCreate` and `rest.BeforeUpdate`, which call the strategy of the kind.
 //!
-//! [`Kind::prepare_for_create`] and [`Kind::prepare_for_update`] set the fields that every kind has. Then they call the
-//! function [`Kind::prepare`] of the kind for the fields that only this kind has.
+//! [`Kind::prepare_for_create`] and [`Kind::prepare_for_update`] set the server-owned fields that every kind has, and
+//! then call [`Kind::prepare`], which sets those that only one kind has.
 
 use jiff::Timestamp;
 use muster_api::qos::QosClass;
@@ -61,8 +61,8 @@ impl Kind {
 /// [`Kind::prepare`] for a kind that has no server-owned fields of its own. Does nothing.
 pub(super) fn prepare_nothing(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
-/// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. When the Namespace is deleted,
-/// the finalizer is removed as soon as the Namespace contains no objects.
+/// [`Kind::prepare`] for Namespaces. Adds the finalizer `kubernetes` to a new Namespace. After a delete of the
+/// Namespace, this finalizer delays the deletion until the Namespace contains no objects.
 pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
@@ -74,8 +74,8 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// [`Kind::prepare`] for pods. Calls [`prepare_new_pod`] for a new pod. If an update of the status has no `qosClass`,
-/// keeps the stored one.
+/// [`Kind::prepare`] for pods. Calls [`prepare_new_pod`] for a new pod. If an update of the status contains no
+/// `qosClass`, keeps the stored `qosClass`.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return prepare_new_pod(new) };
     if subresource != Subresource::Status {
@@ -110,8 +110,9 @@ fn prepare_new_pod(pod: &mut Value) {
 }
 
 /// [`Kind::prepare`] for DaemonSets. Sets the template generation in the annotation [`ANNOTATION_TEMPLATE_GENERATION`].
-/// In `extensions/v1beta1` the template generation is a field instead. Only a change of the pod template increments the
-/// template generation, because controllers use it to distinguish pods of the old template from pods of the new one.
+/// In `extensions/v1beta1`, the conversion maps this annotation to the field `spec.templateGeneration`. Only a change
+/// of the pod template increments the template generation, because controllers use it to distinguish pods of the old
+/// template from pods of the new template.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][ANNOTATION_TEMPLATE_GENERATION]
@@ -131,8 +132,8 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
     annotations.insert(ANNOTATION_TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
-/// Returns five random characters to append to `generateName`. Vowels, and digits that resemble them, are excluded, so
-/// that the characters form no words. Upstream: `SimpleNameGenerator`.
+/// Returns five random characters to append to `generateName`. They include no vowels and no digits that resemble
+/// vowels, so that the characters form no words. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
     /// Characters from which the suffix is generated: consonants without `y`, and digits without 0, 1 and 3.
     const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

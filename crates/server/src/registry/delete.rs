@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
+use muster_api::core_v1::PodPhase;
 use muster_api::well_known::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use muster_store::Precondition;
 use serde_json::{Value, json};
@@ -238,7 +239,7 @@ fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> Gra
     let meta = &object["metadata"];
     let Some(deletion_at) = deletion_timestamp(object) else {
         let is_bound = !str_at(object, "spec.nodeName").is_empty();
-        let is_over = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
+        let is_over = PodPhase::parse(str_at(object, "status.phase")).is_terminal();
         let spec_s = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
         let spec_s = if spec_s < 0 { 1 } else { spec_s.min(i32::MAX.into()) };
         let grace_s = if is_bound && !is_over { requested_s.unwrap_or(spec_s) } else { 0 };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use hyper::Method;
+use muster_api::query_parameters::parse_bool_parameter;
 use percent_encoding::percent_decode_str;
 
 /// Subresources of a Namespace. Any other path segment after `namespaces/NAME` is a resource in that namespace.
@@ -168,14 +169,6 @@ fn required_field_value(selector: &str, field: &str) -> String {
         return String::new();
     }
     selector.split(',').find_map(value).unwrap_or_default()
-}
-
-/// Parses a boolean query parameter.
-///
-/// Rule: a boolean query parameter that is present is true, even if it is empty. Only the values `0` and `false`, in
-/// any letter case, are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for `s`.
-pub(crate) fn parse_bool_parameter(value: &str) -> bool {
-    value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
 /// Returns the segments of a path, without empty segments. The segments after the subresource `proxy` of a core

@@ -13,9 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-pub(crate) use self::attributes::{
-    AccessTarget, RequestAttributes, ResourceAttributes, parse_bool_parameter, path_segments,
-};
+pub(crate) use self::attributes::{AccessTarget, RequestAttributes, ResourceAttributes, path_segments};
 pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
     AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, DAEMONSET_CONTROLLER_USER, DISRUPTION_USER,

@@ -194,11 +194,16 @@ impl ObjectStorage {
         Ok(draft)
     }
 
-    /// Returns the keys and sizes in bytes of the stored objects that are larger than [`OBJECT_BYTES_MAX`].
-    pub(crate) fn oversized_objects(&self) -> Vec<(String, usize)> {
-        let store = self.read_store();
-        let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
-        large.map(|it| (it.key.to_string(), it.value.len())).collect()
+    /// Logs a warning for each stored object that is larger than [`OBJECT_BYTES_MAX`], with its key and its size in
+    /// bytes.
+    pub(crate) fn warn_about_oversized_objects(&self) {
+        for object in self.read_store().list("").filter(|it| OBJECT_BYTES_MAX < it.value.len()) {
+            tracing::warn!(
+                key = &*object.key,
+                bytes = object.value.len(),
+                "an object exceeds the size limit: it can be read and deleted, but not grow"
+            );
+        }
     }
 }
 
@@ -254,6 +259,9 @@ fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use expect_test::expect;
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -382,10 +390,17 @@ mod tests {
         };
         registry.storage.db.commit(commit, move |it| drop(done.send(it)));
         stored.await.unwrap().unwrap();
-        assert_eq!(
-            registry.storage.oversized_objects().iter().map(|it| &*it.0).collect::<Vec<_>>(),
-            [target("older").key()]
-        );
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .without_time()
+            .with_ansi(false)
+            .with_target(false)
+            .with_writer(Mutex::new(log.reopen().unwrap()))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || registry.storage.warn_about_oversized_objects());
+        expect![[r#"
+             WARN an object exceeds the size limit: it can be read and deleted, but not grow key="configmaps/default/older" bytes=2936076
+        "#]].assert_eq(&std::fs::read_to_string(log).unwrap());
         assert!(registry.storage.get(&target("older")).is_ok());
         assert!(grow("older", 3 * OBJECT_BYTES_MAX).await.starts_with("413 "));
         assert_eq!(grow("older", 2 * OBJECT_BYTES_MAX - 10_000).await, "ok");

@@ -1,6 +1,7 @@
 //! Table columns of pods: status, readiness and restarts.
 
 use jiff::Timestamp;
+use muster_api::core_v1::{PodPhase, is_sidecar_policy};
 use serde_json::{Value, json};
 
 use super::{AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, format_age, non_empty_or, text_column};
@@ -111,7 +112,7 @@ impl PodSummary {
         if is_set(&pod["metadata"]["deletionTimestamp"]) {
             if status["reason"] == "NodeLost" {
                 "Unknown".clone_into(&mut summary.status);
-            } else if !matches!(str_at(status, "phase"), "Succeeded" | "Failed") {
+            } else if !PodPhase::parse(str_at(status, "phase")).is_terminal() {
                 "Terminating".clone_into(&mut summary.status);
             }
         }
@@ -198,9 +199,9 @@ fn termination_reason(ended: &Value) -> String {
     }
 }
 
-/// Whether an init container is a sidecar, which runs as long as the pod.
+/// Whether an init container is a sidecar.
 fn is_sidecar(init_container: &Value) -> bool {
-    init_container["restartPolicy"] == "Always"
+    is_sidecar_policy(init_container["restartPolicy"].as_str())
 }
 
 fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {

@@ -9,6 +9,7 @@ use super::{
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
+use muster_api::core_v1::is_sidecar_policy;
 use muster_api::quantity::Quantity;
 
 /// Upstream's message for `restartPolicyRules` without `restartPolicy`.
@@ -54,7 +55,7 @@ pub(super) fn check_init_containers(spec: &PodSpecToValidate, at: &ErrorPath, ou
         }
         // Init containers run one after the other, so host ports are checked for each alone.
         check_host_port_conflicts(std::slice::from_ref(it), parent, out);
-        if it["restartPolicy"] == "Always" {
+        if is_sidecar_policy(it["restartPolicy"].as_str()) {
             probe::check_lifecycle_and_probes(it, spec, &at, out);
             continue;
         }

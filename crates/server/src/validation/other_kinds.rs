@@ -2,7 +2,10 @@
 //! PodDisruptionBudget, Lease and Event.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use muster_api::well_known::{NAMESPACE_SYSTEM, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN};
+use muster_api::well_known::{
+    NAMESPACE_SYSTEM, NODE_CRITICAL_PRIORITY, PRIORITY_CLASS_CLUSTER_CRITICAL, PRIORITY_CLASS_NODE_CRITICAL,
+    SECRET_TYPE_SERVICE_ACCOUNT_TOKEN, SYSTEM_CRITICAL_PRIORITY, USER_DEFINABLE_PRIORITY_MAX,
+};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -158,8 +161,6 @@ pub(crate) fn validate_namespace(write: &WriteToValidate, out: &mut FieldErrors)
 }
 
 pub(crate) fn validate_priority_class(write: &WriteToValidate, out: &mut FieldErrors) {
-    /// Maximum `value` of a PriorityClass that users create. Higher values are reserved for the system.
-    const USER_DEFINED_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);
     if let Some(old) = write.old {
@@ -175,9 +176,9 @@ pub(crate) fn validate_priority_class(write: &WriteToValidate, out: &mut FieldEr
     }
     let name = str_at(class, "metadata.name");
     if name.starts_with("system-") {
-        let required_value = match name {
-            "system-node-critical" => Some(2_000_001_000),
-            "system-cluster-critical" => Some(2_000_000_000),
+        let required_value: Option<i64> = match name {
+            PRIORITY_CLASS_NODE_CRITICAL => Some(NODE_CRITICAL_PRIORITY.into()),
+            PRIORITY_CLASS_CLUSTER_CRITICAL => Some(SYSTEM_CRITICAL_PRIORITY.into()),
             _ => None,
         };
         let why = match required_value {
@@ -196,8 +197,9 @@ pub(crate) fn validate_priority_class(write: &WriteToValidate, out: &mut FieldEr
             );
             out.forbidden(&ErrorPath::new("metadata.name"), &why);
         }
-    } else if USER_DEFINED_PRIORITY_MAX < value {
-        let why = format!("maximum allowed value of a user defined priority is {USER_DEFINED_PRIORITY_MAX}");
+    } else if i64::from(USER_DEFINABLE_PRIORITY_MAX) < value {
+        let why =
+            format!("maximum allowed value of a user defined priority is {USER_DEFINABLE_PRIORITY_MAX}");
         out.forbidden(&ErrorPath::new("value"), &why);
     }
     let policies = &["PreemptLowerPriority", "Never"];

@@ -117,12 +117,17 @@ impl<'a> PodSpecToValidate<'a> {
         self.json["hostUsers"] != false
     }
 
-    /// Calls `visit` for each container, in upstream's order: init, regular and ephemeral containers.
-    pub(super) fn for_each_container(&self, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
-        for name in ["initContainers", "containers", "ephemeralContainers"] {
-            for (index, container) in list_at(self.json, name).iter().enumerate() {
-                visit(container, &at.field(name).index(index));
-            }
+    /// Calls `visit` for each container, see [`for_each_container`].
+    pub(super) fn for_each_container(&self, at: &ErrorPath, visit: impl FnMut(&Value, &ErrorPath)) {
+        for_each_container(self.json, at, visit);
+    }
+}
+
+/// Calls `visit` for each container of a pod spec, in upstream's order: init, regular and ephemeral containers.
+pub(super) fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
+    for name in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in list_at(spec, name).iter().enumerate() {
+            visit(container, &at.field(name).index(index));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Validation of pod updates, which may change only a few fields.
 
+use muster_api::core_v1::is_sidecar_policy;
 use serde_json::Value;
 
 use super::container::check_pod_image;
@@ -255,7 +256,8 @@ fn check_terminated_containers(
         "ephemeralContainerStatuses" => false,
         "initContainerStatuses" => {
             let it = list_at(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
-            it.is_some_and(|it| it["restartPolicy"] == "Always") || spec["restartPolicy"] != "Never"
+            let is_sidecar = it.is_some_and(|it| is_sidecar_policy(it["restartPolicy"].as_str()));
+            is_sidecar || spec["restartPolicy"] != "Never"
         }
         _ => {
             let it = list_at(spec, "containers").iter().find(|it| str_at(it, "name") == container);

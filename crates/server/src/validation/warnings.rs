@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::WriteToValidate;
 use super::field_error::ErrorPath;
 use super::names;
+use super::pod::for_each_container;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
@@ -187,15 +188,6 @@ fn add_template_warnings(
         out.push(format!("{at}: must be >= 0; negative values are invalid and will be treated as 1"));
     }
     add_pod_affinity_warnings(&spec["affinity"], &at.field("affinity"), out);
-}
-
-/// Calls `visit` for each container, in upstream's order: init, regular and ephemeral containers.
-fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
-    for name in ["initContainers", "containers", "ephemeralContainers"] {
-        for (index, container) in list_at(spec, name).iter().enumerate() {
-            visit(container, &at.field(name).index(index));
-        }
-    }
 }
 
 /// Returns the warning about a node label, or `None` if the label is not deprecated.

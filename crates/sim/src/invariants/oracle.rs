@@ -24,8 +24,8 @@ use muster_engine::daemonset::progressive::record::RolloutRecord;
 use super::rollout_oracle;
 use crate::server::SimServer;
 
-/// The state of the cluster at one revision of each kind. It is the current state, or the state that a controller had
-/// in its cache.
+/// The objects of the cluster, each kind at its own revision. A view shows the server's current state, or the state
+/// that a controller had in its cache.
 #[derive(Debug, Default)]
 pub struct ClusterView {
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
@@ -78,8 +78,9 @@ impl ClusterView {
         view
     }
 
-    /// Completes the view for the checks of progressive rollouts. Adds the templates of older revisions, and replaces
-    /// update strategies that policies override.
+    /// Completes the view for the checks of progressive rollouts. Sets `has_verdicts`. If the view has a policy, a
+    /// DaemonRollout or a verdict, also adds the templates of older revisions, and replaces update strategies that
+    /// policies override.
     fn add_rollout_state(&mut self, server: &SimServer) {
         self.has_verdicts = self.revisions.values().any(|it| it.verdict.is_some());
         if self.policies.is_empty() && self.rollouts.is_empty() && !self.has_verdicts {
@@ -118,13 +119,13 @@ impl ClusterView {
         self.nodes.values().filter(move |it| is_node_eligible(assignment.set_for(Some(it.as_ref())), it))
     }
 
-    /// Returns the hashes of all ControllerRevisions of the set that are equivalent to its current template.
+    /// Returns the hashes of the set's ControllerRevisions whose template is equivalent to the set's current template.
     pub fn current_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| is_equivalent_revision(set, it));
         same.filter_map(|it| it.hash_label().cloned()).collect()
     }
 
-    /// Whether the pod has the set's current template, by its labels.
+    /// Whether the labels of the pod show that it has the set's current template.
     pub fn has_current_template(&self, set: &Set, pod: &Pod) -> bool {
         self.has_template_hash(set, pod, &self.current_hashes(set))
     }
@@ -137,12 +138,14 @@ impl ClusterView {
             .map(|it| it.created)
     }
 
-    /// Counts the nodes that count against the rollout budget, as described in docs/differences.md.
+    /// Returns the number of nodes that count against the rollout budget, see [`ClusterView::charged_nodes`].
     pub fn count_charged_nodes(&self, set: &Set, now: Time) -> usize {
         self.charged_nodes(set, now).len()
     }
 
-    /// Returns the names of the nodes that count against the rollout budget, as described in docs/differences.md.
+    /// Returns the names of the nodes that count against the rollout budget. In general, a node counts if its pod of
+    /// the assigned revision is not available, or, without surge, if it has no available pod. docs/differences.md lists
+    /// the exceptions.
     pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let assignment = self.assignment(set);
         let names: BTreeSet<&str> = self
@@ -161,7 +164,7 @@ impl ClusterView {
     }
 
     /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
-    /// generation. The latter does not count for a pod that is older than the set.
+    /// generation. The template generation label is ignored if the pod is older than the set.
     fn has_template_hash(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
@@ -254,9 +257,9 @@ impl ClusterView {
     }
 }
 
-/// Returns the rollout budget. Without surge, it is the number of nodes that may be without an available pod during a
-/// rollout. With surge, it is the number of nodes that may have two pods. With `OnDelete` it is zero. A percentage is
-/// relative to `desired`, the number of eligible nodes, and is rounded up.
+/// Returns the rollout budget. For a rolling update without surge, it is the number of nodes that may be without an
+/// available pod. For a rolling update with surge, it is the number of nodes that may have two pods. For `OnDelete`, it
+/// is zero. A percentage is relative to `desired`, the number of eligible nodes, and is rounded up.
 pub fn rollout_budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         UpdateStrategy::OnDelete => 0,
@@ -325,7 +328,8 @@ pub fn is_taint_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     false
 }
 
-/// Whether the taint is one of those that the node lifecycle controller adds to a node that is not Ready.
+/// Whether the taint is `not-ready` or `unreachable`, which the node lifecycle controller adds to nodes that are not
+/// Ready.
 fn is_not_ready_taint(taint: &Taint) -> bool {
     taint.key.as_ref() == TAINT_NODE_NOT_READY || taint.key.as_ref() == TAINT_NODE_UNREACHABLE
 }
@@ -381,14 +385,15 @@ fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     }
 }
 
-/// Whether a pod of the set that is already on the node may stay there: the template allows the node, and all
-/// `NoExecute` taints are tolerated.
+/// Whether a pod of the set may stay on a node where it already runs. The node must match the template (see
+/// [`matches_node`]), and pods of the set must tolerate all `NoExecute` taints of the node.
 pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
     matches_node(set, node)
         && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !set_tolerates(set, it))
 }
 
-/// Whether the set should run a pod on the node: [`may_keep_pod`], and all `NoSchedule` taints are tolerated.
+/// Whether the set should run a pod on the node. [`may_keep_pod`] must be true, and pods of the set must tolerate all
+/// `NoSchedule` taints of the node.
 pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
     may_keep_pod(set, node) && untolerated_no_schedule_taints(set, node).is_empty()
 }
@@ -401,7 +406,7 @@ pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     }
 }
 
-/// Whether the labels satisfy one requirement of a label selector or node affinity.
+/// Whether the labels satisfy one requirement of a label selector or of a node affinity.
 pub(super) fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let number = || value.and_then(|it| it.parse::<i64>().ok());

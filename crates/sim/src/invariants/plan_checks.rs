@@ -1,5 +1,5 @@
-//! Checks of each new plan of a controller, mostly of invariants with the prefix W. A plan is checked against the state
-//! at the revisions from which it was made.
+//! Checks of each new plan of the DaemonSet controller, mostly of invariants with the prefix W. A plan is checked
+//! against the state that the controller had in its cache when it made the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use super::{InvariantChecks, set_name_text};
 use crate::server::SimServer;
 
 impl InvariantChecks {
-    /// Checks three invariants on the writes that a replica waits for before it reconciles a set again. S8: a plan with
-    /// writes is made only from caches that include all acknowledged writes of this replica for the set. S8 is not
-    /// checked for a plan that lists the pods first (`Plan::confirm`). S7: the replica does not wait for its own writes
-    /// if its caches are up to date. L5: a set that waits for its own writes has a timer.
+    /// Checks three invariants about the writes of a replica that its caches may not show yet:
+    /// - L5: a set that waits for its own writes has a timer.
+    /// - S7: a replica does not wait for its own writes if its caches are up to date.
+    /// - S8: a plan with writes is made only if the caches show all acknowledged writes of this replica for the set.
+    ///   Exception: a plan that lists the pods first (`Plan::confirm`).
     pub(super) fn check_expectations(
         &mut self,
         server: &SimServer,
@@ -76,8 +77,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W13: a cached set equals the server's set at the same revision. This shows that the controller never
-    /// modifies its cache.
+    /// Checks W13: a cached set equals the server's set at the same revision. Otherwise the controller has modified its
+    /// cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &SimServer,
@@ -98,8 +99,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks all writes of a plan: adoptions and releases, revisions, the progressive rollout, creates, deletes and
-    /// the status.
+    /// Checks a plan: its set (W1, W8), and all its writes, which are adoptions and releases, revisions, the
+    /// progressive rollout, creates, deletes and the status. Also checks the number of creates and of deletes against
+    /// the burst limit (W14).
     pub(super) fn check_plan(
         &mut self,
         server: &SimServer,
@@ -146,8 +148,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the creates of a plan. W1: a pod is created only on an eligible node. W14: no pod is created on a node
-    /// whose finished pod is not deleted yet. W6: no more nodes get a second pod than `maxSurge` allows.
+    /// Checks the creates of a plan:
+    /// - W1: a pod is created only on a node that exists and is eligible.
+    /// - W14: no pod is created on a node whose finished pod is not deleted yet.
+    /// - W6: no more nodes get a second pod than `maxSurge` allows.
     fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let assignment = view.assignment(set);
         let mut surged = 0;
@@ -183,10 +187,14 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the deletes of a plan. W4: a pod is deleted for a valid reason. W5: no more ready pods are deleted than
-    /// `maxUnavailable` allows. W19: no pod is replaced while the progressive rollout may not update its node. W21: W5
-    /// also holds in every phase of a progressive rollout, and no more ready pods of a group are deleted than
-    /// `maxUnavailable` of the group allows. W7: with surge, an old pod stays until its replacement is available.
+    /// Checks the deletes of a plan:
+    /// - W4: each pod exists, belongs to the set, is not terminating yet, and is deleted for a valid reason.
+    /// - W19: no pod is replaced on a node that the progressive rollout may not update.
+    /// - W5: without surge, no more ready pods are replaced than `maxUnavailable` allows. For a set with a progressive
+    ///   rollout, a violation of this limit is reported as W21.
+    /// - W21: no more ready pods of a group of nodes are replaced than `maxUnavailable` of the group allows.
+    /// - W7: with surge, an old pod is deleted only when its replacement is available. A ready old pod on a node that
+    ///   is no longer eligible is deleted only if enough nodes have an available pod.
     fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.count_charged_nodes(set, clock);
@@ -222,9 +230,9 @@ impl InvariantChecks {
                 Some(
                     DeletionReason::OutsideBudget
                     | DeletionReason::ReplacesNotReadyPod
-                    | DeletionReason::SupersededAvailable,
+                    | DeletionReason::ReplacementAvailable,
                 ) => {}
-                Some(DeletionReason::SupersededTooEarly) => {
+                Some(DeletionReason::ReplacementNotAvailable) => {
                     self.report_violation("W7", || {
                         format!("{} is deleted before its replacement is available", pod.key)
                     });
@@ -257,8 +265,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the adoptions and releases of a plan. W9: only matching orphans are adopted. W10: only objects that no
-    /// longer match are released.
+    /// Checks the adoptions and releases of a plan. W9: only orphans that the set's selector matches are adopted. W10:
+    /// only objects that the selector no longer matches are released.
     fn check_claims(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for claim in &plan.claims {
             let right = match claim {
@@ -287,8 +295,12 @@ impl InvariantChecks {
         let _ = view;
     }
 
-    /// Checks the changes of a plan to the revision history. W15: a revision is created or pruned, and a pod is
-    /// relabelled, only for a valid reason. W16: the current revision gets the highest number.
+    /// Checks the changes that a plan makes to the revision history:
+    /// - W15: a revision is created only if the set has no equivalent one. A revision is pruned only if it is a
+    ///   duplicate or exceeds the history limit. The only revision of the current template is not pruned, nor is the
+    ///   only revision with the hash of an existing pod. A pod is relabelled only if its revision is equivalent to the
+    ///   current template.
+    /// - W16: the current revision gets the highest number.
     fn check_revision_history(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
         for step in &plan.steps {
             match step {
@@ -364,23 +376,27 @@ impl InvariantChecks {
     }
 }
 
-/// Why a plan deletes a pod. The variants differ in how the delete counts against the rollout budget.
+/// Why a plan deletes a pod. The rollout budget limits the deletes for some of the reasons only.
 enum DeletionReason {
-    /// The pod may be deleted, and the delete does not count against the rollout budget.
+    /// The pod does not have to stay, for example because it has finished or because its node does not allow it. The
+    /// delete does not count against the rollout budget.
     OutsideBudget,
     /// The pod is outdated and ready. The delete counts against the rollout budget.
     ReplacesReadyPod,
     /// The pod is outdated and not ready. The delete does not count against the rollout budget.
     ReplacesNotReadyPod,
     /// With surge: the pod has the old template, and the new pod on its node is available.
-    SupersededAvailable,
-    /// With surge: the new pod on the node is not available yet, and the old pod is ready. The delete comes too early.
-    SupersededTooEarly,
-    /// With surge: the pod is ready, and its node is no longer eligible.
+    ReplacementAvailable,
+    /// With surge: the pod has the old template and is ready, and the new pod on its node is not available yet. The
+    /// delete comes too early.
+    ReplacementNotAvailable,
+    /// With surge: the pod has the old template and is ready, its node is no longer eligible, and the node has no new
+    /// pod.
     NodeIneligible,
 }
 
-/// Returns the reason for which a plan deletes the pod, or `None` if there is no valid reason.
+/// Returns the reason for which a plan deletes the pod, or `None` if there is no such reason.
+/// [`DeletionReason::ReplacementNotAvailable`] is not a valid reason.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {
@@ -408,11 +424,11 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
             }
             let new: Vec<_> = others.iter().filter(|it| view.has_current_template(set, it)).collect();
             if new.iter().any(|it| oracle::is_pod_available(set, it, clock)) {
-                return Some(DeletionReason::SupersededAvailable);
+                return Some(DeletionReason::ReplacementAvailable);
             }
             if !new.is_empty() {
                 return Some(if oracle::is_pod_ready(pod) {
-                    DeletionReason::SupersededTooEarly
+                    DeletionReason::ReplacementNotAvailable
                 } else {
                     DeletionReason::OutsideBudget
                 });
@@ -447,15 +463,16 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
 }
 
 impl DeletionReason {
-    /// Whether the delete is an update of the node, which is allowed only if the progressive rollout may update the
-    /// node. The delete of a superseded pod is not an update.
+    /// Whether the delete begins an update of the node. The plan may begin an update only if the progressive rollout
+    /// may update the node. The delete of an old pod beside its replacement does not begin one.
     fn is_update(&self) -> bool {
         matches!(self, Self::ReplacesReadyPod | Self::ReplacesNotReadyPod | Self::NodeIneligible)
     }
 }
 
-/// Whether an old pod stays on its node although the node is not eligible. This is so if the node has a `NoSchedule`
-/// taint that neither the pod nor the template tolerates. The taints `not-ready` and `unreachable` are ignored.
+/// Whether a pod with the old template stays on its node although the node is not eligible. The pod stays if the node
+/// has a `NoSchedule` taint that neither the pod nor the template tolerates. The taints `not-ready` and `unreachable`
+/// are ignored.
 fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {

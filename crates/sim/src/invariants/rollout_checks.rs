@@ -1,5 +1,5 @@
-//! Checks the plans and writes of progressive rollouts. A plan is checked against the state that the controller had in
-//! its cache when it made the plan.
+//! Checks of the plans and writes of progressive rollouts. A plan is checked against the state that the controller had
+//! in its cache when it made the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,10 @@ use crate::server::{Actor, SimCommit, SimServer};
 
 impl InvariantChecks {
     /// Checks what a plan writes for a progressive rollout: the status, the verdicts, and the revisions of new pods.
-    /// Also checks two invariants. W28: for a set without a progressive rollout (see [`ClusterView::rollout_of`]), the
-    /// plan writes nothing for one. W27: the stable revision is not deleted.
+    /// Also checks two invariants:
+    /// - W28: the plan of a set without a progressive rollout (see [`ClusterView::rollout_of`]) writes no DaemonRollout
+    ///   and no verdict, and creates no pod of a stable revision.
+    /// - W27: the stable revision is not deleted.
     pub(super) fn check_rollout_plan(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let judges = plan.steps.iter().any(|it| matches!(it, RevisionWrite::StoreVerdict { .. }));
         let Some(rollout) = view.rollout_of(set) else {
@@ -30,7 +32,7 @@ impl InvariantChecks {
             }
             return;
         };
-        self.check_created_revisions(view, set, plan, &rollout);
+        self.check_new_pod_revisions(view, set, plan, &rollout);
         let mut failed_nodes = BTreeSet::new();
         if let Some(RolloutWrite::PutStatus { record, status, .. }) = &plan.rollout {
             self.check_next_status(view, set, &rollout, &record.requests, status, clock);
@@ -49,11 +51,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the revision of each pod that a plan creates. W20: it is the revision that the node is assigned. W25: the
-    /// admission of a node is stored before the node gets a pod of the current revision. W22: a pod of a bad revision
-    /// is created only on a node that has had one before, unless all nodes are assigned this revision. W19: no pod is
-    /// created beside a ready pod if the rollout may not update the node.
-    fn check_created_revisions(&mut self, view: &ClusterView, set: &Set, plan: &Plan, rollout: &SetRollout) {
+    /// Checks the revision of each pod that a plan creates:
+    /// - W20: the pod has the revision that its node is assigned.
+    /// - W25: the admission of a node is stored before the node gets a pod of the current revision.
+    /// - W22: if the current revision has the verdict `Bad`, only nodes that have already had a pod of this revision
+    ///   get one. Exception: the current revision is assigned to all nodes.
+    /// - W19: no pod is created beside a ready pod if the rollout may not update the node.
+    fn check_new_pod_revisions(&mut self, view: &ClusterView, set: &Set, plan: &Plan, rollout: &SetRollout) {
         let next = match &plan.rollout {
             Some(RolloutWrite::PutStatus { status, .. }) => rollout_oracle::admitted_names(status),
             _ => BTreeSet::new(),
@@ -95,16 +99,19 @@ impl InvariantChecks {
         hashes.any(|it| self.ready_revisions.contains(&(set.uid.clone(), it)))
     }
 
-    /// Whether the node has ever had a pod of the set's current revision, or of one with an equivalent template.
+    /// Whether the node has ever had a pod of the set's current revision, or of a revision with an equivalent template.
     fn has_had_current_revision(&self, view: &ClusterView, set: &Set, node: &Text) -> bool {
         let mut hashes = view.current_hashes(set).into_iter();
         hashes.any(|it| self.revisions_of_nodes.contains(&(set.uid.clone(), node.clone(), it)))
     }
 
-    /// Checks a verdict that a plan writes or removes. W23: `Good` needs an available pod on at least one eligible
-    /// node, and on every one that has not failed. A revision that ran before any verdict can be adopted as `Good`.
-    /// W26: an abort counts only for the revision that the request names. W22: a verdict is removed only if an operator
-    /// requests a retry of the revision.
+    /// Checks a verdict that a plan stores or removes. `failed` are the names of the failed nodes.
+    /// - W23: the current revision becomes `Good` only if at least one eligible node, and every eligible node that has
+    ///   not failed, has an available pod of this revision. The verdict has the reason `Adopted` only if there is no
+    ///   stable revision. In that case, another revision can also become `Good`, if any node has an available pod of
+    ///   it.
+    /// - W26: only the current revision is aborted, and only if the abort request names it.
+    /// - W22: only the verdict about the current revision is removed, and only if a retry request names this revision.
     fn check_verdict(
         &mut self,
         view: &ClusterView,
@@ -172,10 +179,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks the status that a plan writes to a DaemonRollout. W18: a step admits nodes (assigns them the current
-    /// revision) only up to its target. W19: no node is admitted during a pause. W26: a step with manual approval ends
-    /// only if this step of this revision is approved. S15: at most `maxConcurrent` groups of nodes are updated at a
-    /// time. L15: the first step, if it has nodes, does not pass if no pod of the revision has ever been Ready.
+    /// Checks the status that a plan writes to a DaemonRollout, if the status is about the current revision:
+    /// - W26: a step with manual approval ends only if an operator has approved this step of this revision.
+    /// - L15: the rollout goes on from the first step only after a pod of the revision has been Ready. Exception: the
+    ///   first step has no nodes.
+    /// - W19: no node is admitted (assigned the current revision) during a pause.
+    /// - W18: a step admits only its own nodes, and only up to its target.
+    /// - S15: at most `maxConcurrent` groups of nodes are updated at a time.
     fn check_next_status(
         &mut self,
         view: &ClusterView,
@@ -262,11 +272,11 @@ impl InvariantChecks {
                 )
             });
         }
-        self.check_open_groups(view, set, &step, next, &added, clock);
+        self.check_concurrent_groups(view, set, &step, next, &added, clock);
     }
 
-    /// Checks W21 for the groups of a step: no more available pods of a group are deleted than its `maxUnavailable`
-    /// allows. `replaced` are the names of the nodes whose available pod a plan deletes.
+    /// Checks W21 for the groups of a step: no more available pods of a group are deleted than `maxUnavailable` of the
+    /// group allows. `replaced` are the names of the nodes whose available pod a plan deletes.
     pub(super) fn check_group_budgets(
         &mut self,
         view: &ClusterView,
@@ -301,11 +311,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S15: nodes are admitted only if at most `maxConcurrent` groups are updated at a time afterwards. If all
-    /// groups of the added nodes were already being updated, only these groups are counted: an admitted node of another
-    /// group may have become eligible again. A group consists of the nodes with the same value of a label. `added` are
-    /// the names of the nodes that the next status newly admits.
-    fn check_open_groups(
+    /// Checks S15: with the newly admitted nodes, at most `maxConcurrent` groups are updated at a time. A group
+    /// consists of the nodes with the same value of a label. `added` are the names of the nodes that the next status
+    /// newly admits.
+    ///
+    /// Exception: if all groups of the added nodes were already being updated, only these groups are counted. A group
+    /// beyond the limit may then exist because a node that was admitted earlier has become eligible again.
+    fn check_concurrent_groups(
         &mut self,
         view: &ClusterView,
         set: &Set,
@@ -349,10 +361,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a commit of a controller. W24: a controller never deletes a DaemonSet, a RolloutPolicy or a
-    /// DaemonRollout, and never writes the spec of one. S14: within an attempt, failures are never removed, and
-    /// admissions are withdrawn only when the rollout stops. For a pod of any writer, only records which node has had
-    /// which revision, and which revisions have been Ready.
+    /// Checks a commit of the DaemonSet controller:
+    /// - W24: a controller never deletes a DaemonSet, a RolloutPolicy or a DaemonRollout, and never writes the spec of
+    ///   one.
+    /// - S14: within an attempt, failures are never removed, and admissions are withdrawn only when the rollout stops.
+    ///
+    /// A commit of a pod, by any actor, is not checked. It updates the records of the revisions that each node has had,
+    /// and of the revisions that have been Ready.
     pub(super) fn check_rollout_commit(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Some(WatchedObject::Pod(pod)) = &commit.fact {
             if let (Some(owner), Some(node), Some(hash)) = (&pod.owner, &pod.target, pod.hash_label()) {

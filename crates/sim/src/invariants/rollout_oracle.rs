@@ -31,7 +31,7 @@ pub struct SetRollout {
     stable_set: Option<Set>,
 }
 
-/// The nodes that are assigned the current revision. All other nodes are assigned the stable revision.
+/// Which nodes are assigned the current revision. All other nodes are assigned the stable revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RevisionScope {
     AllNodes,
@@ -80,7 +80,7 @@ impl ClusterView {
 
     /// Returns the policy that governs a set, or `None` if no policy matches. A policy that names the set precedes one
     /// whose selector matches, and both precede a ClusterRolloutPolicy. Of several policies with the same precedence,
-    /// the oldest one governs. Of several such policies with the same age, the first by name governs.
+    /// the oldest one governs. Of several equally old ones, the first by name governs.
     pub fn governing_policy(&self, set: &Set) -> Option<Arc<Policy>> {
         let rank = |it: &Arc<Policy>| {
             let here = it.key.namespace == set.key.namespace;
@@ -97,8 +97,8 @@ impl ClusterView {
         ranked.min_by_key(|(rank, it)| (*rank, it.created, it.key.clone())).map(|(_, it)| it.clone())
     }
 
-    /// Returns the names of the nodes of a step that are exposed to an unproven revision. These are the `admitted`
-    /// nodes, and those with a pod of a revision that does not have the verdict `Good`.
+    /// Returns the names of the nodes of a step that are exposed to an unproven revision. These are the nodes in
+    /// `admitted`, and the nodes with a pod whose revision does not have the verdict `Good`.
     pub fn exposed_nodes(&self, set: &Set, step: Option<&Step>, admitted: &BTreeSet<Text>) -> BTreeSet<Text> {
         let unproven = |node: &Node| {
             self.pods_on(set, &node.name).filter(|it| !oracle::is_deleted_and_finished(it)).any(|it| {
@@ -115,8 +115,8 @@ impl ClusterView {
             .collect()
     }
 
-    /// Returns the eligible nodes of the set that match the selector of the step. All eligible nodes if `step` is
-    /// `None`.
+    /// Returns the eligible nodes of the set that match the selector of the step. If `step` is `None`, returns all
+    /// eligible nodes.
     pub fn nodes_of_step<'a>(
         &'a self,
         set: &'a Set,
@@ -129,7 +129,8 @@ impl ClusterView {
     }
 }
 
-/// A set with its progressive rollout. Decides which revision each node is assigned: the current or the stable one.
+/// Decides which revision each node of a set is assigned: the current or the stable one. Contains the set and its
+/// progressive rollout, if it has one.
 #[derive(Debug)]
 pub struct Assignment<'a> {
     set: &'a Set,
@@ -153,15 +154,16 @@ impl Assignment<'_> {
         self.rollout.as_ref()?.stable_set.as_ref()
     }
 
-    /// Whether the rolling update may replace outdated pods on the node. Always true without a progressive rollout.
+    /// Whether the rolling update may replace outdated pods on the node. Always true for a set without a progressive
+    /// rollout.
     pub fn may_update(&self, node: &Node) -> bool {
         self.rollout.as_ref().is_none_or(|it| it.may_replace() && !it.is_held(node))
     }
 }
 
 impl SetRollout {
-    /// Returns the stored status of the DaemonRollout. `None` if there is no DaemonRollout, or if its status is about
-    /// another revision than the current one.
+    /// Returns the stored status of the DaemonRollout. `None` if there is no DaemonRollout, or if its status is not
+    /// about the current revision.
     pub fn status(&self) -> Option<&RolloutStatus> {
         let status = &self.record.as_ref()?.status;
         let is_current =
@@ -216,14 +218,20 @@ impl SetRollout {
         self.is_frozen() || (self.scope() == RevisionScope::AdmittedNodes && !self.is_assigned_current(node))
     }
 
-    /// Whether the rollout is frozen: no pod of the set may be replaced. This is so if there is neither a policy nor a
-    /// DaemonRollout. Such a set has a progressive rollout only because its current revision has the verdict `Bad`.
+    /// Whether the rollout is frozen, so that no pod of the set may be replaced. A rollout is frozen if there is
+    /// neither a policy nor a DaemonRollout. Such a set has a progressive rollout only because its current revision has
+    /// the verdict `Bad`.
     pub fn is_frozen(&self) -> bool {
         self.policy.is_none() && self.record.is_none()
     }
 
-    /// Whether outdated pods may be replaced, according to the stored DaemonRollout and the policy. `false` during a
-    /// pause, and if there is no DaemonRollout. A pause by the policy does not stop a rollback.
+    /// Whether outdated pods may be replaced, according to the stored DaemonRollout and the policy:
+    /// - Without a DaemonRollout, or while an operator pauses the rollout: no.
+    /// - During and after a rollback: yes, even if the policy is paused or invalid.
+    /// - In the phases `Rolling` and `Complete`: yes, unless the policy is paused or invalid.
+    /// - In any other phase: no.
+    /// - If the DaemonRollout has no phase for the current revision: yes, if all nodes are assigned the current
+    ///   revision.
     pub fn may_replace(&self) -> bool {
         let Some(record) = &self.record else { return false };
         if record.requests.paused {
@@ -248,13 +256,13 @@ impl SetRollout {
     }
 }
 
-/// Returns the verdict about a revision, or `None` if it has none.
+/// Returns the verdict about a revision, or `None` if the revision has no verdict.
 pub fn verdict(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
 }
 
 /// Returns the names of the nodes that a status admits to the current revision. Ignores admissions that are not lists
-/// of names, because only clusters larger than the simulated ones have them.
+/// of names, because such admissions occur only in clusters larger than the simulated ones.
 pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
     let names = status.admitted.iter().filter_map(|it| match &it.members {
         AdmittedMembers::Names(names) => Some(names.iter().cloned()),
@@ -263,15 +271,16 @@ pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
     names.flatten().collect()
 }
 
-/// Whether a pod has been Ready, without a restart of a container, for the soak time and for `minReadySeconds`.
+/// Whether a pod is available, and has been Ready without a restart of a container for the soak time and for
+/// `minReadySeconds`.
 pub fn has_soaked(set: &Set, pod: &Pod, soak: Duration, now: Time) -> bool {
     let healthy_since = pod.ready_since.max(pod.last_started);
     oracle::is_pod_available(set, pod, now)
         && healthy_since.is_some_and(|it| it + soak.max(set.min_ready) <= now)
 }
 
-/// Returns how many nodes a step may update in total. `nodes` is the number of eligible nodes that match its selector.
-/// A percentage is rounded up.
+/// Returns how many nodes a step may update in total. `nodes` is the number of eligible nodes that match the selector
+/// of the step. A percentage is rounded up.
 pub fn step_target(step: &Step, nodes: usize) -> usize {
     match step.nodes {
         IntOrPercent::Count(count) => (count as usize).min(nodes),
@@ -279,9 +288,9 @@ pub fn step_target(step: &Step, nodes: usize) -> usize {
     }
 }
 
-/// Returns the set with the update strategy that applies under its policy. A policy replaces the strategy `OnDelete` by
-/// a rolling update with the `maxUnavailable` of the policy. A set without a policy, with another strategy, or with
-/// invalid fields is returned unchanged.
+/// Returns the set with the update strategy that applies under its policy. A policy replaces the strategy `OnDelete`
+/// with a rolling update that has the `maxUnavailable` of the policy. A set without a policy, with a strategy other
+/// than `OnDelete`, or with invalid fields is returned unchanged.
 pub fn with_policy_strategy(set: &Arc<Set>, policy: Option<&Policy>) -> Arc<Set> {
     match policy {
         Some(policy) if set.rollout == UpdateStrategy::OnDelete && set.faults.is_empty() => {

@@ -29,8 +29,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S18 for a list: it is not older than the client has asked for. `wanted` is the lowest revision that the
-    /// list may have, and `listed` is its revision.
+    /// Checks S18 for a list: the list is not older than the client has asked for. `wanted` is the lowest revision that
+    /// the list may have, and `listed` is the revision that it has.
     pub fn check_list(&mut self, client: Actor, kind: Kind, wanted: u64, listed: u64) {
         if listed < wanted {
             self.report_violation("S18", || {
@@ -39,13 +39,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Records that a client lists a kind at a revision, from which it then watches the kind.
+    /// Records that a client lists a kind at a revision, from which the client then watches the kind.
     pub fn on_list(&mut self, client: Actor, kind: Kind, revision: u64) {
         self.watch_positions.insert((client, kind), revision);
     }
 
-    /// Checks S18 for a watch: an event or a bookmark is not older than what the watch has delivered before, on any
-    /// server. `revision` is the revision of the event or bookmark.
+    /// Checks S18 for a watch: an event or a bookmark is not older than any that the watch has delivered before, on
+    /// either server. Records `revision`, the revision of the event or bookmark.
     pub fn check_watch_position(&mut self, client: Actor, kind: Kind, revision: u64) {
         let position = self.watch_positions.entry((client, kind)).or_default();
         let before = *position;
@@ -57,8 +57,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S19: a server bases a write on the newest version of the object in the store. Records commits of the
-    /// current server as acknowledged.
+    /// Checks S19 for a commit of the lagging server: the write is based on the newest version of the object in the
+    /// store. A commit of the current server is not checked, but recorded as acknowledged.
     pub(super) fn check_base_of_write(&mut self, server: &SimServer, commit: &SimCommit) {
         let Some(based_on) = commit.based_on else {
             self.acknowledged_revision = self.acknowledged_revision.max(commit.revision);

@@ -20,8 +20,12 @@ impl InvariantChecks {
                 self.check_owners(server, commit);
             }
             (Some(WatchedObject::Revision(revision)), _) => {
-                let before =
-                    server.facts_between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
+                let before = server.versions_between(
+                    Kind::Revisions,
+                    &commit.key,
+                    0,
+                    commit.revision.saturating_sub(1),
+                );
                 let changed = before.into_iter().flatten().any(|it| match it {
                     WatchedObject::Revision(it) => it.uid == revision.uid && it.data != revision.data,
                     _ => false,
@@ -35,8 +39,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S1, unless a second pod is excused: a set has at most one pod on a node. With surge, it may have two
-    /// active pods, if they have different revisions, and at most two terminating pods of each revision.
+    /// Checks S1: a set has at most one pod on a node. With surge, it may have two active pods, if they have different
+    /// revisions, and at most two terminating pods of each revision. S1 is not checked if a second pod on the node is
+    /// excused.
     fn check_one_pod_per_node(
         &mut self,
         server: &SimServer,
@@ -70,8 +75,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S2: an object has at most one owner reference with `controller: true`, and this owner is in the same
-    /// namespace.
+    /// Checks S2: an object has at most one owner reference with `controller: true`. If this owner is a DaemonSet, it
+    /// is in the namespace of the object.
     fn check_owners(&mut self, server: &SimServer, commit: &SimCommit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();
@@ -86,9 +91,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks S4: a watch delivers events in order and without gaps. `cursor` is the revision of the last delivered
-    /// event, and `revision` is the revision of the event that is delivered now. Two injected faults are tolerated: a
-    /// repetition of the last event, and an event that is replaced by a later change of the same object.
+    /// Checks S4: a watch delivers events in order and without gaps. `cursor` is the revision of the event that the
+    /// watch delivered last, and `revision` is the revision of the event that it delivers now. Two injected faults are
+    /// tolerated: a repetition of the last event, and an event that is replaced by a later change of the same object.
     pub fn check_delivered_event(
         &mut self,
         server: &SimServer,

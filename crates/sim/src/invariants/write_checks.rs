@@ -1,5 +1,5 @@
-//! Checks of each write of a controller, mostly of invariants with the prefix W. A write is checked against the
-//! server's state when the write arrives.
+//! Checks of each write of the DaemonSet controller, mostly of invariants with the prefix W. A write is checked against
+//! the server's state when the write arrives.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use super::oracle::{self, ClusterView};
 use super::{DecidedPlan, InvariantChecks, has_failed, is_namespace_terminating};
 use crate::server::{Actor, SimServer};
 
-/// The permissions that the ClusterRole of the DaemonSet controller grants. Each entry has the verb, the kind and the
-/// subresource.
+/// The permissions that the ClusterRole of the DaemonSet controller grants. Each entry has the verb, the kind and, if
+/// there is one, the subresource.
 const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
     ("get", Kind::Sets, None),
     ("update", Kind::Sets, Some("status")),
@@ -94,7 +94,7 @@ impl InvariantChecks {
     /// Checks a request of the DaemonSet controller after the server has applied or rejected it. `before` is the
     /// revision of the server before the request.
     #[allow(clippy::too_many_arguments)]
-    pub fn check_applied_request(
+    pub fn check_request_outcome(
         &mut self,
         server: &SimServer,
         decided: &DecidedPlan,
@@ -173,8 +173,8 @@ impl InvariantChecks {
     }
 
     /// Checks W2: no pod is created on a node that already has a pod of the set, even after crashes and with stale
-    /// caches. With surge, an old pod may remain. Pods that a user or the garbage collector changed after the plan was
-    /// made are ignored.
+    /// caches. Exception: with surge, one old pod may remain. Pods that a user or the garbage collector changed after
+    /// the plan was made are ignored.
     fn check_no_second_pod(
         &mut self,
         server: &SimServer,
@@ -215,10 +215,13 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W5 against the server's state: a rollout without surge may delete the available pods of as many nodes as
-    /// the rollout budget allows, and of one node in any case. A node no longer counts when it has an available pod
-    /// again. It does not count either if it had such a pod in the replica's cache, because this pod may have failed
-    /// since. W5 is not checked if the budget may have become smaller.
+    /// Checks W5 against the server's state, after a pod was deleted: a rollout without surge may disrupt as many nodes
+    /// as the rollout budget allows, and one node in any case. A node is disrupted when the rollout has deleted its
+    /// available pod.
+    ///
+    /// Rule: a node is no longer disrupted when it is no longer eligible, or has an available pod again. A pod that was
+    /// available in the replica's cache counts as well, because it may have failed since. W5 is not checked if the
+    /// budget may have become smaller.
     fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -263,7 +266,7 @@ impl InvariantChecks {
         let allowed = oracle::rollout_budget(set, desired).max(1);
         if allowed < disrupted
             && !self.is_non_leader_write_excused(now)
-            && !self.may_budget_have_shrunk(server, set)
+            && !self.budget_may_have_shrunk(server, set)
         {
             self.report_violation("W5", || {
                 format!(
@@ -274,10 +277,10 @@ impl InvariantChecks {
         }
     }
 
-    /// Whether the rollout budget may have become smaller since a rollout deleted pods. This is possible in three
-    /// cases: the budget is a percentage, the strategy changed, or the budget of a set with `OnDelete` comes from a
-    /// policy that a user changed.
-    fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
+    /// Whether the rollout budget may have become smaller since the rollout deleted pods. There are three such cases:
+    /// the budget is a percentage, the strategy was changed, or a user changed the policy from which a set with
+    /// `OnDelete` gets its budget.
+    fn budget_may_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
         });
@@ -405,10 +408,12 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a status write. W11: the write has UID and resourceVersion of the set from which the status was computed,
-    /// a valid `observedGeneration`, and the fields of other clients. S3: the counts are consistent. W14: one reconcile
-    /// writes the status at most twice. W15: the collision count increases by at most one, and only after a collision.
-    /// `of` is the set, and `body` is the request body.
+    /// Checks a status write. `of` is the set from which the status was computed, and `body` is the request body.
+    /// - W11: the write has the UID and resourceVersion of `of`, a valid `observedGeneration`, and the fields of other
+    ///   clients.
+    /// - W15: the collision count increases by at most one, and only after a collision.
+    /// - S3: the counts are consistent.
+    /// - W14: one reconcile writes the status at most twice.
     fn check_status_write(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
@@ -476,7 +481,8 @@ impl InvariantChecks {
     }
 
     /// Checks W15: the collision count of a set increases at most once for a plan, and only if the plan creates a
-    /// revision. It must not increase if the revision with this name is already the set's own revision of the template.
+    /// revision. If the set already has a revision with the name of the new one and the same template, there is no
+    /// collision, and the count must not increase.
     fn check_collision(&mut self, server: &SimServer, decided: &DecidedPlan, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             RevisionWrite::Create { name, .. } => Some(name.clone()),
@@ -501,8 +507,8 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W14 (slow start): creates are sent in batches of 1, 2, 4 …, and no batch is sent after a batch with a
-    /// failure.
+    /// Checks W14 (slow start) for a create that is sent, and counts the create. Creates are sent in batches of 1, 2, 4
+    /// and so on, and no batch is sent after a batch with a failure.
     fn check_slow_start(&mut self, decided: &DecidedPlan, set: &Set) {
         let key = (decided.replica, set.key.clone());
         let Some(progress) = self.progress.get_mut(&key) else { return };
@@ -525,9 +531,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks W14 (failed-pod backoff): one process deletes successive finished pods on a node at intervals of at least
-    /// 1 s, 2 s, 4 s and so on up to 15 min. An interval of more than 30 min, or a change of the set, resets the
-    /// backoff.
+    /// Checks W14 (failed-pod backoff) for a delete of a finished pod, and records the delete. One process deletes
+    /// successive finished pods on a node at intervals of at least 1 s, 2 s, 4 s and so on up to 512 s. An interval of
+    /// more than 30 min, or a change of the set, resets the backoff.
     fn check_backoff(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
@@ -557,7 +563,7 @@ impl InvariantChecks {
 
 /// Returns the number of distinct update strategies that a set has had so far.
 fn count_strategies(server: &SimServer, set: &Set) -> usize {
-    let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
+    let versions = server.versions_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<UpdateStrategy> = Vec::new();
     for fact in versions.into_iter().flatten() {
         if let WatchedObject::Set(it) = fact

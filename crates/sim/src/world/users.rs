@@ -41,7 +41,7 @@ impl World {
                 it["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "File".into();
                 it["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
             }),
-            UserAction::EmptySelector { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
+            UserAction::ClearSelector { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
             UserAction::AddForeignCondition { set } => self.edit_set(set, |it| {
                 let mut conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.retain(|it| it["type"] != "StatusUpdate");
@@ -128,8 +128,8 @@ impl World {
             }
             UserAction::ChangePodQuota { max } => self.server.quota = *max,
             UserAction::MarkNamespaceTerminating { terminating } => self.server.namespace_terminating = *terminating,
-            UserAction::ToggleScheduler { runs } => self.set_scheduler_enabled(*runs),
-            UserAction::ToggleGarbageCollector { runs } => self.garbage_collector_runs = *runs,
+            UserAction::SetSchedulerRunning { runs } => self.set_scheduler_enabled(*runs),
+            UserAction::SetGarbageCollectorRunning { runs } => self.garbage_collector_runs = *runs,
             UserAction::CrashReplicas => {
                 for index in 0..self.replicas.len() {
                     self.crash_replica(index);

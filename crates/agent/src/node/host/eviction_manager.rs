@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt as _;
+use muster_api::core_v1::PodPhase;
 use muster_api::object_key::ObjectKey;
 use muster_api::resources::{ResourceQuantities, spec_total_with_overhead};
 use muster_api::text::Text;
@@ -304,7 +305,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         // A pod that ended before the agent started is not marked as ended until its first sync.
         let was_over = |it: &core::Pod| {
             let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
-            matches!(phase, Some("Failed" | "Succeeded"))
+            phase.is_some_and(|it| PodPhase::parse(it).is_terminal())
         };
         let admitted = self.node.pods.all_pods().into_iter().filter(|it| it.is_admitted());
         let snapshots = admitted.map(|it| it.snapshot());

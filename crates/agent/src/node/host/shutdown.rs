@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::kubelet::eviction::SYSTEM_CRITICAL_PRIORITY;
+use muster_api::core_v1::PodPhase;
+use muster_api::well_known::SYSTEM_CRITICAL_PRIORITY;
 use muster_engine::kubelet::pod::PodTermination;
 use tokio::time::{Instant, sleep};
 
@@ -82,7 +83,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
 
 /// Whether the pod has already succeeded or failed, so that it need not be terminated.
 fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
-    *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
+    *has_ended && status["phase"].as_str().is_some_and(|it| PodPhase::parse(it).is_terminal())
 }
 
 /// Whether the pod has terminated, and its termination was reported. For a pod that is being deleted, no report is

@@ -1,5 +1,5 @@
-//! Decodes the JSON of API objects into facts: the fields that the rules of the DaemonSet controller read. Other fields
-//! are dropped, unless a write must send them back. Those are kept as JSON text.
+//! Decodes the JSON of API objects into facts: the fields that the rules of the DaemonSet controller read. Fields that
+//! no rule reads are dropped, except fields that a write must send back, which are kept as JSON text.
 
 use alloc::format;
 use alloc::string::String;
@@ -44,9 +44,9 @@ use crate::daemonset::progressive::record::RolloutRecord;
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 use crate::daemonset::template_equivalence;
 
-/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read.
-/// [`WatchedObject::Gone`], for an object that was deleted or that concerns no DaemonSet, holds only kind, key and
-/// resource version.
+/// An object of one of the kinds that the DaemonSet controller watches, decoded to the fields that rules read. Of an
+/// object that was deleted or that concerns no DaemonSet, [`WatchedObject::Gone`] holds only kind, key and resource
+/// version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchedObject {
     Set(Arc<Set>),
@@ -57,7 +57,8 @@ pub enum WatchedObject {
     Policy(Arc<Policy>),
     Rollout(Arc<RolloutRecord>),
     Namespace(Arc<NamespaceLabels>),
-    /// The object was deleted, or it concerns no DaemonSet, because an object of another kind controls it.
+    /// The object was deleted, or it concerns no DaemonSet, because an object of a kind other than DaemonSet controls
+    /// it.
     Gone {
         kind: Kind,
         key: ObjectKey,
@@ -153,14 +154,14 @@ pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result
         Kind::Nodes => WatchedObject::Node(Arc::new(decode_node(object, shared)?)),
         Kind::Pods => {
             let pod: PodWithoutContainers<'_> = from_slice(kind, object)?;
-            match controlling_daemonset(&pod.metadata, shared) {
+            match controlling_daemonset_uid(&pod.metadata, shared) {
                 Some(owner) => WatchedObject::Pod(Arc::new(extract_pod(&pod, owner, shared))),
                 None => concerns_no_set(&pod.metadata, shared),
             }
         }
         Kind::Revisions => {
             let revision: ControllerRevision<'_> = from_slice(kind, object)?;
-            match controlling_daemonset(&revision.metadata, shared) {
+            match controlling_daemonset_uid(&revision.metadata, shared) {
                 Some(owner) => WatchedObject::Revision(Arc::new(extract_revision(revision, owner, shared))),
                 None => concerns_no_set(&revision.metadata, shared),
             }
@@ -179,8 +180,9 @@ pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result
     })
 }
 
-/// Decodes a DaemonSet. Invalid fields get a default, and most are reported in `Set::faults`. An invalid selector
-/// becomes [`Selector::Unreadable`]. Returns an error if the JSON does not have the structure of a DaemonSet.
+/// Decodes a DaemonSet. Returns an error if the JSON does not have the structure of a DaemonSet. Invalid fields get a
+/// default, and most of them are reported in [`Set::faults`]. An invalid selector is not reported there: it becomes
+/// [`Selector::Unreadable`].
 pub fn decode_set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     let DaemonSet { metadata, spec, status } = from_slice(Kind::Sets, json)?;
     let meta: ObjectMeta<'_> = from_slice(Kind::Sets, metadata.get().as_bytes())?;
@@ -256,13 +258,13 @@ pub(crate) fn extract_node(node: &core_v1::Node<'_>, shared: &mut Interner) -> N
 /// Decodes a pod. `None` if an object of a kind other than DaemonSet controls the pod.
 pub fn decode_pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let pod: PodWithoutContainers<'_> = from_slice(Kind::Pods, json)?;
-    Ok(controlling_daemonset(&pod.metadata, shared).map(|owner| extract_pod(&pod, owner, shared)))
+    Ok(controlling_daemonset_uid(&pod.metadata, shared).map(|owner| extract_pod(&pod, owner, shared)))
 }
 
 /// Decodes a ControllerRevision. `None` if an object of a kind other than DaemonSet controls it.
 pub fn decode_revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
-    Ok(controlling_daemonset(&revision.metadata, shared)
+    Ok(controlling_daemonset_uid(&revision.metadata, shared)
         .map(|owner| extract_revision(revision, owner, shared)))
 }
 
@@ -271,7 +273,7 @@ fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, M
     json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
-/// Returns `value`. If `value` is negative, returns `instead` and reports the field in `faults`.
+/// Returns `value` if it is not negative. Otherwise returns `instead` and reports the field in `faults`.
 fn non_negative_or_default(
     field: &'static str,
     value: i64,
@@ -297,9 +299,13 @@ fn decode_selector(selector: Option<&LabelSelector<'_>>) -> Selector {
 
 /// Decodes the update strategy. Reports invalid fields in `faults`.
 ///
-/// Rule: a non-zero `maxSurge` selects surge. Otherwise `maxUnavailable` nodes may be without an available pod, or one
-/// node if `maxUnavailable` is absent or zero. A strategy with an unknown type, or a `RollingUpdate` with an invalid
-/// `maxSurge` or `maxUnavailable`, is treated as `OnDelete`.
+/// Rule: the first of these cases that applies determines the strategy:
+///
+/// 1. The type is `OnDelete` or unknown: [`UpdateStrategy::OnDelete`].
+/// 2. `maxSurge` or `maxUnavailable` is invalid: [`UpdateStrategy::OnDelete`].
+/// 3. `maxSurge` is present and not zero: [`UpdateStrategy::Surge`].
+/// 4. Otherwise: [`UpdateStrategy::Drain`] with `maxUnavailable`, or with one node if `maxUnavailable` is absent or
+///    zero.
 fn decode_update_strategy(
     strategy: &DaemonSetUpdateStrategy<'_>,
     faults: &mut Vec<InvalidField>,
@@ -357,8 +363,8 @@ fn parse_int_or_percent_or_default(
 
 /// Parses `maxUnavailable` or `maxSurge`. `None` if the value is invalid.
 ///
-/// Rule: `maxUnavailable` and `maxSurge` are a non-negative integer, or a string of digits and `%`. The strings "5"
-/// (which upstream once read as 5 %) and "+5%" are invalid.
+/// Rule: `maxUnavailable` and `maxSurge` are a non-negative integer, or a string of digits followed by `%`. The strings
+/// "5" (which upstream once read as 5 %) and "+5%" are invalid.
 pub(crate) fn parse_int_or_percent(value: &IntOrString<'_>) -> Option<IntOrPercent> {
     match value {
         IntOrString::Int(number) => u32::try_from(*number).ok().map(IntOrPercent::Count),
@@ -435,8 +441,8 @@ pub(crate) fn decode_term(term: &NodeSelectorTerm<'_>) -> Term {
     }
 }
 
-/// Decodes an entry of `matchFields`. Returns an error message unless it is an `In` or `NotIn` on `metadata.name` with
-/// exactly one value.
+/// Decodes an entry of `matchFields`. Returns an error message unless the entry is an `In` or `NotIn` on
+/// `metadata.name` with exactly one value.
 fn decode_field_requirement(requirement: &NodeSelectorRequirement<'_>) -> Result<NodeRequirement, String> {
     let key = requirement.key();
     if key != "metadata.name" {
@@ -494,8 +500,8 @@ fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
 }
 
 /// Returns the UID of the DaemonSet that controls an object: `Some(Some(uid))`. Returns `Some(None)` if the object has
-/// no controller, and `None` if an object of another kind controls it.
-fn controlling_daemonset(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
+/// no controller, and `None` if an object of a kind other than DaemonSet controls it.
+fn controlling_daemonset_uid(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
         Some(it) if it.kind.as_deref() == Some("DaemonSet") => {
@@ -591,8 +597,8 @@ fn extract_revision(
     }
 }
 
-/// Returns the verdict in the annotations of a ControllerRevision. `None` if the verdict annotation is absent or has an
-/// unknown value.
+/// Returns the verdict of a progressive rollout that the annotations of a ControllerRevision store. `None` if the
+/// verdict annotation is absent or has an unknown value.
 ///
 /// Rule: a verdict without a readable time counts as older than every other verdict.
 fn stored_verdict(meta: &ObjectMeta<'_>) -> Option<StoredVerdict> {

@@ -1,4 +1,4 @@
-//! Facts: the fields of API objects that rules read, decoded once. Rules read facts, never JSON.
+//! Facts: the fields of API objects that the controller's rules read, decoded once. Rules read facts, never JSON.
 //!
 //! Invalid fields of a DaemonSet are handled when the object is decoded: the decoded field has a default, and for most
 //! fields an [`InvalidField`] describes the problem.
@@ -107,7 +107,7 @@ impl Kind {
     }
 
     /// Returns the kind whose resource has this plural name, such as `pods`. `None` if the controller does not watch
-    /// it.
+    /// that resource.
     pub(crate) fn from_plural(plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.plural() == plural)
     }
@@ -175,7 +175,7 @@ pub struct Set {
     pub metadata: Text,
     /// The DaemonSet's annotations (JSON), copied to revisions for `kubectl rollout history`.
     pub annotations: Text,
-    /// Invalid fields of the object, and what is used instead of their values.
+    /// Invalid fields of the object, each with a message about the problem and its consequence.
     pub faults: Vec<InvalidField>,
 }
 
@@ -208,10 +208,11 @@ pub enum RequiredNodeAffinity {
     AnyOf(Vec<Term>),
 }
 
-/// A node selector term. A node matches the term if it meets all its requirements. An empty term matches no node.
+/// A node selector term. A node matches the term if the term has at least one requirement and the node meets all of
+/// them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
-    /// The node must meet all of these requirements. An empty list matches no node.
+    /// The node must meet all of these requirements. Exception: an empty list matches no node.
     AllOf(Vec<NodeRequirement>),
     /// A term that cannot be parsed, with the parse error. It matches no node.
     Unreadable(Text),
@@ -271,7 +272,7 @@ impl IntOrPercent {
 pub struct InvalidField {
     /// Path of the field, such as `spec.minReadySeconds`.
     pub field: &'static str,
-    /// Message that says why the value is invalid, and which value is used instead.
+    /// Message that says why the value is invalid, and what follows from that, such as the value that is used instead.
     pub problem: String,
 }
 
@@ -320,8 +321,8 @@ pub enum ConditionType {
     Available,
     Progressing,
     Degraded,
-    /// A progressive rollout is in progress or waits: it is not complete, stopped, rolled back or frozen. As in
-    /// kstatus, the condition is present only while it is true.
+    /// A progressive rollout is in progress or waits, that is, its phase is not `Complete`, `Stopped` or `RolledBack`,
+    /// and it is not frozen. As in kstatus, the condition is present only while it is true.
     Reconciling,
     /// A progressive rollout has ended without success (phase `Stopped` or `RolledBack`), or is frozen. As in kstatus,
     /// the condition is present only while it is true.
@@ -333,8 +334,8 @@ impl ConditionType {
     pub const ALL: [Self; 5] =
         [Self::Available, Self::Progressing, Self::Degraded, Self::Reconciling, Self::Stalled];
 
-    /// The conditions that a new DaemonSet gets first, with the status Unknown. Later they are kept whether they are
-    /// true or not. In assist mode, `Available` is not written.
+    /// The types of the conditions that a new DaemonSet gets first, with the status Unknown. Later these conditions are
+    /// kept whether they are true or not. In assist mode, `Available` is not written.
     pub const INITIAL_CONDITIONS: [Self; 3] = [Self::Available, Self::Progressing, Self::Degraded];
 
     /// Returns the `type` of the condition.
@@ -432,13 +433,13 @@ pub struct Pod {
     /// Whether the pod is about to be terminated by a disruption such as an eviction (condition `DisruptionTarget`).
     pub is_disrupted: bool,
     /// Why the pod does not start or why it failed, as Kubernetes names it, such as `CrashLoopBackOff` or `Evicted`.
-    /// `None` if it has no problem.
+    /// `None` if the pod has no such problem.
     pub problem: Option<Text>,
     pub tolerations: Arc<[Toleration]>,
 }
 
 impl Pod {
-    /// Whether the pod succeeded or failed, so that its node no longer runs containers for it.
+    /// Whether the pod succeeded or failed, so that its node no longer runs its containers.
     pub fn is_terminal(&self) -> bool {
         self.phase.is_terminal()
     }
@@ -482,14 +483,14 @@ pub struct Revision {
     /// Hash of the normalized template. `None` if `data` is not a patch that replaces the whole template.
     pub identity: Option<TemplateIdentity>,
     /// The value of the DaemonSet's template generation annotation when this revision was created. `None` if the
-    /// revision has no such annotation, or if it is not a number.
+    /// revision has no such annotation, or if the value is not a number.
     pub template_generation: Option<i64>,
     /// The `creationTimestamp` of the ControllerRevision.
     pub created: Time,
     /// Whether the revision has a `deletionTimestamp`.
     pub deleting: bool,
-    /// The verdict about the revision that a progressive rollout stored. `None` if the revision has no verdict or an
-    /// unknown one.
+    /// The verdict of a progressive rollout about the revision. `None` if the revision has no verdict or an unknown
+    /// one.
     pub verdict: Option<Arc<StoredVerdict>>,
 }
 

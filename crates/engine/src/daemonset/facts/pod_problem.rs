@@ -4,13 +4,13 @@ use muster_api::well_known::POD_SCHEDULED;
 /// Why a pod does not start, why it failed, or why it runs and is not Ready.
 #[derive(Clone, Debug)]
 pub(crate) enum PodProblem<'a> {
-    /// A container waits, and not only until it is created or until the init containers have finished.
+    /// A container waits for a reason other than `ContainerCreating` or `PodInitializing`.
     Waiting { container: &'a ContainerStatus<'a>, reason: &'a str, message: Option<&'a str> },
     /// The phase of the pod is `Failed`.
     Failed { reason: Option<&'a str>, message: Option<&'a str> },
     /// The condition `PodScheduled` is False.
     Unschedulable { reason: Option<&'a str>, message: Option<&'a str> },
-    /// A container runs and is not ready.
+    /// A regular container, not an init container, runs and is not ready.
     NotReady { container: &'a ContainerStatus<'a> },
 }
 

@@ -1,4 +1,4 @@
-//! Builds the HTTP request of each call: verb, path and body.
+//! Builds the verb, path and body of the HTTP request for each [`Call`].
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -23,18 +23,19 @@ use crate::daemonset::progressive::decode::encode_status;
 use crate::daemonset::progressive::record::{RolloutRecord, RolloutStatus};
 use crate::daemonset::why::Why;
 
-/// The API object that a call reads or writes: its resource, name and subresource, in the DaemonSet's namespace.
+/// The API object that a call reads or writes, or the collection that it lists or in which it creates an object. Both
+/// are in the DaemonSet's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTarget {
     pub kind: Kind,
-    /// Name of the object. `None` for a list and for a create, except an eviction. The body of a create has `name` or
-    /// `generateName`.
+    /// Name of the object. `None` for a list, and for a create other than an eviction: the body of such a create has
+    /// `name` or `generateName`.
     pub name: Option<Text>,
     /// Name of the subresource, such as `status`. `None` for the object itself.
     pub subresource: Option<&'static str>,
 }
 
-/// Returns the verb of the request that a call makes.
+/// Returns the Kubernetes request verb of a call, such as create or patch.
 pub fn call_verb(call: &Call) -> Verb {
     match call {
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
@@ -54,7 +55,7 @@ pub fn call_verb(call: &Call) -> Verb {
     }
 }
 
-/// Returns the API object that a call for this DaemonSet reads or writes.
+/// Returns the API object or collection that a call for this DaemonSet reads or writes.
 pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
@@ -90,7 +91,7 @@ pub fn call_target(set: &Set, call: &Call) -> CallTarget {
     }
 }
 
-/// Returns the URL path and query of a call. `None` for a list of pods if the DaemonSet's selector selects no pod.
+/// Returns the URL path and query of a call. `None` if the call lists pods and the DaemonSet's selector selects no pod.
 pub fn call_path(set: &Set, call: &Call) -> Option<String> {
     let target = call_target(set, call);
     let mut path = target.kind.watch().resource.collection_path(Some(&set.key.namespace));
@@ -121,7 +122,8 @@ fn form_encode(value: &str) -> String {
     text
 }
 
-/// Returns the request body of a call, to be encoded by [`muster_api::go_json::to_string`]. `None` for reads.
+/// Returns the request body of a call. Encode it with [`muster_api::go_json::to_string`]. `None` if the call only
+/// reads.
 pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
@@ -202,8 +204,8 @@ impl EncodedPod {
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// Returns the JSON of the pod for one node. `None` if the node name contains a character that is not allowed in
-    /// node names, which JSON might have to escape.
+    /// Returns the JSON of the pod for one node. `None` if the name of the node contains a character other than ASCII
+    /// letters, digits, `-` and `.`, because JSON might have to escape that character.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
@@ -239,8 +241,8 @@ fn rollout_status_body(
 ///
 /// Rule: a status write sends the metadata of the object from which the status was computed, so that the API server
 /// refuses the write for any other version and for another object with the same name. Unknown status fields and
-/// conditions of other writers stay. Numbers that upstream omits at zero are omitted. The spec is not sent, because the
-/// API server ignores it in a status write.
+/// conditions of other writers stay. Numbers that upstream omits when they are zero are omitted here too. The spec is
+/// not sent, because the API server ignores it in a status write.
 /// Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
     let metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
@@ -281,8 +283,8 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
-/// Field manager of this controller's writes, except those with [`ASSIST_FIELD_MANAGER`]. The API server takes it from
-/// the user agent of the requests.
+/// Field manager of this controller's writes, except those with [`ASSIST_FIELD_MANAGER`]. The API server derives this
+/// name from the user agent of the requests.
 pub const CONTROLLER_FIELD_MANAGER: &str = "muster-controller";
 
 /// Field manager of the DaemonSet conditions that the controller applies in assist mode, where upstream's DaemonSet
@@ -321,9 +323,9 @@ fn applied_condition(condition: &Condition) -> Value {
 
 /// Returns the `conditions` of the status to write. `before` is the value of `conditions` in the stored status.
 ///
-/// Rule: each condition of this controller that is already stored keeps its position in the list. The others are
-/// appended. A stored condition of this controller that `status` does not have is removed. Conditions of other writers
-/// are not changed.
+/// Rule: a condition of this controller that is already stored keeps its position in the list. The controller's new
+/// conditions are appended. A stored condition of this controller that `status` does not have is removed. Conditions of
+/// other writers are not changed.
 fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {
         Some(Value::Array(conditions)) => conditions,
@@ -345,7 +347,8 @@ fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     conditions
 }
 
-/// Returns the JSON of one condition. Unknown fields of `before`, the stored condition of the same type, are kept.
+/// Returns the JSON of one condition. `before` is the stored condition of the same type, `None` if there is none.
+/// Unknown fields of `before` are kept.
 fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status) -> Value {
     let mut fields = before.and_then(Value::as_object).cloned().unwrap_or_default();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_string(), value));
@@ -362,8 +365,8 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 
 /// Returns the body of a request that deletes an object.
 ///
-/// Rule: the preconditions of a delete are the UID and resource version that the object had when the plan was made, so
-/// that no other object with that name, and no other version, is deleted.
+/// Rule: the preconditions of a delete are the UID and resource version that the object had when the plan was made. So
+/// neither another object with the same name nor another version of the object is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})

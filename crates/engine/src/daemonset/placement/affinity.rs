@@ -4,7 +4,8 @@ use crate::daemonset::why::Why;
 /// Checks whether a node matches the required node affinity. The error is the reason why it does not.
 ///
 /// Rule: the node must match all requirements of at least one term of the required node affinity. An empty term, an
-/// empty list of terms and a term that cannot be parsed match no node. The scheduler handles preferred node affinity.
+/// empty list of terms and a term that cannot be parsed match no node. Preferred node affinity is ignored here, because
+/// only the scheduler uses it.
 pub(super) fn check_node_affinity(affinity: &RequiredNodeAffinity, node: &Node) -> Result<(), Why> {
     let RequiredNodeAffinity::AnyOf(terms) = affinity else { return Ok(()) };
     if terms.iter().any(|it| matches_term(it, node)) {

@@ -1,9 +1,9 @@
-//! Decides whether a pod of a template may be on a node. The DaemonSet controller, the scheduler, the node agent and
-//! `muster explain` use this module.
+//! Decides whether a pod that is created from a template may be on a node. The DaemonSet controller, the scheduler, the
+//! node agent and `muster explain` use this module.
 
 /// Checks whether a node matches the required node affinity of a template.
 pub(crate) mod affinity;
-/// Checks whether a node has the name that `nodeName` of a template requires.
+/// Checks whether `nodeName` of a template allows a node.
 mod node_name;
 /// Lists all requirements of a template that a node does not meet.
 mod objections;
@@ -31,7 +31,7 @@ pub enum Verdict {
     Leave(Why),
 }
 
-/// Decides whether a pod of a template may be on a node.
+/// Returns whether a node should run a pod of a template, may only keep an existing one, or must not have one.
 ///
 /// Rule: the template's node name, node selector and required node affinity are checked first, then the node's taints.
 /// The first requirement that is not met decides the verdict. Ports and resources are not checked, because the

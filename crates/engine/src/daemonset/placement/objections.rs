@@ -1,4 +1,5 @@
-//! Objections: all requirements of a template that a node does not meet. A verdict names only the first of them.
+//! Objections: all requirements of a template that a node does not meet. A [`Verdict`](super::Verdict) holds only the
+//! first unmet requirement.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -53,8 +54,9 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// Returns one objection for each term of the required node affinity, or one objection if it has no terms. Empty if the
-/// node matches at least one term, or if the template has no required node affinity.
+/// Returns the objections that follow from the required node affinity. Empty if the node matches at least one term, or
+/// if the template has no required node affinity. Otherwise there is one objection for each term, or a single one if
+/// the affinity has no terms.
 fn affinity_objections(template: &Template, node: &Node) -> Vec<Objection> {
     let RequiredNodeAffinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();

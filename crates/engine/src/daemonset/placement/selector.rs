@@ -7,7 +7,7 @@ use crate::daemonset::why::Why;
 
 /// Checks whether a node matches the node selector. The error is the reason why it does not.
 ///
-/// Rule: the node must have every label of the node selector.
+/// Rule: the node must have every label of the node selector, with the same value.
 pub(super) fn check_node_selector(selector: &Labels, node: &Node) -> Result<(), Why> {
     let missing = selector
         .iter()

@@ -17,12 +17,12 @@ pub struct NodeHealth {
     pub failure: Option<Text>,
     /// Time at which the node counts as failed unless its pod becomes available before. `None` if the node has failed
     /// already, if it has no pod of the current revision, if that pod is available or being deleted, or if failures of
-    /// that pod do not count.
+    /// that pod do not count against the node.
     pub fails_at: Option<Time>,
 }
 
-/// Values of `status.reason` with which a pod failed because of its node, for example because the node was shut down,
-/// and not because of its revision. Reasons that start with `OutOf` mean the same, but are not listed here.
+/// Values of `status.reason` of a failed pod that name the node as the cause, for example its shutdown, and not the
+/// revision of the pod. Reasons that start with `OutOf` mean the same, but are not listed here.
 ///
 /// Upstream: the reasons with which the kubelet evicts, terminates or rejects a pod.
 const NODE_CAUSED_FAILURES: [&str; 7] = [
@@ -35,14 +35,19 @@ const NODE_CAUSED_FAILURES: [&str; 7] = [
     "UnexpectedAdmissionError",
 ];
 
-/// Returns whether a node has failed with its pod of the current revision and, if not, the time at which it will count
-/// as failed.
+/// Returns whether a node has failed with `pod`, its pod of the current revision, and, if not, the time at which it
+/// will count as failed.
 ///
-/// Rule: a node has failed if its pod of the current revision restarted too often, has a problem that the policy lists
-/// as an immediate failure (such as `ImagePullBackOff`), is in the phase Failed, or was unavailable for too long
-/// without being deleted. If the policy counts nodes that are not Ready, a node has also failed if it stopped being
-/// Ready after the pod was created. None of this applies to a pod with the condition `DisruptionTarget`, or to a pod
-/// that failed because of its node, for example by an eviction or shutdown: its node has not failed.
+/// Rule: the first of these cases that applies decides whether the node has failed:
+///
+/// - No, if the pod has the condition `DisruptionTarget`, or failed because of its node, for example by an eviction or
+///   a shutdown.
+/// - Yes, if the pod restarted too often.
+/// - Yes, if the pod has a problem that the policy lists as an immediate failure, such as `ImagePullBackOff`.
+/// - Yes, if the pod is in the phase Failed.
+/// - Yes, if the policy counts nodes that are not Ready, and the node stopped being Ready after the pod was created.
+/// - No, if the pod is available or is being deleted.
+/// - Yes, if the pod has been unavailable for too long.
 pub fn node_health(
     rules: &FailureRules,
     pod: &Pod,
@@ -80,8 +85,7 @@ pub fn node_health(
     NodeHealth { failure: None, fails_at: Some(fails_at) }
 }
 
-/// Whether the pod failed because of its node: for a reason in [`NODE_CAUSED_FAILURES`], or one that starts with
-/// `OutOf`.
+/// Whether the pod failed because of its node: its reason is in [`NODE_CAUSED_FAILURES`] or starts with `OutOf`.
 fn failed_because_of_node(pod: &Pod) -> bool {
     let reason = pod.problem.as_deref().unwrap_or_default();
     pod.phase == Phase::Failed && (NODE_CAUSED_FAILURES.contains(&reason) || reason.starts_with("OutOf"))
@@ -93,7 +97,7 @@ fn stopped_being_ready(node: &Node, at: Time) -> bool {
 }
 
 /// Returns why the failures of a node are excused, that is, not counted. `None` if they are counted. `old` is the pod
-/// that the rollout is about to delete, or beside which it creates the new pod.
+/// that the rollout is about to delete, or beside which it is about to create the new pod.
 ///
 /// Rule: a failure of a node is excused if the node or its old pod was not Ready when the rollout acted on the node.
 /// The excuse is stored before the rollout acts.

@@ -29,12 +29,12 @@ pub enum CheckSource {
     Webhook(WebhookCheck),
 }
 
-/// Maximum number of names that replace `{{pods}}` or `{{nodes}}` in a Prometheus query. 500 names of 63 characters are
-/// 31 KiB.
-const PLACEHOLDER_NAMES_MAX: usize = 500;
+/// Maximum number of names that replace `{{pods}}` or `{{nodes}}` in a Prometheus query. 500 names of 63 characters
+/// each are about 31 KiB.
+const NAMES_PER_PLACEHOLDER_MAX: usize = 500;
 
-/// In-memory results of the measured checks of one attempt to roll out a revision. After a restart of the controller
-/// every check is measured again, and its consecutive failures are counted from zero.
+/// In-memory results of the measured checks of one attempt to roll out a revision. A restart of the controller loses
+/// these results: checks are measured again, and their consecutive failures are counted from zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CheckMeasurements {
     /// Hash of the revision that was checked.
@@ -64,7 +64,7 @@ struct CheckRecord {
 }
 
 impl CheckMeasurements {
-    /// Returns the records by name of the check. Empty unless they belong to this revision and attempt.
+    /// Returns the records by name of the check. Empty unless the records belong to this revision and attempt.
     fn records(&self, revision: &Text, attempt: u32) -> impl Iterator<Item = (&Text, &CheckRecord)> {
         let is_same = self.revision == *revision && self.attempt == attempt;
         self.records.iter().filter(move |_| is_same)
@@ -90,8 +90,8 @@ impl CheckMeasurements {
         (results, known.map(|(check, it)| (check.name.clone(), it.failures)).collect())
     }
 
-    /// Records that these measurements were started. Drops the results of an earlier revision or attempt, and of a
-    /// check whose source has changed. `checks` are the checks of the policy.
+    /// Records that these measurements were started. Drops all results of an earlier revision or attempt, and the
+    /// result of a started check whose source has changed. `checks` are the checks of the policy.
     pub(crate) fn record_started(&mut self, measurements: &[Arc<Measurement>], checks: &[Check]) {
         for it in measurements {
             let Some(check) = checks.iter().find(|check| check.name == it.check) else { continue };
@@ -165,20 +165,20 @@ pub(crate) struct CheckStatusInput<'a> {
     pub(crate) stored: Option<&'a CheckStatus>,
     /// The last measured result. `None` for an external check, and until the controller has measured the check.
     pub(crate) measured: Option<&'a CheckStatus>,
-    /// The report about the current revision. `None` if there is none. A report has an effect only for an external
-    /// check.
+    /// The report of an external component about the check and the current revision. `None` if there is none. A report
+    /// has an effect only for an external check.
     pub(crate) report: Option<&'a CheckReport>,
     /// Whether the last step has passed, so that checks are no longer measured and measured checks keep their results.
     pub(crate) is_last_step_passed: bool,
     pub(crate) now: Time,
 }
 
-/// Returns the result of a check for the status of the rollout. Its time is the time since which the check has this
-/// result. So a measurement that repeats the stored result and message does not change the status.
+/// Returns the result of a check for the status of the rollout. Its time (`at`) is the time since which the check has
+/// had this result. So a measurement that repeats the stored result and message does not change the status.
 ///
-/// Rule: a step passes only with a `Pass` of every check. A measured `Pass` holds for two intervals. After that, and
-/// after a restart of the controller, a check that passed is inconclusive until it is measured again. After the last
-/// step has passed, measured checks keep their results.
+/// Rule: a step passes only with a `Pass` of every check. An external check has the reported result. A measured `Pass`
+/// holds for two intervals. Then, and after a restart of the controller, a check that passed is inconclusive until it
+/// is measured again. Exception: after the last step has passed, measured checks keep their results.
 pub(crate) fn check_status(input: &CheckStatusInput<'_>) -> CheckStatus {
     let CheckStatusInput { check, stored, measured, report, is_last_step_passed, now } = *input;
     let is_recent = |it: &CheckStatus| now.since(it.at) <= check.interval.saturating_mul(2);
@@ -220,10 +220,10 @@ pub(crate) struct MeasurementInput<'a> {
 /// Returns the measurements to start now, and the time at which the next measurement is due. The time is `None` if no
 /// check waits for its next measurement.
 ///
-/// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting, even if it is paused. They are not
-/// measured before the current revision has a pod. A check is measured at once, and then `interval` after the start of
-/// its last measurement. For each DaemonSet, at most one measurement of a check is in flight. External checks, and the
-/// checks of an invalid policy, are not measured.
+/// Rule: checks are measured while the rollout is Rolling, Soaking or Waiting, even if it is paused, but not before the
+/// current revision has a pod. A check is measured at once, and then `interval` after the start of its last
+/// measurement. For each DaemonSet, at most one measurement of a check is in flight. External checks, and the checks of
+/// an invalid policy, are not measured.
 pub(crate) fn due_measurements(input: &MeasurementInput<'_>) -> (Vec<Arc<Measurement>>, Option<Time>) {
     let MeasurementInput { policy, stored, revision, memory, now, .. } = *input;
     let is_measured = matches!(stored.phase, Some(Phase::Rolling | Phase::Soaking | Phase::Waiting))
@@ -316,14 +316,14 @@ impl Placeholders {
     }
 }
 
-/// Returns a regular expression that matches the first [`PLACEHOLDER_NAMES_MAX`] of these names in alphabetical order.
-/// A name with characters that no pod or node name can have is left out, so that it cannot end the string literal in
-/// the query.
+/// Returns a regular expression that matches the first [`NAMES_PER_PLACEHOLDER_MAX`] of these names in alphabetical
+/// order. A name with characters that no pod or node name can have is left out, so that it cannot end the string literal
+/// in the query.
 fn names_regex(names: BTreeSet<&Text>) -> String {
     let is_name = |it: &&&Text| {
         it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, b'-' | b'.'))
     };
-    let names = names.iter().filter(is_name).take(PLACEHOLDER_NAMES_MAX);
+    let names = names.iter().filter(is_name).take(NAMES_PER_PLACEHOLDER_MAX);
     names.map(|it| it.replace('.', "[.]")).collect::<Vec<_>>().join("|")
 }
 

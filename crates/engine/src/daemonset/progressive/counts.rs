@@ -1,5 +1,5 @@
-//! Sums over the nodes of a rollout. They are updated whenever a cell (the state of one DaemonSet on one node) changes,
-//! so the work for an event depends on the number of cells that it changes, not on the number of nodes.
+//! Sums over the nodes of a rollout. The sums are updated whenever a cell (the state of one DaemonSet on one node)
+//! changes, so the work for an event depends on the number of cells that the event changes, not on the number of nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ pub struct NodeProgress {
     pub is_eligible: bool,
     /// Whether the selector of the current step matches the node. True if there is no current step.
     pub is_in_step: bool,
-    /// Group of the node in the current step: the value of the label in `groups` or `spread`. Empty if the step has
-    /// neither, or if the node does not have the label.
+    /// Group of the node in the current step: the node's value of the label that `groups` or, without `groups`,
+    /// `spread` of the step names. Empty if the step has neither, or if the node does not have the label.
     pub group: Text,
     /// Whether the node is admitted, that is, assigned the current revision.
     pub is_admitted: bool,
@@ -34,7 +34,7 @@ pub struct NodeProgress {
     /// step or, if the step has no `groups`, for the soak time of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
-    /// there is no such pod, or if it is not available or has soaked already.
+    /// the node has no such pod, or if the pod is not available or has soaked already.
     pub soak_ends_at: Option<Time>,
     /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub is_charged: bool,
@@ -45,14 +45,15 @@ pub struct NodeProgress {
 }
 
 impl NodeProgress {
-    /// Whether the node counts against the target of a step: it is eligible, and it is exposed. A node is exposed if it
-    /// is admitted or has a pod of a revision without the verdict `Good`.
+    /// Whether the node is exposed, that is, counts against the target of a step: it is eligible, and it is admitted or
+    /// has a pod of a revision without the verdict `Good`.
     fn is_exposed(&self) -> bool {
         self.is_eligible && (self.is_admitted || self.has_unproven_pod)
     }
 }
 
-/// Counts and sets of the nodes of one rollout: input of the state machine. They are updated whenever a node changes.
+/// Counts and sets of the nodes of one rollout, from which the next phase of the rollout is computed. They are updated
+/// whenever the state of a node changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolloutCounts {
     /// Counts of all eligible nodes of the DaemonSet, by their state in the rollout.
@@ -70,33 +71,31 @@ pub struct RolloutCounts {
     pub failing: BTreeMap<Text, Text>,
     /// Names of the nodes with a pod of the current revision, eligible or not.
     pub nodes_with_current_pod: BTreeSet<Text>,
-    /// Admitted eligible nodes, by name, that still have to soak: their pod of the current revision has been healthy
-    /// for less than the soak time of the step, or of the step's `groups` if that is longer. Nodes without a pod of the
-    /// current revision are included.
+    /// Admitted eligible nodes that still have to soak (see [`UnsoakedNode`]), by name.
     pub unsoaked: BTreeMap<Text, UnsoakedNode>,
     /// Number of admitted eligible nodes of the current step that are soaking, by the time at which their soak ends.
     pub soak_ends: BTreeMap<Time, usize>,
 }
 
-/// An admitted node that still has to soak: it has no pod of the current revision, or this pod has been healthy for
-/// less than the soak time of the step, or of the step's `groups` if that is longer.
+/// An admitted node that still has to soak: it has no available pod of the current revision, or this pod has been
+/// healthy for less than the soak time of the step or of the step's `groups`, whichever is longer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsoakedNode {
     /// Whether the selector of the current step matches the node. True if there is no current step.
     pub is_in_step: bool,
-    /// Group of the node in the current step: the value of the label in `groups` or `spread`. Empty if the step has
-    /// neither, or if the node does not have the label.
+    /// Group of the node in the current step: the node's value of the label that `groups` or, without `groups`,
+    /// `spread` of the step names. Empty if the step has neither, or if the node does not have the label.
     pub group: Text,
     /// Whether the node has an available pod of the current revision.
     pub is_available: bool,
-    /// Whether the soak time of the step has passed: the pod of the current revision is available and has been healthy
-    /// for this time (see [`soak_ends_at`](super::analysis::soak_ends_at)). If it has, that of `groups` has not.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time of the step (see
+    /// [`soak_ends_at`](super::analysis::soak_ends_at)). If true, `is_group_soaked` is false.
     pub is_soaked: bool,
-    /// Whether the soak time in `groups` of the step has passed in the same way or, if the step has no `groups`, the
-    /// soak time of the step.
+    /// Whether the pod of the current revision is available, and has been healthy for the soak time in `groups` of the
+    /// step or, if the step has no `groups`, for the soak time of the step.
     pub is_group_soaked: bool,
     /// Time at which the pod of the current revision will have been healthy for the soak time of the step. `None` if
-    /// there is no such pod, or if it is not available or has soaked already.
+    /// the node has no such pod, or if the pod is not available or has soaked already.
     pub soak_ends_at: Option<Time>,
 }
 
@@ -112,24 +111,24 @@ pub struct StepCounts {
     /// Admitted nodes with an available pod of the current revision.
     pub available: usize,
     /// Admitted nodes whose pod of the current revision is available, and has been healthy for the soak time of the
-    /// step. In the counts of a group, the soak time in `groups` of the step is used, if the step has `groups`.
+    /// step. The counts of a group use the soak time in `groups` of the step instead, if the step has `groups`.
     pub soaked: usize,
     /// Nodes that count against `maxUnavailable` or `maxSurge` of the DaemonSet.
     pub charged: usize,
 }
 
 impl RolloutCounts {
-    /// Adds the state of a node to the counts.
+    /// Adds a node to the counts.
     pub fn add(&mut self, node: &NodeProgress) {
         self.add_or_subtract(node, true);
     }
 
-    /// Removes a node from the counts. `node` must be the state that was added.
+    /// Subtracts a node from the counts. `node` must be the state with which the node was added.
     pub fn subtract(&mut self, node: &NodeProgress) {
         self.add_or_subtract(node, false);
     }
 
-    /// Adds the state of a node to the counts if `adds` is true. Subtracts it otherwise.
+    /// Adds a node to the counts if `adds` is true. Subtracts it otherwise.
     fn add_or_subtract(&mut self, node: &NodeProgress, adds: bool) {
         let count = |total: &mut usize, is_counted: bool| {
             if is_counted {

@@ -86,9 +86,9 @@ pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Pol
 /// Builds an invalid policy with this selection from an object whose spec cannot be decoded. `error` is the decoding
 /// error of the spec.
 ///
-/// Rule: a policy that cannot be decoded holds every DaemonSet that it might select and that no other policy governs:
-/// no step admits a node, and no outdated pod is replaced except by a rollback. It might select all DaemonSets of its
-/// namespace, or of the cluster if it is a ClusterRolloutPolicy.
+/// Rule: a policy that cannot be decoded is taken to select all DaemonSets of its namespace, or of the cluster if it is
+/// a ClusterRolloutPolicy. It holds each of them that no other policy governs: no step admits a node, and no outdated
+/// pod is replaced except by a rollback.
 fn unreadable_policy(
     kind: PolicyKind,
     selection: SetSelection,
@@ -103,7 +103,7 @@ fn unreadable_policy(
     Ok(policy_from_parts(kind, &metadata, selection, PolicySpec::default(), invalid, shared))
 }
 
-/// Returns a policy with this kind, selection, spec and list of invalid fields. Its key, resource version, generation
+/// Builds a policy with this kind, selection, spec and list of invalid fields. Its key, resource version, generation
 /// and creation time come from `metadata`.
 fn policy_from_parts(
     kind: PolicyKind,
@@ -140,8 +140,8 @@ fn build_policy(
     policy_from_parts(kind, metadata, selection, spec, invalid, shared)
 }
 
-/// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`; validation has already added
-/// the other invalid fields.
+/// Decodes the settings of a policy. Adds time windows that cannot be parsed to `invalid`, which already contains the
+/// other invalid fields.
 ///
 /// Rule: an invalid field gets a default, and a window that cannot be parsed is left out. While a policy is invalid,
 /// its DaemonSets are held: no step admits a node, and no outdated pod is replaced except by a rollback.
@@ -279,8 +279,9 @@ fn decode_int_or_percent(value: &CountOrPercent) -> IntOrPercent {
 /// Decodes a DaemonRollout. If its spec or status cannot be decoded, the record has only the metadata and the error.
 /// Fails only if the metadata cannot be decoded.
 ///
-/// Rule: a request that is invalid has no effect. A DaemonRollout that cannot be decoded, or whose status has a phase
-/// that this version of the controller does not know, is not changed, and no outdated pod of its DaemonSet is replaced.
+/// Rule: an invalid request of an operator has no effect. The controller does not write a DaemonRollout that it cannot
+/// decode, or whose status has a phase that this version of the controller does not know, and replaces no outdated pod
+/// of its DaemonSet.
 pub fn decode_rollout(object: &[u8], shared: &mut Interner) -> Result<RolloutRecord, Malformed> {
     let DaemonRollout { metadata, spec, status } = match json::from_slice(object) {
         Ok(rollout) => rollout,
@@ -408,7 +409,7 @@ fn decode_phase(phase: &RolloutPhase) -> Phase {
     Phase::parse(phase.as_str()).unwrap_or(Phase::Stopped)
 }
 
-/// Decodes one entry of `status.admitted`: which nodes a step has admitted.
+/// Decodes one entry of `status.admitted`, which says which nodes a step has admitted.
 fn decode_admission(it: &api::AdmittedNodes) -> NodeAdmission {
     let members = match (&it.up_to, it.created_before) {
         (Some(key), Some(created_before)) => {
@@ -504,7 +505,7 @@ pub fn encode_status(
     }
 }
 
-/// Encodes one entry of `status.admitted`: which nodes a step has admitted.
+/// Encodes one entry of `status.admitted`, which says which nodes a step has admitted.
 fn encode_admission(it: &NodeAdmission) -> api::AdmittedNodes {
     let (nodes, up_to, created_before) = match &it.members {
         AdmittedMembers::Names(names) => (names.iter().map(|it| it.to_string()).collect(), None, None),

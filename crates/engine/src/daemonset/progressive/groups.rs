@@ -10,9 +10,9 @@ use super::membership::GroupCandidates;
 use super::policy::NodeGroups;
 use super::record::FailureStatus;
 
-/// The state of a group whose update is not finished. The order of the variants is the order in which groups are
-/// updated. An admitted node is assigned the current revision. It has soaked when its new pod has been healthy for the
-/// soak time.
+/// The state of a group whose update is not finished. Groups are updated in the order of the variants. An admitted node
+/// is a node that is assigned the current revision. A node has soaked when its new pod has been healthy for the soak
+/// time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupState {
     /// At least one admitted node of the group has neither failed nor soaked (been healthy with its new pod for the
@@ -25,12 +25,16 @@ enum GroupState {
     NotStarted,
 }
 
-/// Returns the candidates of the open groups, that is, of the groups from which nodes may be admitted (assigned the
-/// current revision) now.
+/// Returns the candidates of the open groups. A group is open if nodes of the group may be admitted now, that is,
+/// assigned the current revision.
 ///
-/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted, and
-/// all but the failed nodes have been healthy for the soak time. Groups with admitted nodes that have neither soaked
-/// nor failed come first, then other groups of which only some nodes are admitted, then groups that have not started.
+/// Rule: at most `maxConcurrent` groups are updated at a time. A group is finished when all its nodes are admitted and,
+/// except failed nodes, have been healthy for the soak time. Unfinished groups are updated in this order:
+///
+/// 1. groups with admitted nodes that have neither soaked nor failed;
+/// 2. other groups of which some nodes are admitted;
+/// 3. groups of which no node is admitted.
+///
 /// Groups in the same state are updated in the order of `sequence`, then by name.
 pub(crate) fn candidates_of_open_groups(
     groups: &NodeGroups,

@@ -2,8 +2,8 @@
 //!
 //! Each [`NodeAdmission`] is stored in the status of the DaemonRollout, so a restart of the controller does not change
 //! which nodes are admitted. Up to [`LISTED_NODES_MAX`] nodes are stored by name. For more nodes, a position in the
-//! order is stored instead. It admits all nodes of the step and group up to that position, except nodes that were
-//! younger than ten seconds when the position was stored.
+//! order of admission is stored instead. Such a position admits all nodes of the step and group up to that position,
+//! except nodes that were younger than ten seconds when the position was stored.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -35,7 +35,8 @@ pub enum AdmittedMembers {
     /// The nodes with these names are admitted.
     Names(BTreeSet<Text>),
     /// All nodes of the step and group that were created before `created_before` and whose position in the order of
-    /// admission is at most `key`. If the policy no longer has the step, the labels of a node do not matter.
+    /// admission is at most `key`. Exception: if the policy no longer has the step, all nodes of the DaemonSet with
+    /// such a creation time and position are admitted.
     UpTo { key: OrderKey, created_before: Time },
 }
 
@@ -61,12 +62,13 @@ pub struct RolloutMembership {
     pub scope: MembershipScope,
     /// The order in which nodes are admitted, that is, assigned the current revision.
     pub order: NodeOrder,
-    /// Hash of the stable revision, from which the positions of nodes are computed unless they are ordered by name.
-    /// Empty if there is no stable revision.
+    /// Hash of the stable revision. Unless nodes are ordered by name, their positions depend on this hash. Empty if
+    /// there is no stable revision.
     pub stable_hash: Text,
     /// The admissions in the stored status of the DaemonRollout.
     pub admitted: Vec<NodeAdmission>,
-    /// The steps of the policy, to find the selector and group label of an admission by its step name.
+    /// The steps of the policy. An admission stores only the name of its step; the step itself has the selector and the
+    /// group label.
     pub steps: Vec<Step>,
     /// A node that was created after this time is admitted without a step (`newNodes: Latest`). `None` if nodes are
     /// admitted by steps only.
@@ -89,8 +91,8 @@ impl MembershipScope {
     /// revision.
     ///
     /// Rule: if the rollout is complete, or if there is no stable revision, all nodes are assigned the current
-    /// revision. Otherwise, no node is assigned the current revision during and after a rollback. In every other phase,
-    /// only the admitted nodes are.
+    /// revision. Otherwise, during and after a rollback, no node is assigned the current revision. In every other
+    /// phase, only the admitted nodes are assigned the current revision.
     pub fn for_phase(phase: Phase, has_stable: bool) -> Self {
         match phase {
             _ if !has_stable => Self::AllNodes,
@@ -126,7 +128,7 @@ impl RolloutMembership {
         }
     }
 
-    /// Whether the node is one of the nodes that this admission assigns the current revision.
+    /// Whether `admission` admits the node, that is, assigns the current revision to the node.
     fn is_member(&self, admission: &NodeAdmission, node: MembershipInput<'_>) -> bool {
         match &admission.members {
             AdmittedMembers::Names(names) => names.contains(node.name),
@@ -160,12 +162,12 @@ pub struct Candidate {
     pub created: Time,
 }
 
-/// The nodes of one group that are not admitted yet, and the number of its exposed nodes. A node is exposed if it is
-/// admitted or has a pod of a revision without the verdict `Good`.
+/// The nodes of one group that are not admitted yet, and the number of exposed nodes of the group. A node is exposed if
+/// it is admitted or has a pod of a revision without the verdict `Good`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupCandidates {
-    /// Nodes that already have a pod of a revision without the verdict `Good`. They are admitted first, because their
-    /// admission exposes no further node.
+    /// Nodes that are not admitted, but already have a pod of a revision without the verdict `Good`. They are admitted
+    /// first, because their admission exposes no further node.
     pub exposed: BTreeSet<Candidate>,
     /// Nodes that are neither admitted nor have a pod of a revision without the verdict `Good`. Admitting one of them
     /// exposes it to the current revision.
@@ -174,20 +176,20 @@ pub struct GroupCandidates {
     pub exposed_count: usize,
 }
 
-/// Minimum age of a node before it is admitted, unless the node is already exposed. The watch is assumed to deliver a
-/// node within this time of its creation. So when a position in the order is stored, the controller knows every node
-/// that the position admits.
+/// Minimum age of a node before it is admitted, unless it already has a pod of a revision without the verdict `Good`.
+/// The watch is assumed to deliver a node within this time of the node's creation. So when a position in the order is
+/// stored, the controller knows every node that the position admits.
 const NODE_AGE_MIN: Duration = Duration::from_secs(10);
 
-/// Admits the nodes of a step that are already exposed, and up to `free` other nodes. A node is exposed if it is
-/// admitted or has a pod of a revision without the verdict `Good`. Returns the admissions `admitted` together with the
-/// new ones, or `None` if no node is added.
+/// Admits the nodes of a step that already have a pod of a revision without the verdict `Good`, and up to `free` other
+/// nodes. Returns the admissions `admitted` together with the new ones, or `None` if no node is added.
 ///
 /// If there would be more than [`LISTED_NODES_MAX`] names, the position of the last of the `free` nodes is stored
-/// instead of their names. Exposed nodes after that position are stored by name, as many as fit.
+/// instead of their names. Nodes after that position that already have such a pod are stored by name, as many as fit.
 ///
-/// Rule: a step admits nodes in order until its target is reached, from the group with the fewest exposed nodes first.
-/// Nodes that are already exposed are admitted before others, and do not count against `free`.
+/// Rule: a step admits nodes in order until its target is reached. Nodes that already have a pod of a revision without
+/// the verdict `Good` are admitted before others, and do not count against `free`. Each further node is taken from the
+/// group with the fewest exposed nodes. A node is exposed if it is admitted or has such a pod.
 pub fn admit(
     admitted: &[NodeAdmission],
     step: &Text,
@@ -223,7 +225,7 @@ pub fn admit(
             listed.extend(held);
         } else if let Some(last) = held.last() {
             // The position is that of a held node: up to an exposed node, more than `free` held nodes may be in order.
-            add_position(&mut next, step, group, last.key.clone(), created_before);
+            advance_position(&mut next, step, group, last.key.clone(), created_before);
             listed.retain(|it| last.key < it.key || created_before <= it.created);
         }
         listed.truncate(names_left);
@@ -260,7 +262,8 @@ pub fn added_names(before: &[NodeAdmission], now: &[NodeAdmission]) -> Option<BT
     before.next().is_none().then_some(added)
 }
 
-/// Returns the number of node names that an admission stores. 0 if it stores a position in the order instead.
+/// Returns the number of node names that an admission stores. 0 if the admission stores a position in the order
+/// instead.
 fn listed_name_count(admission: &NodeAdmission) -> usize {
     match &admission.members {
         AdmittedMembers::Names(names) => names.len(),
@@ -268,7 +271,7 @@ fn listed_name_count(admission: &NodeAdmission) -> usize {
     }
 }
 
-/// Adds node names to the admission of a step and group.
+/// Adds node names to the admission of a step and group that stores names. Creates that admission if it does not exist.
 fn add_names(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,
@@ -289,9 +292,9 @@ fn add_names(
     }
 }
 
-/// Sets the position up to which nodes of a step and group are admitted. The position never moves back, so that
-/// admitted nodes stay admitted.
-fn add_position(
+/// Moves the position up to which nodes of a step and group are admitted forward to `position`. Stores the position if
+/// there is none yet. Neither the position nor `created_before` ever moves back, so that admitted nodes stay admitted.
+fn advance_position(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,
     group: &Text,

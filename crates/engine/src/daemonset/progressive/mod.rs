@@ -1,28 +1,32 @@
 //! Progressive rollouts: which revision each node is assigned, how fast a new revision reaches the nodes, and when a
 //! rollout is stopped or rolled back.
 //!
-//! R is the revision of the DaemonSet's template (the current revision). S is the stable revision: the revision with
-//! the latest `Good` verdict. A node that is admitted is assigned R; every other node is held at S. Without S, every
-//! node is assigned R; in a rollback, every node is assigned S. The DaemonSet's `maxUnavailable` and `maxSurge` still
-//! limit how many nodes are down at a time.
+//! The current revision is the revision of the DaemonSet's template. The stable revision is the revision with the
+//! latest `Good` verdict. A node that is admitted is assigned the current revision; every other node is held at the
+//! stable revision. Exceptions: without a stable revision, every node is assigned the current revision, and in a
+//! rollback, every node is assigned the stable revision. The DaemonSet's `maxUnavailable` and `maxSurge` still limit
+//! how many nodes are down at a time.
+//!
+//! In this diagram, a cell is the state of the DaemonSet on one node:
 //!
 //! ```text
 //! RolloutPolicy ----> policy -----+
 //! DaemonRollout ----> record -----+--> membership --> cells (one per node) --> counts --> phase --> DaemonRollout status
-//! ControllerRevision verdicts ----+                                              ^          +----> verdict of R
+//! ControllerRevision verdicts ----+                                              ^          +----> verdict
 //! Pods, Nodes ------------------------------------------------> analysis --------+
 //! ```
 //!
-//! - [`policy`]: a RolloutPolicy or ClusterRolloutPolicy as the rules read it, and which policy governs a DaemonSet;
-//! - [`record`]: a DaemonRollout as the rules read it: the operator's requests and the stored state of the rollout;
-//! - [`decode`]: decoding of these objects, and encoding of a DaemonRollout's status;
+//! - [`policy`]: the decoded RolloutPolicy or ClusterRolloutPolicy, and which policy governs a DaemonSet;
+//! - [`record`]: the decoded DaemonRollout: the operator's requests and the stored state of the rollout;
+//! - [`decode`]: decoding of policies and DaemonRollouts, and encoding of a DaemonRollout's status;
 //! - `rollout`: the rollout of one DaemonSet: its objects, its revisions, and the revision of each node;
 //! - [`order`]: the order in which nodes are admitted;
 //! - [`window`]: the maintenance windows of a policy;
-//! - [`membership`]: which nodes are admitted, and which are admitted next;
-//! - [`analysis`]: when a node has failed with R, when a failure is excused, and when a node has soaked;
+//! - [`membership`]: which nodes are admitted now, and which nodes are admitted next;
+//! - [`analysis`]: when a node has failed with the current revision, when its failure is excused, and when it
+//!   has soaked;
 //! - `check`: when the checks of a policy are measured, and their results;
-//! - [`counts`]: sums over all nodes, updated with each cell;
+//! - [`counts`]: sums over all nodes, updated whenever a cell changes;
 //! - `groups`: which groups of nodes, such as zones, are updated at a time;
 //! - [`verdict`]: the verdicts about revisions;
 //! - [`phase`]: the state machine of a rollout.
@@ -37,15 +41,15 @@ pub mod counts;
 pub mod decode;
 /// Decides which groups of nodes are updated at a time.
 pub(crate) mod groups;
-/// Decides which nodes are admitted, and which are admitted next.
+/// Decides which nodes are admitted now, and which nodes are admitted next.
 pub mod membership;
 /// The order in which nodes are admitted.
 pub mod order;
 /// The state machine of a rollout.
 pub mod phase;
-/// Rollout policies, and which of them governs a DaemonSet.
+/// The decoded rollout policies, and which of them governs a DaemonSet.
 pub mod policy;
-/// The DaemonRollout as the rules read it: the operator's requests (spec) and the stored state of the rollout (status).
+/// The decoded DaemonRollout: the operator's requests (spec) and the stored state of the rollout (status).
 pub mod record;
 /// The progressive rollout of one DaemonSet, and the revision that each node is assigned.
 pub(crate) mod rollout;

@@ -9,7 +9,7 @@ use muster_api::text::Text;
 use crate::hash_ordered_map::hash_pair;
 
 /// The order in which nodes are admitted to a rollout, that is, assigned the current revision. Upstream's rolling
-/// update has no order: it updates nodes as its cache returns them.
+/// update has no defined order: it updates nodes as they come from its cache.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NodeOrder {
     /// Nodes are ordered by a hash of the stable revision and the node name, which spreads each step over racks and
@@ -18,8 +18,9 @@ pub enum NodeOrder {
     Hash,
     /// Nodes are ordered by their name.
     Name,
-    /// Nodes are ordered by the value of the label with this key. Non-negative integers are compared as numbers and
-    /// come before text. Nodes without the label come last. Nodes with the same value are ordered as by `Hash`.
+    /// Nodes are ordered by the value of the label with this key. Values that are non-negative integers are compared as
+    /// numbers and come before other values. Nodes without the label come last. Nodes with the same value are ordered
+    /// as by `Hash`.
     Label(Text),
 }
 
@@ -41,11 +42,12 @@ impl OrderKey {
 }
 
 impl NodeOrder {
-    /// Returns the position of a node in the order. `name` and `labels` are those of the node.
+    /// Returns the position of a node in the order. `stable_hash` is the hash of the stable revision. `name` and
+    /// `labels` are those of the node.
     ///
-    /// Rule: nodes are admitted by the hash of the stable revision and the node name, unless the policy orders them by
-    /// name or label. Every rollout that starts from the same stable revision admits the same nodes first, so that a
-    /// corrected template reaches the nodes of the failed rollout before it reaches others.
+    /// Rule: nodes are admitted in the order of a hash of the stable revision and the node name, unless the policy
+    /// orders them by name or label. Every rollout that starts from the same stable revision admits the same nodes
+    /// first, so that a corrected template reaches the nodes of the failed rollout before it reaches others.
     pub fn key(&self, stable_hash: &str, name: &str, labels: &Labels) -> OrderKey {
         let hash = || format!("{:016x}", hash_pair(stable_hash, name));
         OrderKey(match self {
@@ -57,8 +59,8 @@ impl NodeOrder {
     }
 }
 
-/// Returns a text that sorts label values in this order: non-negative integers by their value, then other text, then a
-/// missing label.
+/// Returns a sort key for the value of a label: non-negative integers come first and are ordered by their value, then
+/// come other values, and last a missing label.
 fn sortable_value(value: Option<&Text>) -> String {
     match value {
         Some(value) => match value.parse::<u64>() {

@@ -47,9 +47,9 @@ pub struct PhaseInput<'a> {
     /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict and
     /// a template that can be decoded.
     pub stable: Option<&'a RevisionWithVerdict>,
-    /// The revision with the highest number, other than `current`, that has available pods. It becomes the stable
-    /// revision if there is none yet. `None` if there is no such revision, or if it is not needed, because there is a
-    /// stable revision, `current` has a verdict, or `current` runs on all nodes.
+    /// The revision with the highest number, other than `current`, that has available pods. If it has no verdict, it
+    /// gets the verdict `Good` and so becomes the stable revision. `None` if no other revision has available pods, if
+    /// there is a stable revision already, if `current` has a verdict, or if `current` runs on all nodes.
     pub running: Option<&'a RevisionWithVerdict>,
     /// The revision that was current when `stored` was written. `None` if it is still current, or if its
     /// ControllerRevision was deleted.
@@ -65,8 +65,8 @@ pub struct PhaseInput<'a> {
     pub check_results: &'a [CheckStatus],
     /// Number of consecutive failures of each check, by name of the check.
     pub check_failures: &'a BTreeMap<Text, u32>,
-    /// Names of nodes whose failures are not counted (excused), each with the reason. The status must store them before
-    /// the rollout deletes the old pods of these nodes.
+    /// Names of nodes whose failures are not counted (excused), each with the reason. The status must store these names
+    /// before the rollout replaces pods on the nodes.
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
@@ -118,9 +118,16 @@ impl PauseReason {
 
 /// Computes the next status of a rollout, the verdict to write, and the events.
 ///
-/// Rule: the transitions of the state machine are tried in this order, and the first one that applies decides: a new
-/// current revision, a retry, the end of a rollback, an abort, a failure, a deleted policy, and the progress of the
-/// current step, after which the deadline is checked.
+/// Rule: the first of these transitions that applies decides:
+///
+/// 1. A new current revision starts a new rollout.
+/// 2. A retry that an operator requested starts a new attempt.
+/// 3. A complete rollout stays complete.
+/// 4. A rollback continues until all nodes have returned to the stable revision.
+/// 5. A stopped rollout stays stopped, unless an operator aborts it or approves all steps, or a policy selects the
+///    DaemonSet again.
+/// 6. An abort, a failure or a deleted policy ends a rollout that goes forward.
+/// 7. The current step makes progress, then the deadline is checked.
 pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
     let default_spec = PolicySpec::default();
     let spec = input.policy.map_or(&default_spec, |it| &it.spec);
@@ -186,7 +193,7 @@ struct PhaseMachine<'a> {
 
 impl PhaseMachine<'_> {
     /// Applies the first transition that fits: a new current revision, a retry, or the transition of the stored phase.
-    /// Unless the current revision is new, adds new failures to the status first.
+    /// Unless the current revision is new, first adds new failures to the status.
     fn run(&mut self) {
         let current = &self.input.current.reference;
         if self.status.current.as_ref().is_none_or(|it| it.hash != current.hash) {
@@ -212,16 +219,22 @@ impl PhaseMachine<'_> {
         }
     }
 
-    /// Starts the rollout of the current revision. If a verdict about another revision, or about a revision that
-    /// already runs, must be written first, only sets that verdict: the rollout then starts in a later plan.
+    /// Starts the rollout of the current revision. If a verdict must be written first, only sets that verdict: the
+    /// rollout then starts in a later plan.
     ///
-    /// Rule: when another revision becomes current, a rollout starts at the first step. The old revision gets the
-    /// verdict `Superseded` if it has no verdict and its rollout was not complete. A revision that already has the
-    /// verdict `Good` goes to all nodes in one step. The rollout of a revision with the verdict `Bad` is stopped. If
-    /// there is no stable revision and the current revision has no verdict, a revision without a verdict that already
-    /// runs gets the verdict `Good`: the current one if it runs on all nodes, else the one with the highest number that
-    /// has available pods. If no such revision runs yet, this is the first installation: the rollout starts at the last
-    /// step, and every node gets the current revision.
+    /// Rule: when another revision becomes current, the first of these cases that applies decides:
+    ///
+    /// 1. There is no stable revision, and the current revision has no verdict and runs on all nodes: it gets the
+    ///    verdict `Good`.
+    /// 2. There is no stable revision, and neither the current revision nor the newest other revision with available
+    ///    pods has a verdict: that other revision gets the verdict `Good`.
+    /// 3. The previous current revision has no verdict, and its rollout was not complete: it gets the verdict
+    ///    `Superseded`.
+    /// 4. The current revision has the verdict `Bad`: its rollout is stopped.
+    /// 5. The current revision has the verdict `Good`: it goes to all nodes in one step.
+    /// 6. There is no stable revision: this is the first installation. The rollout starts at the last step, and every
+    ///    node gets the current revision.
+    /// 7. Otherwise, the rollout starts at the first step.
     fn start(&mut self) {
         let input = self.input;
         let (current, now) = (input.current, input.now);
@@ -301,8 +314,8 @@ impl PhaseMachine<'_> {
         self.input.current.reference.hash.clone()
     }
 
-    /// Enters the step with this index in `PolicySpec::steps`, resets the time of the last progress, and adds the event
-    /// `StepStarted`.
+    /// Enters the step with this index in `PolicySpec::steps`, sets the time of the last progress to the present, and
+    /// adds the event `StepStarted`.
     fn start_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let started = self.input.now;
@@ -333,8 +346,8 @@ impl PhaseMachine<'_> {
     /// Starts the attempt with this number to roll out the current revision. If the revision has a verdict, only
     /// removes the verdict: the attempt then starts in a later plan.
     ///
-    /// Rule: a retry removes the verdict, and the failures, admitted nodes and check results of the last attempt. It
-    /// starts at the first step.
+    /// Rule: a retry removes the verdict, and the failures, admitted nodes and check results of the last attempt. The
+    /// new attempt starts at the first step.
     fn retry(&mut self, attempt: u32) {
         if self.input.current.verdict.is_some() {
             let hash = self.current_hash();
@@ -391,10 +404,12 @@ impl PhaseMachine<'_> {
         self.enter_phase(Phase::Complete, String::new());
     }
 
-    /// Keeps the phase `Stopped`, with two exceptions. If an operator aborted the rollout, the revision fails and the
-    /// rollout is rolled back if possible. The rollout continues if an operator approved all steps, or if it stopped
-    /// because its policy was deleted and a policy selects the DaemonSet again. It does not continue if its revision
-    /// has the verdict `Bad`.
+    /// Keeps the phase `Stopped`, with two exceptions:
+    ///
+    /// - If an operator requested an abort, the revision gets the verdict `Bad`, and the rollout is rolled back if
+    ///   possible.
+    /// - If the revision does not have the verdict `Bad`, the rollout continues after an operator approved all steps. A
+    ///   rollout that stopped because its policy was deleted also continues when a policy selects the DaemonSet again.
     fn try_leave_stopped(&mut self) {
         // Without a stable revision an abort changes nothing but the verdict.
         let is_bad = self.input.current.verdict == Some(RevisionVerdict::Bad);
@@ -426,7 +441,7 @@ impl PhaseMachine<'_> {
     /// there is no stable revision. Otherwise the rollback continues.
     ///
     /// Rule: in a rollback all nodes are assigned the stable revision. The rollback ends when all of them have an
-    /// available pod of that revision. Pods of the stable revision are not analysed.
+    /// available pod of that revision. Failures of pods of the stable revision are not counted.
     fn advance_rollback(&mut self) {
         if self.input.is_assisting {
             let why = String::from(&*self.status.message);
@@ -455,9 +470,10 @@ impl PhaseMachine<'_> {
     /// Sets the verdict `Bad` for the current revision, and starts a rollback or stops the rollout. `reason` is the
     /// reason of the verdict, and `why` the status message.
     ///
-    /// Rule: a failed revision gets the verdict `Bad`. If an operator aborted it, its nodes return to the stable
-    /// revision. Otherwise `onFailure` and `onDeadline` decide whether they return. With `onFailure: Auto` they return
-    /// in every step but the last. Without a stable revision, and in assist mode, they never return.
+    /// Rule: a failed revision gets the verdict `Bad`. If an operator aborted the rollout, all nodes return to the
+    /// stable revision. After a missed deadline, `onDeadline` decides whether the nodes return. After any other
+    /// failure, `onFailure` decides: with `Auto`, the nodes return in every step but the last. Exception: without a
+    /// stable revision, and in assist mode, the nodes never return.
     fn fail(&mut self, reason: &'static str, why: String) {
         if self.input.current.verdict != Some(RevisionVerdict::Bad) {
             let hash = self.current_hash();
@@ -502,11 +518,11 @@ impl PhaseMachine<'_> {
         self.stop(REASON_CANNOT_ROLL_BACK, message);
     }
 
-    /// Ends the admission of the nodes that have no pod of the current revision, so that they are no longer assigned
-    /// the current revision.
+    /// Ends the admission of the nodes that have no pod of the current revision, so that these nodes are no longer
+    /// assigned the current revision.
     ///
     /// Rule: when a rollout stops because its revision failed, a node that does not have the revision does not get it
-    /// any more. Nodes that are admitted by their position in the order, not by name, stay admitted.
+    /// any more. Exception: nodes that are admitted by their position in the order, not by name, stay admitted.
     fn release_nodes_without_revision(&mut self) {
         let with_revision = &self.input.counts.nodes_with_current_pod;
         for admission in &mut self.status.admitted {
@@ -519,8 +535,8 @@ impl PhaseMachine<'_> {
             .retain(|it| !matches!(&it.members, AdmittedMembers::Names(names) if names.is_empty()));
     }
 
-    /// Advances a rollout that goes forward. An abort, a failure or a deleted policy ends it. Otherwise advances the
-    /// current step and checks the deadline.
+    /// Advances a rollout that goes forward: updates the check results, advances the current step and checks the
+    /// deadline. An abort, a failure or a deleted policy ends the rollout instead.
     fn advance(&mut self) {
         if self.is_abort_requested() {
             return self.fail(REASON_ABORTED, ABORTED_MESSAGE.into());
@@ -546,15 +562,15 @@ impl PhaseMachine<'_> {
             return self.stop("PolicyDeleted", POLICY_DELETED_MESSAGE.into());
         }
         self.advance_step();
-        self.check_deadline();
+        self.apply_deadline();
     }
 
     /// Returns the number of failed nodes for which a step does not wait: admitted nodes that have failed, whose pod
     /// has not been healthy for the soak time yet, and for which `is_counted` returns true.
     ///
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
-    /// recovered or left the cluster is not counted. Otherwise the step would pass although another node has not been
-    /// healthy for the soak time yet.
+    /// recovered or left the cluster is not counted. If it were counted, the step would pass although another node has
+    /// not been healthy for the soak time yet.
     fn count_tolerated_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed_nodes(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
@@ -620,8 +636,8 @@ impl PhaseMachine<'_> {
     /// Ends a successful rollout. If the current revision is not the stable one yet, only sets the verdict `Good`: a
     /// later plan, made after the verdict is stored, enters `Complete`.
     ///
-    /// Rule: a revision is good when the last step, or the step `*`, has passed on all eligible nodes, and there is at
-    /// least one eligible node.
+    /// Rule: a revision gets the verdict `Good` when the last step, or the step `*`, has passed on all eligible nodes,
+    /// and there is at least one eligible node.
     fn complete(&mut self) {
         // A good revision that was rolled out again gets a newer verdict, so that it becomes the stable one.
         let hash = self.current_hash();
@@ -635,13 +651,13 @@ impl PhaseMachine<'_> {
         self.enter_phase(Phase::Complete, String::new());
     }
 
-    /// Checks whether the rollout has missed `progressDeadline`, and applies `onDeadline`.
+    /// Updates the time of the last progress, and applies `onDeadline` if the rollout has missed `progressDeadline`.
     ///
     /// Rule: `onDeadline` decides whether a rollout that makes no progress within its deadline is reported, stopped or
     /// rolled back. A rollout makes progress when more nodes are updated or available than in the stored status. The
-    /// deadline is checked only in the phase `Rolling`, while the rollout is not paused. A rollout that waits until
-    /// users delete pods (`OnDelete`) has no deadline.
-    fn check_deadline(&mut self) {
+    /// deadline applies only in the phase `Rolling`, while the rollout is not paused. Exception: a rollout that waits
+    /// until users delete pods (`OnDelete`) has no deadline.
+    fn apply_deadline(&mut self) {
         let (stored, now) = (&self.input.stored.nodes, self.input.now);
         let nodes = &self.input.counts.nodes;
         let is_rolling = self.status.phase == Some(Phase::Rolling) && self.pause_reason.is_none();
@@ -740,9 +756,9 @@ pub(crate) fn is_stopped_without_rollback(status: &RolloutStatus) -> bool {
     status.phase == Some(Phase::Stopped) && status.message.ends_with(CANNOT_ROLL_BACK_MESSAGE)
 }
 
-/// Returns the time after which a node must have been created to get the current revision at once. `None` with
-/// `newNodes: Stable`, in a rollout that failed, and before the first attempt: then no new node gets the current
-/// revision at once.
+/// Returns the time after which a node must have been created to get the current revision at once. `None` if no new
+/// node gets the current revision at once: with `newNodes: Stable`, in a rollout that failed, and before the first
+/// attempt.
 ///
 /// Rule: a node is new if it was created after the attempt started. The creation time of the revision does not suffice:
 /// if an earlier template is applied again, or a revision is retried, nodes that joined since the revision was created

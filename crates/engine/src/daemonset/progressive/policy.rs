@@ -1,4 +1,4 @@
-//! A RolloutPolicy or ClusterRolloutPolicy as the rules read it, and the rule that decides which policy governs a
+//! The decoded form of a RolloutPolicy or ClusterRolloutPolicy, and the rule that decides which policy governs a
 //! DaemonSet.
 
 use alloc::collections::BTreeSet;
@@ -43,7 +43,7 @@ impl PolicyKind {
     }
 }
 
-/// The fields of a RolloutPolicy or ClusterRolloutPolicy that rules read.
+/// The fields of a RolloutPolicy or ClusterRolloutPolicy that the controller uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub kind: PolicyKind,
@@ -71,12 +71,12 @@ pub enum SetSelection {
     Cluster { sets: Selector, namespaces: Selector },
 }
 
-/// The settings of a policy. The default is that of an empty `spec`: one step for all nodes.
+/// The settings of a policy. The default settings are those of an empty `spec`: one step for all nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicySpec {
     /// Whether the policy pauses the rollouts of its DaemonSets (`spec.paused`).
     pub paused: bool,
-    /// The times at which rollouts may advance. If empty, they may always advance.
+    /// The maintenance windows in which rollouts may advance. If there are none, rollouts may always advance.
     pub windows: Vec<Window>,
     /// Number or percentage of nodes that may be unavailable during a rollout. It applies only to DaemonSets that have
     /// the update strategy `OnDelete` and no `maxUnavailable` of their own.
@@ -89,9 +89,9 @@ pub struct PolicySpec {
     pub failures: FailureRules,
     /// Reaction of the rollout to the failure of its revision.
     pub on_failure: OnFailure,
-    /// How long a rollout may make no progress before it has missed its deadline.
+    /// How long a rollout may go without progress before it misses its deadline.
     pub progress_deadline: Duration,
-    /// Reaction of the rollout if it has made no progress for `progress_deadline`.
+    /// Reaction of the rollout to a missed deadline.
     pub on_deadline: OnDeadline,
     /// Which revision a node gets if it joins the cluster during a rollout.
     pub new_nodes: NewNodeRevision,
@@ -109,16 +109,15 @@ pub struct Step {
     pub nodes: IntOrPercent,
     /// Selects the nodes that may get the new revision in this step. An empty selector matches all nodes.
     pub selector: Selector,
-    /// Key of a node label, such as `topology.kubernetes.io/zone`. The step admits nodes evenly over the values of this
-    /// label. Not used if the step has `groups`. `None` if nodes are not spread.
+    /// Key of a node label, such as `topology.kubernetes.io/zone`. The step spreads the nodes that it admits evenly
+    /// over the values of this label. Not used if the step has `groups`. `None` if nodes are not spread.
     pub spread: Option<Text>,
     /// How long the pods of the admitted nodes of the step must have been healthy before the step passes. Failed nodes
     /// are exempt.
     pub soak: Duration,
     /// Whether an operator must approve the end of the step.
     pub approval: Approval,
-    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step is not divided into such
-    /// groups.
+    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step has no `groups`.
     pub groups: Option<NodeGroups>,
 }
 
@@ -135,11 +134,11 @@ impl Step {
 pub enum Approval {
     /// The next step starts without approval.
     Automatic,
-    /// The next step starts after an operator has approved this one.
+    /// The next step starts only after an operator has approved the end of the current step.
     Manual,
 }
 
-/// Groups of nodes, such as zones, that are updated one after the other, or up to `max_concurrent` at a time.
+/// Groups of nodes, such as zones, of which up to `max_concurrent` are updated at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeGroups {
     /// Key of the node label by whose value the nodes are grouped.
@@ -156,8 +155,8 @@ pub struct NodeGroups {
 }
 
 impl NodeGroups {
-    /// Returns the sort key of a group: groups of `sequence` first, then the others by name. The group with the empty
-    /// name, which has the nodes without the label, is last.
+    /// Returns the sort key of a group: groups of `sequence` come first, then other groups by name, and last the group
+    /// with the empty name, which has the nodes without the label.
     pub fn rank<'a>(&self, group: &'a str) -> (usize, bool, &'a str) {
         let at = self.sequence.iter().position(|it| **it == *group).unwrap_or(self.sequence.len());
         (at, group.is_empty(), group)
@@ -170,12 +169,12 @@ pub struct FailureRules {
     /// How many of the nodes that have had the new revision may fail. With one more failed node, the revision counts as
     /// failed. A percentage is rounded down.
     pub max_nodes: IntOrPercent,
-    /// How often a container of the new pod may restart. With one more restart, its node counts as failed.
+    /// How often a container of the new pod may restart. With one more restart, the pod's node counts as failed.
     pub max_restarts: u32,
-    /// How long a new pod may be unavailable before its node counts as failed.
+    /// How long a new pod may be unavailable before the pod's node counts as failed.
     pub ready_timeout: Duration,
-    /// Problems of a new pod, such as the waiting reason `ImagePullBackOff`, for which its node counts as failed at
-    /// once.
+    /// Problems of a new pod, such as the waiting reason `ImagePullBackOff`, for which the pod's node counts as failed
+    /// at once.
     pub immediate_reasons: BTreeSet<Text>,
     /// Whether a node that stops being Ready after it got the new revision counts as failed.
     pub count_not_ready_nodes: bool,
@@ -196,7 +195,8 @@ impl FailureRules {
     }
 }
 
-/// Maximum number of failed nodes, of excused nodes, and of admitted nodes that a DaemonRollout's status lists by name.
+/// Maximum number of nodes that a DaemonRollout's status lists by name. The limit applies separately to failed nodes,
+/// to excused nodes and to admitted nodes.
 pub const LISTED_NODES_MAX: usize = FAULTY_NODES_MAX;
 
 /// Reaction of a rollout to the failure of its revision (`onFailure`).
@@ -211,7 +211,7 @@ pub enum OnFailure {
     Stop,
 }
 
-/// Reaction of a rollout that makes no progress within `progressDeadline` (`onDeadline`).
+/// Reaction of a rollout that misses its `progressDeadline` (`onDeadline`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDeadline {
     /// The rollout continues, and the status reports the missed deadline.
@@ -263,8 +263,8 @@ pub struct SelectableSet<'a> {
 }
 
 impl Policy {
-    /// Whether the policy selects a DaemonSet. A ClusterRolloutPolicy with a non-empty namespace selector does not, as
-    /// long as the labels of the namespace are not known.
+    /// Whether the policy selects a DaemonSet. A ClusterRolloutPolicy with a non-empty namespace selector does not
+    /// select a DaemonSet while the labels of the DaemonSet's namespace are not known.
     pub(crate) fn selects(&self, set: SelectableSet<'_>) -> bool {
         match &self.selection {
             SetSelection::Names(names) => {
@@ -284,9 +284,9 @@ impl Policy {
     /// Returns the sort key of the policy. Of the policies that select a DaemonSet, the one with the greatest key
     /// governs it.
     ///
-    /// Rule: a policy that names the DaemonSet takes precedence over one that selects it by labels, and a RolloutPolicy
-    /// over a ClusterRolloutPolicy. Among equals the oldest policy governs, then the first by name. Policies are not
-    /// merged.
+    /// Rule: a policy that names the DaemonSet takes precedence over a policy that selects it by labels, and a
+    /// RolloutPolicy over a ClusterRolloutPolicy. If this does not decide, the oldest policy governs and, of several
+    /// equally old policies, the first one by name. Policies are not merged.
     fn precedence(&self) -> impl Ord + use<> {
         let by = match self.selection {
             SetSelection::Names(_) => 2,
@@ -297,8 +297,8 @@ impl Policy {
     }
 }
 
-/// Returns the policy that governs a DaemonSet, and the other policies that select it. The former is `None` if no
-/// policy selects the DaemonSet. The other policies have no effect on the DaemonSet.
+/// Returns the policy that governs a DaemonSet, or `None` if no policy selects the DaemonSet. Also returns the other
+/// policies that select the DaemonSet, which have no effect on it.
 pub fn governing_policy<'a, P>(
     policies: impl Iterator<Item = &'a P>,
     set: SelectableSet<'_>,

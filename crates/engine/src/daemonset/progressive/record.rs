@@ -1,5 +1,5 @@
-//! A DaemonRollout as the rules read it: the operator's requests in its spec, and the stored state of the rollout in
-//! its status.
+//! The decoded form of a DaemonRollout: the operator's requests in its spec, and the stored state of the rollout in its
+//! status.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -27,24 +27,25 @@ pub struct RolloutRecord {
     pub status: RolloutStatus,
     /// The stored conditions. A condition whose status does not change keeps its transition time.
     pub conditions: Vec<StatusCondition>,
-    /// Why this version of the controller cannot interpret the object, for example because a newer version wrote it.
-    /// `None` if it can interpret the object.
+    /// Why this version of the controller cannot interpret the DaemonRollout, for example because a newer version wrote
+    /// it. `None` if this version can interpret the DaemonRollout.
     pub unreadable: Option<Text>,
 }
 
 impl RolloutRecord {
-    /// Whether the DaemonRollout is about the DaemonSet with this UID.
+    /// Whether the DaemonRollout belongs to the DaemonSet with this UID.
     ///
-    /// Rule: a DaemonRollout belongs to the DaemonSet if its owner references name no DaemonSet, or this one. Otherwise
-    /// it is left over from a deleted DaemonSet of the same name. Such a DaemonRollout is neither read nor written, and
-    /// the garbage collector deletes it. Until then no other DaemonRollout of this name can be created.
+    /// Rule: a DaemonRollout belongs to the DaemonSet if its owner references name that DaemonSet, or no DaemonSet at
+    /// all. Otherwise the DaemonRollout is left over from a deleted DaemonSet of the same name. Such a DaemonRollout is
+    /// neither read nor written, and the garbage collector deletes it. Until then no other DaemonRollout of this name
+    /// can be created.
     pub fn belongs_to(&self, set_uid: &Text) -> bool {
         self.owners.is_empty() || self.owners.contains(set_uid)
     }
 }
 
-/// The requests of operators, from the spec of a DaemonRollout. Every request except `paused` names the revision that
-/// it is about, so that a late request has no effect on another revision.
+/// The requests of operators, from the spec of a DaemonRollout. Every request except `paused` names a revision, so that
+/// a late request has no effect on another revision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperatorRequests {
     /// Whether an operator paused the rollout (`spec.paused`).
@@ -76,8 +77,8 @@ pub const ALL_STEPS: &str = "*";
 pub struct RetryRequest {
     /// Hash of the revision to retry.
     pub revision: Text,
-    /// Number of the new attempt. The request has an effect only if this number is higher than that of the last
-    /// attempt.
+    /// Number of the new attempt. The request has an effect only if this number is higher than the number of the
+    /// current attempt.
     pub attempt: u32,
 }
 
@@ -98,7 +99,7 @@ pub struct CheckReport {
 pub enum CheckResult {
     Pass,
     Fail,
-    /// The check has no result yet or no recent one, or its measurement showed neither a pass nor a failure.
+    /// The check has no result yet, its last result is too old, or its measurement showed neither a pass nor a failure.
     Inconclusive,
 }
 
@@ -120,7 +121,7 @@ pub struct RolloutStatus {
     pub current: Option<RevisionReference>,
     /// The stable revision: the one with the latest verdict `Good`. `None` if there is none.
     pub stable: Option<RevisionReference>,
-    /// Number of the current attempt, counted from one.
+    /// Number of the current attempt, counted from one. 0 before the first attempt.
     pub attempt: u32,
     /// Time at which the current attempt started. `None` before the first attempt.
     pub attempt_started: Option<Time>,
@@ -140,7 +141,8 @@ pub struct RolloutStatus {
 }
 
 /// Formats the phase, the step, the counts of nodes and the message, if any, such as `Rolling canary 1/1, 1 admitted, 2
-/// held`. `1/1` is the number of nodes with an available pod of the current revision, and the target of the step.
+/// held`. In `1/1`, the first number is the number of nodes with an available pod of the current revision. The second
+/// number is the target of the step.
 impl fmt::Display for RolloutStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.phase.map_or("-", Phase::as_str))?;
@@ -178,8 +180,8 @@ pub struct RevisionReference {
     pub number: i64,
 }
 
-/// The phase of a rollout, as its status reports it. Unlike [`RolloutPhase`] of the API, which has the same phases, it
-/// has no unknown phase, so that the rules cover every phase.
+/// The phase of a rollout, as its status reports it. Unlike [`RolloutPhase`] of the API, this enum has no variant for
+/// unknown phases, so that the state machine covers every phase.
 ///
 /// [`RolloutPhase`]: muster_api::muster_v1alpha1::values::RolloutPhase
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -189,13 +191,14 @@ pub enum Phase {
     /// Nodes of the current step are assigned the current revision, and are updated within the budget.
     Rolling,
     /// All nodes of the step, except failed ones, have an available pod of the current revision. The step waits until
-    /// these pods have been healthy for the soak time, or until the rollout is no longer paused.
+    /// these pods have been healthy for the soak time and, if the rollout is paused, until the pause ends.
     Soaking,
-    /// All nodes of the step, except failed ones, have been healthy for the soak time, but an approval is missing, or a
-    /// check has not passed.
+    /// All nodes of the step, except failed ones, have been healthy for the soak time. The step waits because an
+    /// approval is missing, or because a check has not passed.
     Waiting,
-    /// The last step has passed, but the steps do not cover all nodes, so some nodes do not get the current revision.
-    /// Or no node is eligible. This rollout has not given the current revision the verdict `Good` yet.
+    /// The last step has passed, but some nodes do not get the current revision, because the steps do not cover all
+    /// nodes. A rollout without eligible nodes is in this phase, too. A rollout in this phase has not given the current
+    /// revision the verdict `Good`.
     PartiallyComplete,
     /// The rollout has stopped, for example because the current revision failed, made no progress or had the verdict
     /// `Bad` already, or because the policy was deleted. Nodes keep their revision.
@@ -249,15 +252,15 @@ impl Phase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepStatus {
     pub name: Text,
-    /// Index of the step in the policy, from zero. For the step `*`, which is not in the policy and admits every node,
+    /// Index of the step in the policy, from zero. The step `*`, which is not in the policy and admits every node, has
     /// the index of the last step.
     pub index: usize,
     /// Number of nodes that may have the current revision in this step.
     pub target: usize,
-    /// Time at which the current step started.
+    /// Time at which the current step started. For the step `*`, the start of the step that it replaced, if any.
     pub started: Time,
-    /// Time at which all nodes of the step have been healthy for the soak time, if their pods stay healthy. `None` if
-    /// the phase is not `Soaking`, or if no node soaks.
+    /// Time at which all nodes of the step will have been healthy for the soak time, if their pods stay healthy. `None`
+    /// if the phase is not `Soaking`, or if no node soaks.
     pub passes_at: Option<Time>,
 }
 
@@ -275,8 +278,7 @@ pub struct NodeCounts {
     /// Nodes whose pod of the current revision is available, and has been healthy for the soak time of the current
     /// step.
     pub soaked: usize,
-    /// Nodes that have a pod of a revision without the verdict `Good`, although the rollout has not admitted them to
-    /// the current revision.
+    /// Nodes that have a pod of a revision without the verdict `Good`, although they are not admitted.
     pub unassigned: usize,
     /// Nodes that are not admitted. They are assigned the stable revision.
     pub held: usize,
@@ -313,7 +315,7 @@ impl FailureStatus {
     }
 }
 
-/// A node that failed, or whose failures are not counted, with the reason and time.
+/// A node that failed, or whose failures are not counted (excused), with the reason and time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeFailure {
     /// Name of the node that failed or is excused.
@@ -329,7 +331,7 @@ pub struct NodeFailure {
 pub struct CheckStatus {
     pub name: Text,
     pub result: CheckResult,
-    /// Time of the measurement. In the status of a rollout: the time since which the check has this result.
+    /// Time of the measurement. In the status of a rollout, the time since which the check has had this result.
     pub at: Time,
     pub message: Text,
 }

@@ -1,5 +1,5 @@
-//! The progressive rollout of one DaemonSet: the objects that control it, the revisions it chooses from, and the
-//! revision that each node is assigned.
+//! The progressive rollout of one DaemonSet: its policy and its DaemonRollout, the current and the stable revision, and
+//! the revision that each node is assigned.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -95,8 +95,9 @@ impl FreezeReason {
     }
 }
 
-/// The stable revision, with its template. Except in assist mode, the pods of nodes that are assigned the stable
-/// revision are created from this template, and the template decides which of these nodes run a pod.
+/// The stable revision, with its template. Unless the controller runs in assist mode, the pods of nodes that are
+/// assigned the stable revision are created from this template, and the template decides which of these nodes run a
+/// pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StableRevision {
     pub(crate) judged: RevisionWithVerdict,
@@ -107,7 +108,7 @@ pub(crate) struct StableRevision {
 /// How the rolling update treats outdated pods on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UpdateMode {
-    /// There is no progressive rollout. When an outdated pod is replaced depends only on the update strategy.
+    /// There is no progressive rollout. Outdated pods are replaced as the update strategy demands.
     Plain,
     /// Outdated pods are replaced when the phase of the rollout allows it.
     Progressive,
@@ -128,7 +129,7 @@ impl ProgressiveRollout {
     /// Builds the progressive rollout of a DaemonSet. `None` if the DaemonSet has no progressive rollout. `owned` are
     /// the revisions of the DaemonSet. `stored` is the DaemonRollout with the DaemonSet's name. `is_forbidden` is
     /// whether the API server forbids the controller to read policies or DaemonRollouts. In assist mode, `assisted` is
-    /// the update strategy in the spec of the DaemonSet. In the other mode it is `None`.
+    /// the update strategy in the spec of the DaemonSet. Outside assist mode, `assisted` is `None`.
     ///
     /// Rule: a DaemonSet is rolled out by its update strategy alone if it has no policy and no DaemonRollout, and its
     /// current revision does not have the verdict `Bad`. If the API server forbids the controller to read policies or
@@ -195,8 +196,8 @@ impl ProgressiveRollout {
         })
     }
 
-    /// Replaces the DaemonRollout by a newer version, and, unless the rollout is frozen, uses the admitted nodes of
-    /// that version from now on. Current revision, step and [`MembershipScope`] must be the same in both versions.
+    /// Replaces the DaemonRollout by a newer version. Unless the rollout is frozen, the admitted nodes of the newer
+    /// version apply from now on. Current revision, step and [`MembershipScope`] must be the same in both versions.
     pub(crate) fn replace_record(&mut self, record: Arc<RolloutRecord>) {
         let is_of_current =
             record.status.current.as_ref().is_some_and(|it| it.hash == self.current.reference.hash);
@@ -212,11 +213,11 @@ impl ProgressiveRollout {
     }
 
     /// Returns the revision that a node is assigned, and how the rolling update treats the node. `current` is the
-    /// revision of the DaemonSet's template. `node` is `None` if the node was deleted; such a node is assigned the
+    /// revision of the DaemonSet's template. `node` is `None` if the node was deleted; a deleted node is assigned the
     /// current revision.
     ///
-    /// Rule: the template of the revision that a node is assigned decides whether the node runs a pod. In assist mode
-    /// the newest template always decides, because upstream's controller places the pods.
+    /// Rule: the template of the revision that a node is assigned decides whether the node runs a pod. Exception: in
+    /// assist mode the DaemonSet's template always decides, because upstream's controller places the pods.
     pub(crate) fn target<'a>(
         &'a self,
         set: &'a Set,
@@ -242,8 +243,8 @@ impl ProgressiveRollout {
         }
     }
 
-    /// Returns whether the rollout deletes or evicts an outdated pod that is Ready. Without a policy it deletes the
-    /// pod.
+    /// Returns whether the rollout deletes or evicts an outdated pod that is Ready. Without a policy, the rollout
+    /// deletes the pod.
     pub(crate) fn replace_method(&self) -> ReplaceMethod {
         self.policy.as_ref().map_or(ReplaceMethod::Delete, |it| it.spec.replace_method)
     }
@@ -266,8 +267,9 @@ impl ProgressiveRollout {
         membership.is_admitted(membership_input(node))
     }
 
-    /// Returns the revision with this hash label. If several revisions have it, returns the one with the highest number
-    /// among those that are not being deleted or, if all are being deleted, among all. `None` if no revision has it.
+    /// Returns the revision with this hash label. `None` if no revision has it. Of several revisions with this hash
+    /// label, returns the one with the highest number. Revisions that are being deleted count only if there are no
+    /// others.
     pub(crate) fn revision_with_hash(&self, hash: &str) -> Option<&Arc<Revision>> {
         let with_hash = self.revisions.iter().filter(|it| it.hash_label().is_some_and(|it| **it == *hash));
         with_hash.max_by_key(|it| (!it.deleting, it.number))
@@ -328,8 +330,8 @@ impl ProgressiveRollout {
         Some((progress, recheck_at))
     }
 
-    /// Returns the revision with the highest number among the revisions of these available pods, except the current
-    /// revision. `None` if the pods have no other revision that still exists.
+    /// Returns the revision with the highest number among the revisions of these available pods, other than the current
+    /// revision. `None` if no other revision of these pods exists.
     pub(crate) fn newest_other_revision<'a>(
         &self,
         available: impl Iterator<Item = &'a Arc<Pod>>,
@@ -372,8 +374,8 @@ fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
 /// Returns the stable revision: the one with the latest verdict `Good` that is not being deleted and whose template can
 /// be decoded. `None` if there is none.
 ///
-/// Rule: the stable revision is the revision with the latest `Good` verdict. If it is deleted, the revision with the
-/// next latest `Good` verdict becomes the stable one.
+/// Rule: the stable revision is the revision with the latest `Good` verdict. If that revision is deleted, the revision
+/// with the next latest `Good` verdict becomes the stable one.
 fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision> {
     let is_good = |it: &&Arc<Revision>| !it.deleting && verdict_of(it) == Some(RevisionVerdict::Good);
     let mut good: Vec<&Arc<Revision>> = owned.iter().filter(is_good).collect();

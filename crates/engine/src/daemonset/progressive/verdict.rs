@@ -1,4 +1,4 @@
-//! Verdicts about revisions: which revision has passed, and which has failed.
+//! Verdicts about revisions: which revisions have passed, have failed or were superseded.
 
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -12,7 +12,7 @@ use super::record::RevisionReference;
 pub enum RevisionVerdict {
     /// The revision was rolled out to all eligible nodes, or it was already running when there was no stable revision.
     Good,
-    /// The revision failed or was aborted. It is not rolled out again without a retry.
+    /// The revision failed or was aborted. It is not rolled out again unless an operator requests a retry.
     Bad,
     /// Another revision became current before the revision had passed.
     Superseded,
@@ -57,8 +57,8 @@ pub struct RevisionVerdictWrite {
     /// The verdict to store. `None` removes the stored verdict, because the revision is retried.
     pub verdict: Option<RevisionVerdict>,
     /// Why the revision gets the verdict, or why the verdict is removed: one of the `REASON_` constants. If the
-    /// controller restarts after it wrote a `Bad` verdict and before it stored the phase, it derives the phase from
-    /// this reason.
+    /// controller restarts after it wrote a `Bad` verdict and before it stored the phase, the controller derives the
+    /// phase from this reason.
     pub reason: &'static str,
 }
 
@@ -70,7 +70,7 @@ pub(crate) const REASON_PASSED: &str = "Passed";
 pub(crate) const REASON_SUPERSEDED: &str = VERDICT_SUPERSEDED;
 /// Reason for removing a verdict: an operator asked for a retry.
 pub(crate) const REASON_RETRIED: &str = "Retried";
-/// Reason of the verdict `Bad`: too many nodes failed, or a check failed.
+/// Reason of the verdict `Bad`: more nodes failed than the policy tolerates, or a check failed.
 pub(crate) const REASON_FAILED: &str = "Failed";
 /// Reason of the verdict `Bad`: an operator aborted the rollout.
 pub(crate) const REASON_ABORTED: &str = "Aborted";

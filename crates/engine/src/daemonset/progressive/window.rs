@@ -22,7 +22,7 @@ pub struct Window {
     pub time_zone: TimeZone,
 }
 
-/// Whether any window of a policy is open at a certain time, and when that may change.
+/// Whether any window of a policy is open at a given time, and when that may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowState {
     /// Whether at least one window is open, or the policy has no windows.
@@ -33,8 +33,8 @@ pub struct WindowState {
 }
 
 impl Window {
-    /// Parses a window. `start` and `end` are `HH:MM`, `time_zone` is an IANA name. The error is a message for the
-    /// user.
+    /// Parses a window. `days` are names such as `Mon`, `start` and `end` have the format `HH:MM`, and `time_zone` is
+    /// an IANA name. The error is a message for the user.
     pub fn parse(days: &[Text], start: &str, end: &str, time_zone: &str) -> Result<Self, String> {
         let time = |text: &str| {
             civil::Time::strptime("%H:%M", text)
@@ -55,7 +55,7 @@ impl Window {
         let last = if self.start < self.end { day } else { day.tomorrow().ok()? };
         let at = |day: civil::Date, time: civil::Time| -> Option<Time> {
             let zoned = day.to_datetime(time).to_zoned(self.time_zone.clone()).ok()?;
-            Some(Time::from_micros(zoned.timestamp().as_microsecond()))
+            Some(Time::from(zoned.timestamp()))
         };
         Some((at(day, self.start)?, at(last, self.end)?))
     }
@@ -78,8 +78,9 @@ fn parse_weekday(text: &str) -> Result<Weekday, String> {
 /// Returns whether any window of a policy is open at `now`, and when that may change.
 ///
 /// Rule: a rollout advances (admits nodes and replaces pods) only while a window is open, or always if the policy has
-/// no windows. A rollback does not wait for a window. A window whose end is not after its start ends on the next day. A
-/// local time that the switch to daylight saving time skips is moved forward by the length of the switch.
+/// no windows. Exception: a rollback does not wait for a window. A window whose end is not after its start ends on the
+/// next day. A local time that is skipped by the switch to daylight saving time is moved forward by the length of the
+/// switch.
 pub fn window_state(windows: &[Window], now: Time) -> WindowState {
     if windows.is_empty() {
         return WindowState { is_open: true, changes_at: None };

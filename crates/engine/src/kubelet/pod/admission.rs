@@ -11,10 +11,10 @@ use muster_api::interner::Interner;
 use muster_api::qos::QosClass;
 use muster_api::taints::{TaintEffect, any_tolerates};
 use muster_api::text::Text;
+use muster_api::well_known::SYSTEM_CRITICAL_PRIORITY;
 
 use super::PodTermination;
 use crate::daemonset::placement;
-use crate::kubelet::eviction::SYSTEM_CRITICAL_PRIORITY;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};
 

@@ -1,6 +1,7 @@
 //! `pods/eviction`: deletes a pod if its PodDisruptionBudget allows it. Upstream: `EvictionREST`.
 
 use hyper::StatusCode;
+use muster_api::core_v1::PodPhase;
 use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
@@ -69,7 +70,7 @@ impl Eviction<'_> {
             let pod = unstructured::parse_stored(&self.registry.storage.get(self.target)?);
             let phase = str_at(&pod, "status.phase");
             let is_over =
-                matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
+                PodPhase::parse(phase).is_terminal() || is_set(&pod["metadata"]["deletionTimestamp"]);
             if is_over {
                 return self.delete_pod(&pod, requested_options, None).await;
             }

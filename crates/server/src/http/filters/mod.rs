@@ -200,6 +200,7 @@ impl Api {
             return no_route_response(&self.registry.storage.kinds.served(), request.uri().path());
         };
 
+        let fence = headers::parse_lease_fence(request.headers())?;
         let is_of_agent = is_agent_request(Some(&route));
         let upgrade = ClientUpgrade::from_request(&mut request);
         let (parts, body) = request.into_parts();
@@ -257,7 +258,11 @@ impl Api {
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
-        let mut response = self.dispatch(route, &api_request).await.unwrap_or_else(|it| error_response(&it));
+        let dispatched = match fence {
+            None => self.dispatch(route, &api_request).await,
+            Some(fence) => fence.run_fenced(self.dispatch(route, &api_request)).await,
+        };
+        let mut response = dispatched.unwrap_or_else(|it| error_response(&it));
         reply::add_warnings(&mut response, api_request.context.take_warnings());
         state.audit_annotations = api_request.context.take_audit_annotations();
         Ok(response)

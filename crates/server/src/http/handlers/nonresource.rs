@@ -70,8 +70,8 @@ impl Api {
                 }
                 None => Ok(not_found_page()),
             },
-            Route::TokenIssuer => Ok(json_response(StatusCode::OK, &auth::openid_configuration())),
-            Route::TokenKeys => {
+            Route::OpenIdConfiguration => Ok(json_response(StatusCode::OK, &auth::openid_configuration())),
+            Route::Jwks => {
                 let keys = self.registry.access.token_keys().to_string();
                 Ok(full_response(StatusCode::OK, "application/jwk-set+json", keys.into()))
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::decode;
 use crate::error::ApiError;
 use crate::http::negotiation::Representation;
-use crate::http::reply::{object_response, write_response};
+use crate::http::reply::{object_response, write_outcome_response};
 use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::patch::PatchType;
 use crate::request::RequestTarget;
@@ -54,6 +54,6 @@ impl Api {
         };
         let written =
             self.registry.apply(context, target, &applied, api_request.query.is_true("force"), check).await?;
-        Ok(write_response(context, view, target.kind, written))
+        Ok(write_outcome_response(context, view, target.kind, written))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::http::negotiation::Representation;
-use crate::http::reply::write_response;
+use crate::http::reply::write_outcome_response;
 use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::request::RequestTarget;
 
@@ -21,6 +21,6 @@ impl Api {
         match_object_to_url(target, &mut object)?;
         let object = kind.to_storage_version(object);
         let written = self.registry.replace(&api_request.context, target, object).await?;
-        Ok(write_response(&api_request.context, view, kind, written))
+        Ok(write_outcome_response(&api_request.context, view, kind, written))
     }
 }

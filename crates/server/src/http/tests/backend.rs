@@ -11,7 +11,11 @@ use muster_store::{
 };
 
 use super::*;
+use crate::BuiltinUser;
 use crate::auth::TokenSigner;
+use crate::controllers::{certificate_records, certificate_signing, cluster_roles};
+use crate::pki::Pki;
+use crate::pki::tests::signing_request;
 
 /// Another server commits between any two commits of this one.
 const GAP: Revision = 128;
@@ -299,6 +303,64 @@ async fn a_server_on_a_full_etcd_is_ready() {
     remote.is_full.store(false, Ordering::Relaxed);
     assert_eq!(server.json("POST", MAPS, map("c", "x")).await.0, 201);
     assert_eq!(health().await, (200, false, false));
+}
+
+/// The server checks all requests every ten minutes, but a request whose write fails must not wait for that.
+#[tokio::test(start_paused = true)]
+async fn a_signing_request_is_signed_as_soon_as_the_storage_has_space() {
+    let (server, remote) = server(100).await;
+    let registry = server.api.registry.clone();
+    cluster_roles::ensure_default_roles(&registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Arc::new(Pki::open(dir.path()).unwrap());
+    let lifetime_max = certificate_signing::DEFAULT_LIFETIME_MAX;
+    tokio::spawn(certificate_signing::run(registry.clone(), pki, lifetime_max, server.api.stop.clone()));
+    // The first check of all requests is over.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let kind = Kind::builtin("certificates.k8s.io", "v1", "certificatesigningrequests");
+    let object = json!({
+        "metadata": {"name": "r"},
+        "spec": {
+            "request": signing_request("system:node:n", "system:nodes"),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["client auth", "digital signature"],
+        },
+    });
+    let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
+    let context = RequestContext::new(node, "create", Timestamp::now());
+    registry.create(&context, kind, None, object).await.unwrap();
+    remote.is_full.store(true, Ordering::Relaxed);
+    let is_signed = || {
+        let stored = registry.storage.find(kind, None, "r").expect("it is not deleted");
+        unstructured::is_set(&unstructured::parse_stored(&stored)["status"]["certificate"])
+    };
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!is_signed(), "there is no space for it");
+    remote.is_full.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(is_signed());
+    server.api.stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn issued_certificates_are_recorded_as_soon_as_the_storage_has_space() {
+    let (server, remote) = server(100).await;
+    let registry = server.api.registry.clone();
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Arc::new(Pki::open(dir.path()).unwrap());
+    tokio::spawn(certificate_records::run(registry.clone(), pki.clone(), server.api.stop.clone()));
+    remote.is_full.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        pki.issue_kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    remote.is_full.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let kind = Kind::builtin("", "v1", "configmaps");
+    let records = registry.storage.find(kind, Some("kube-system"), "muster-issued-certificates-0");
+    let records = unstructured::parse_stored(&records.expect("they are recorded"))["data"].clone();
+    assert_eq!(records.as_object().unwrap().len(), 2);
+    server.api.stop.cancel();
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! What a client gets by its `Accept` header and its method, and the paths that only some clients use.
 
+use hyper::client::conn::http2;
 use hyper::header::CONTENT_LENGTH;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
 
@@ -93,6 +95,34 @@ async fn the_answer_to_a_head_has_no_body() {
         let length: usize = head.2.unwrap().parse().unwrap();
         assert!(0 < length, "{path}");
     }
+}
+
+/// The client sees each frame of a response, so also the body that there should not be.
+#[tokio::test]
+async fn the_answer_to_a_head_has_no_body_in_http2() {
+    let server = Server::new().await;
+    let (line, serving) = fairness::serve(&server.api, Some(User::server()), true);
+    let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(line)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let ask = async |method: &str, path: &str| {
+        let uri = format!("https://localhost{path}");
+        let request = Request::builder().method(method).uri(uri).body(Full::new(Bytes::new())).unwrap();
+        let response = client.clone().send_request(request).await.unwrap();
+        let (code, length) = (response.status().as_u16(), response.headers().get(CONTENT_LENGTH).cloned());
+        let length: Option<usize> = length.map(|it| it.to_str().unwrap().parse().unwrap());
+        (code, length, response.into_body().collect().await.unwrap().to_bytes().len())
+    };
+    for (path, expected) in [("/version", 200), ("/healthz", 200), ("/openapi/v2", 200), ("/none", 404)] {
+        let (code, _, bytes) = ask("GET", path).await;
+        assert_eq!(code, expected, "{path}");
+        assert!(0 < bytes, "{path}");
+        assert_eq!(ask("HEAD", path).await, (code, Some(bytes), 0), "{path}");
+    }
+    let (code, _, bytes) = ask("HEAD", MAPS).await;
+    assert_eq!((code, bytes), (405, 0));
+    drop(client);
+    connection.await.unwrap().unwrap();
+    serving.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What a request may do is decided before anything is done, by what the server reads of it and by nothing else.
 
+use std::collections::BTreeSet;
+
 use http_body_util::BodyExt as _;
 use hyper::header::{HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -8,6 +10,8 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 
 const SECRETS: &str = "/api/v1/namespaces/samples/secrets";
+
+const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// Spellings of a boolean parameter: absent, those that upstream reads as false, and those it reads as true.
 const SPELLINGS: &[(&str, bool)] = &[
@@ -87,8 +91,6 @@ async fn the_verb_that_is_authorized_is_the_verb_that_is_served() {
 /// Each request needs its own verb and no other, in each spelling of `watch`.
 #[tokio::test]
 async fn every_method_and_path_needs_one_verb() {
-    const VERBS: [&str; 8] =
-        ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
     let server = Server::new().await;
     for verb in VERBS {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
@@ -172,59 +174,127 @@ async fn names_of_resources_are_those_of_the_request() {
     assert_eq!(server.api.registry.storage.revision(), revision);
 }
 
-/// Query parameters that do not change the verb of a request, whatever their value.
-const OTHER_PARAMETERS: &[&str] = &[
-    "allowWatchBookmarks",
-    "sendInitialEvents",
-    "pretty",
-    "follow",
-    "timestamps",
-    "dryRun",
-    "force",
-    "orphanDependents",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "timeout",
-    "as",
-    "verb",
-    "method",
+/// Query parameters that do not change the verb of a request, and values of each beside those of SPELLINGS.
+const OTHER_PARAMETERS: &[(&str, &[&str])] = &[
+    ("allowWatchBookmarks", &[]),
+    ("sendInitialEvents", &[]),
+    ("pretty", &[]),
+    ("follow", &[]),
+    ("timestamps", &[]),
+    ("dryRun", &["All"]),
+    ("force", &[]),
+    ("orphanDependents", &[]),
+    ("ignoreStoreReadErrorWithClusterBreakingPotential", &[]),
+    ("timeout", &["5s"]),
+    ("as", &["kubernetes-admin"]),
+    ("verb", &["delete", "watch"]),
+    ("method", &["DELETE", "GET"]),
+    ("labelSelector", &["watch", "watch%3Dtrue", "watch+in+(true)", "!watch"]),
+    (
+        "fieldSelector",
+        &[
+            "metadata.name%3Dsample",
+            "metadata.name%3D%3Dother",
+            "metadata.name!%3Dsample",
+            "metadata.namespace%3Dsamples",
+            "watch%3Dtrue",
+        ],
+    ),
+    ("limit", &["500", "-1"]),
+    ("continue", &["sample"]),
+    ("resourceVersion", &["999999999"]),
+    ("resourceVersionMatch", &["Exact&resourceVersion=7", "NotOlderThan&resourceVersion=0"]),
+    ("timeoutSeconds", &["5", "-1"]),
+    ("fieldManager", &["watch"]),
+    ("fieldValidation", &["Strict", "Warn", "Ignore"]),
+    ("gracePeriodSeconds", &["30", "-1"]),
+    ("propagationPolicy", &["Orphan", "Background", "Foreground"]),
 ];
 
+/// Each request is allowed with its verb alone, and refused with all verbs but that.
 #[tokio::test]
 async fn no_other_parameter_changes_the_verb() {
     let server = samples::server().await;
-    for verb in ["get", "list", "watch"] {
-        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
-        server.grant(&format!("only-{verb}"), rules).await;
-    }
-    let collection = "/api/v1/namespaces/samples/configmaps";
-    let mut asked = Vec::new();
-    for (spelling, _) in SPELLINGS {
-        // An object is got, whatever is said of a watch.
-        asked.push((format!("{collection}/sample?timeoutSeconds=5&{spelling}"), "get"));
-        for parameter in OTHER_PARAMETERS {
-            asked.push((format!("{collection}?{}", spelling.replace("watch", parameter)), "list"));
-            asked.push((format!("{collection}/sample?{}", spelling.replace("watch", parameter)), "get"));
+    for verb in VERBS {
+        let others: Vec<&str> = VERBS.into_iter().filter(|it| *it != verb).collect();
+        for (user, verbs) in [(format!("only-{verb}"), vec![verb]), (format!("all-but-{verb}"), others)] {
+            let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+            server.grant(&user, rules).await;
         }
     }
-    for (uri, verb) in asked {
-        for allowed in ["get", "list", "watch"] {
-            let user = someone(&format!("only-{allowed}"), &[]);
-            let request = Request::builder().uri(&uri).body(Full::new(Bytes::new())).unwrap();
-            let response = server.answered(Some(&user), request).await;
+    let collection = "/api/v1/namespaces/samples/configmaps";
+    let object = format!("{collection}/sample");
+    let mut asked = Vec::new();
+    // An object is got, whatever is said of a watch.
+    for (spelling, _) in SPELLINGS {
+        asked.push(("watch", "GET", format!("{object}?timeoutSeconds=5&{spelling}"), "get"));
+    }
+    for (parameter, values) in OTHER_PARAMETERS {
+        let spellings = SPELLINGS.iter().map(|(it, _)| it.replace("watch", parameter));
+        let values = values.iter().map(|it| format!("{parameter}={it}"));
+        for query in spellings.chain(values) {
+            let dry_run = format!("dryRun=All&{query}");
+            asked.extend([
+                (*parameter, "GET", format!("{collection}?{query}"), "list"),
+                (*parameter, "GET", format!("{object}?{query}"), "get"),
+                (*parameter, "POST", format!("{collection}?{dry_run}"), "create"),
+                (*parameter, "PUT", format!("{object}?{dry_run}"), "update"),
+                (*parameter, "PATCH", format!("{object}?{dry_run}"), "patch"),
+                (*parameter, "DELETE", format!("{object}?{dry_run}"), "delete"),
+                (*parameter, "DELETE", format!("{collection}?{dry_run}"), "deletecollection"),
+            ]);
+        }
+    }
+    let revision = server.api.registry.storage.revision();
+    let mut unserved: BTreeSet<(&str, &str)> = asked.iter().map(|(it, .., verb)| (*verb, *it)).collect();
+    for (parameter, method, uri, verb) in asked {
+        let name = if verb == "create" { "new" } else { "sample" };
+        let body = match method {
+            "GET" | "DELETE" => String::new(),
+            _ => json!({"metadata": {"name": name}}).to_string(),
+        };
+        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON_MEDIA_TYPE };
+        for (user, is_allowed) in [(format!("only-{verb}"), true), (format!("all-but-{verb}"), false)] {
+            let request = Request::builder()
+                .method(method)
+                .uri(&uri)
+                .header(CONTENT_TYPE, media_type)
+                .body(Full::new(Bytes::from(body.clone())))
+                .unwrap();
+            let response = server.answered(Some(&someone(&user, &[])), request).await;
             let code = response.status().as_u16();
             // A parameter that cannot be read is refused before anything else.
-            let is_right =
-                if verb == allowed { matches!(code, 200 | 400 | 422) } else { matches!(code, 403 | 400) };
-            assert!(is_right, "{uri} with {allowed}: {code}");
-            if code != 200 {
+            let is_right = match code {
+                200 => is_allowed && verb != "create",
+                201 => is_allowed && verb == "create",
+                400 => true,
+                422 | 504 => is_allowed,
+                403 => !is_allowed,
+                _ => false,
+            };
+            assert!(is_right, "{method} {uri} by {user}: {code}");
+            if !matches!(code, 200 | 201) {
                 continue;
+            }
+            if !uri.ends_with('?') && !uri.ends_with('&') {
+                unserved.remove(&(verb, parameter));
             }
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let answer: Value = serde_json::from_slice(&body).unwrap();
-            let kind = if verb == "get" { "ConfigMap" } else { "ConfigMapList" };
-            assert_eq!(answer["kind"], kind, "{uri}");
+            let kind = match verb {
+                "list" | "deletecollection" => "ConfigMapList",
+                // An object that waits for its dependents is not deleted yet.
+                "delete" if unstructured::is_set(&answer["metadata"]["deletionTimestamp"]) => "ConfigMap",
+                "delete" => "Status",
+                _ => "ConfigMap",
+            };
+            assert_eq!(answer["kind"], kind, "{method} {uri}");
         }
     }
+    assert_eq!(server.api.registry.storage.revision(), revision, "dry runs write nothing");
+    // These parameters are refused with any value.
+    let unserved: Vec<String> = unserved.iter().map(|(verb, it)| format!("{verb} {it}")).collect();
+    expect![[r#""#]].assert_eq(&unserved.join("\n"));
 }
 
 /// A header of any bytes gives no request more than it has without the header.

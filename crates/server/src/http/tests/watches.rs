@@ -2,6 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use futures::SinkExt as _;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -299,4 +305,52 @@ async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
         "#]],
     )
     .await;
+}
+
+#[tokio::test]
+async fn a_watch_over_a_web_socket_sends_each_event_as_a_message() {
+    let server = Server::new().await;
+    let watches = || server.api.registry.metrics.long_running_requests.get();
+    server.json("POST", MAPS, map("a", "x")).await;
+    let open = async || {
+        let (line, _) = fairness::serve(&server.api, Some(User::server()), false);
+        let mut request = format!("ws://localhost{MAPS}?watch=true").into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", "one, another".parse().unwrap());
+        client_async(request, line).await.unwrap()
+    };
+    let (mut socket, response) = open().await;
+    assert_eq!(response.headers()["sec-websocket-protocol"], "one");
+    let mut said = String::new();
+    for change in ["none", "add", "change", "delete"] {
+        match change {
+            "add" => drop(server.json("POST", MAPS, map("b", "x")).await),
+            "change" => drop(server.merge(&format!("{MAPS}/b"), map("b", "y")).await),
+            "delete" => drop(server.json("DELETE", &format!("{MAPS}/b"), json!({})).await),
+            _ => {}
+        }
+        let Message::Text(text) = socket.next().await.unwrap().unwrap() else { panic!("it is no text") };
+        let event: Value = serde_json::from_str(&text).unwrap();
+        let labels = &event["object"]["metadata"]["labels"];
+        writeln!(said, "{} {} {labels}", str_at(&event, "type"), str_at(&event, "object.metadata.name"))
+            .unwrap();
+    }
+    expect![[r#"
+        ADDED a {"app":"x"}
+        ADDED b {"app":"x"}
+        MODIFIED b {"app":"y"}
+        DELETED b {"app":"y"}
+    "#]]
+    .assert_eq(&said);
+    socket.send(Message::Ping("are you there".into())).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("are you there".into()));
+
+    // A client that disconnects ends its watch, and a server that stops closes those that are left.
+    let (left, _) = open().await;
+    assert_eq!(watches(), 2);
+    drop(left);
+    wait_until(|| watches() == 1).await;
+    server.api.stop.cancel();
+    let Message::Close(Some(end)) = socket.next().await.unwrap().unwrap() else { panic!("it is not closed") };
+    assert_eq!(end.code, CloseCode::Normal);
+    wait_until(|| watches() == 0).await;
 }

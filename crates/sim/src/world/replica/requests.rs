@@ -101,7 +101,7 @@ impl World {
                 self.trace.add_line(self.now, || {
                     format!("replica {index} {} -> {}", describe_call(&call), describe_response(&outcome))
                 });
-                self.checks.check_applied_request(
+                self.checks.check_request_outcome(
                     &self.server,
                     &decided,
                     &set,

@@ -279,7 +279,7 @@ fn placeholders_are_replaced_and_cannot_end_the_string_of_a_query() {
     let hostile = [Text::from("a"), Text::from(r#"b"} or vector(1) #"#)];
     assert_eq!(names_regex(hostile.iter().collect()), "a");
     let many: Vec<Text> = (0..2000).map(|it| Text::from(it.to_string())).collect();
-    assert_eq!(names_regex(many.iter().collect()).split('|').count(), PLACEHOLDER_NAMES_MAX);
+    assert_eq!(names_regex(many.iter().collect()).split('|').count(), NAMES_PER_PLACEHOLDER_MAX);
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_position_never_moves_back() {
         },
     };
     let mut admitted = [up_to("n5", 100)].to_vec();
-    add_position(
+    advance_position(
         &mut admitted,
         &"half".into(),
         &"".into(),
@@ -122,7 +122,7 @@ fn a_position_never_moves_back() {
         Time::from_secs(50),
     );
     assert_eq!(admitted, [up_to("n5", 100)]);
-    add_position(
+    advance_position(
         &mut admitted,
         &"half".into(),
         &"".into(),

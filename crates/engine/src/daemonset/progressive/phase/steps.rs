@@ -17,13 +17,13 @@ use crate::daemonset::progressive::record::{ALL_STEPS, CheckResult, Phase, StepS
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 
 impl PhaseMachine<'_> {
-    /// Returns the index of the current step. Starts that step if the status is not in it yet. `None` if all nodes are
-    /// admitted at once.
+    /// Returns the index of the current step, and starts that step if the status is not in it yet. `None` if all nodes
+    /// are admitted at once.
     ///
     /// Rule: if the policy no longer has a step of the stored name, the rollout continues with the first step whose
-    /// target is at least the number of exposed nodes, or with the last step. A node is exposed if it is admitted or
-    /// has a pod of a revision without the verdict `Good`. All nodes are admitted at once only while the revision has
-    /// the verdict `Good`, or while an operator approves all steps.
+    /// target is at least the number of exposed nodes or, if no step has such a target, with the last step. A node is
+    /// exposed if it is admitted or has a pod of a revision without the verdict `Good`. All nodes are admitted at once
+    /// while an operator approves all steps, and in the step `*` while the revision has the verdict `Good`.
     fn find_or_start_step(&mut self) -> Option<usize> {
         let steps = &self.spec.steps;
         let is_for_all = self.status.step.as_ref().is_some_and(|it| *it.name == *ALL_STEPS);
@@ -49,9 +49,9 @@ impl PhaseMachine<'_> {
         Some(index)
     }
 
-    /// Admits nodes in the current step, that is, assigns them the current revision. Ends the step when all of these
-    /// are true: its target is reached, all its nodes except failed ones have been healthy for the soak time, the
-    /// checks have passed, the step is approved if necessary, and the rollout is not paused.
+    /// Admits nodes in the current step, that is, assigns them the current revision. Ends the step when its target is
+    /// reached, its admitted nodes (except failed ones) have been healthy for the soak time, the checks have passed,
+    /// the step is approved if necessary, and the rollout is not paused.
     pub(super) fn advance_step(&mut self) {
         let Some(index) = self.find_or_start_step() else {
             return self.roll_to_all_nodes();
@@ -106,8 +106,8 @@ impl PhaseMachine<'_> {
         self.pass_step(index);
     }
 
-    /// Returns the time at which all nodes of the step have been healthy for the soak time, if their pods stay healthy.
-    /// Failed nodes, for which the step does not wait, are left out. `None` if no node soaks.
+    /// Returns the time at which all nodes of the step will have been healthy for the soak time, if their pods stay
+    /// healthy. Failed nodes, for which the step does not wait, are left out. `None` if no node soaks.
     fn soak_ends_at(&self) -> Option<Time> {
         let counts = self.input.counts;
         let is_failed_until = |at: Time| {
@@ -122,12 +122,12 @@ impl PhaseMachine<'_> {
         Some(format!("check {:?} has not passed: {}", &*missing.name, missing.message))
     }
 
-    /// Admits every eligible node, that is, assigns it the current revision. Completes the rollout when all of them,
-    /// except failed ones, are updated and every check has passed. A revision with the verdict `Good` does not wait for
-    /// checks.
+    /// Admits every eligible node, that is, assigns it the current revision. Completes the rollout when all eligible
+    /// nodes, except failed ones, have an available pod of the current revision, and every check has passed. Exception:
+    /// a revision with the verdict `Good` does not wait for checks.
     ///
-    /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. The failure budget and the
-    /// checks still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
+    /// Rule: `approve` with the step `*` admits every node, without soak time and approvals. Too many failed nodes or a
+    /// failed check still stop the rollout, and the revision gets the verdict `Good` only after every check has passed.
     fn roll_to_all_nodes(&mut self) {
         let counts = &self.input.counts.nodes;
         self.enter_all_steps();
@@ -151,7 +151,7 @@ impl PhaseMachine<'_> {
         self.enter_phase(Phase::Rolling, text);
     }
 
-    /// Makes `*` ([`ALL_STEPS`]) the current step in the status. This step admits every node.
+    /// Makes `*` ([`ALL_STEPS`]) the current step in the status. The step `*` admits every node.
     pub(super) fn enter_all_steps(&mut self) {
         self.status.step = Some(StepStatus {
             name: ALL_STEPS.into(),
@@ -162,18 +162,18 @@ impl PhaseMachine<'_> {
         });
     }
 
-    /// Admits all eligible nodes that are not admitted yet and are old enough: they are assigned the current revision.
-    /// Does nothing while the rollout is paused.
+    /// Admits all eligible nodes that are not admitted yet and are old enough, that is, assigns them the current
+    /// revision. Does nothing while the rollout is paused.
     fn admit_all(&mut self) {
         let step = Step { name: ALL_STEPS.into(), ..Step::default() };
         let free = self.input.counts.nodes.held;
         self.admit(&step, free);
     }
 
-    /// Admits nodes in this step: those that are already exposed, and up to `free` others. An exposed node is admitted
-    /// or has a pod of a revision without the verdict `Good`. If the step has groups, admits only nodes of open groups.
-    /// In assist mode, admits exposed nodes only up to the target of the step. If no node can be admitted, because all
-    /// candidates are too young, sets a wake-up time one second from now. Does nothing while the rollout is paused.
+    /// Admits nodes in this step: those that already have a pod of a revision without the verdict `Good`, and up to
+    /// `free` others. If the step has groups, admits only nodes of open groups. In assist mode, admits nodes of the
+    /// first kind only up to the target of the step. If all candidates are too young to be admitted, sets a wake-up
+    /// time one second from now. Does nothing while the rollout is paused.
     fn admit(&mut self, step: &Step, free: usize) {
         if self.pause_reason.is_some() {
             return;
@@ -204,7 +204,8 @@ impl PhaseMachine<'_> {
     }
 
     /// Ends the step with this index, and starts the next step. After the last step, completes the rollout if all nodes
-    /// are admitted and, except failed ones, updated. Otherwise the rollout stays in the last step.
+    /// are admitted and, except failed ones, updated. Otherwise the rollout stays in the last step: in the phase
+    /// `Rolling` if all nodes are admitted, else in the phase `PartiallyComplete`.
     fn pass_step(&mut self, index: usize) {
         let Some(step) = self.spec.steps.get(index) else { return };
         let text = format!("Step {:?} has passed", &*step.name);
@@ -234,8 +235,8 @@ impl PhaseMachine<'_> {
     }
 }
 
-/// Returns how many nodes may have the new revision in a step. `eligible` is the number of eligible nodes, to which a
-/// percentage refers.
+/// Returns how many nodes may have the new revision in a step. `eligible` is the number of eligible nodes, of which the
+/// step may state a percentage.
 fn step_target(step: &Step, eligible: usize) -> usize {
     step.nodes.scaled_value(eligible).min(eligible)
 }
@@ -244,8 +245,7 @@ fn step_target(step: &Step, eligible: usize) -> usize {
 /// ones. An exposed candidate already has a pod of a revision without the verdict `Good`.
 ///
 /// Rule: in assist mode a node can get a pod of the current revision without being admitted. Such nodes are admitted
-/// before others, but only until the step has reached its target. Further such nodes stay unassigned until a later
-/// step.
+/// before others, but only until the step has reached its target. The remaining ones are admitted in later steps.
 fn limit_exposed_candidates(
     candidates: &BTreeMap<Text, GroupCandidates>,
     mut limit: usize,

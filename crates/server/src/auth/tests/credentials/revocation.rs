@@ -230,22 +230,13 @@ async fn records_of_credentials_are_written_by_masters_alone() {
         issued_at: world.now,
         not_after: world.now + SignedDuration::from_secs(60),
     };
-    certificate_records::record_issued_certificates(
-        &world.registry,
-        std::slice::from_ref(&issued),
-        world.now,
-    )
-    .await
-    .unwrap();
-    let again = crate::pki::IssuedCertificate { serial: "50".to_owned(), ..issued };
-    // The first has expired by then.
-    certificate_records::record_issued_certificates(
-        &world.registry,
-        &[again],
-        world.now + SignedDuration::from_secs(61),
-    )
-    .await
-    .unwrap();
+    let again = crate::pki::IssuedCertificate { serial: "50".to_owned(), ..issued.clone() };
+    // The first has expired when the other is recorded.
+    for (it, later_s) in [(issued, 0), (again, 61)] {
+        let (mut unrecorded, now) = (vec![it], world.now + SignedDuration::from_secs(later_s));
+        certificate_records::record_issued_certificates(&world.registry, &mut unrecorded, now).await.unwrap();
+        assert!(unrecorded.is_empty());
+    }
     let stored =
         world.registry.storage.find(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
     let data = unstructured::parse_stored(&stored)["data"].clone();
@@ -267,8 +258,10 @@ async fn certificates_that_are_recorded_at_the_same_time_are_all_kept() {
     };
     let record = async |call: usize| {
         let first = call * CERTIFICATES_PER_CALL;
-        let issued: Vec<_> = (first..first + CERTIFICATES_PER_CALL).map(issue).collect();
-        certificate_records::record_issued_certificates(&world.registry, &issued, world.now).await.unwrap();
+        let mut issued: Vec<_> = (first..first + CERTIFICATES_PER_CALL).map(issue).collect();
+        certificate_records::record_issued_certificates(&world.registry, &mut issued, world.now)
+            .await
+            .unwrap();
     };
     futures::future::join_all((0..CALLS).map(record)).await;
     let kind = Kind::builtin("", "v1", "configmaps");

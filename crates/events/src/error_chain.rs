@@ -5,7 +5,7 @@ use std::error::Error;
 /// Formats an error and its causes, separated by colons. A cause is omitted if the text already ends with it, because
 /// many errors print their causes themselves. An API error is formatted as the message and code of its Status, without
 /// causes.
-pub(crate) fn format_error_chain(error: &(dyn Error + 'static)) -> String {
+pub fn format_error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
