@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::api::{EtcdApi, EtcdError, WatchStream};
 use crate::etcd_version::EtcdVersion;
@@ -18,6 +18,10 @@ use crate::proto::{
 /// Time for which a member is not used after it could not serve a request. After that the member is tried again, for
 /// example because a learner may have been promoted.
 const UNUSABLE_TIME: Duration = Duration::from_secs(30);
+
+/// Timeout of the request for the version of a member before its first call. It is so short that another member can
+/// still execute the call in time.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One member of an etcd cluster. Every call is sent only to this member, and only once.
 pub(crate) trait EtcdMember: Send + Sync + 'static {
@@ -46,6 +50,9 @@ pub(crate) trait EtcdMember: Send + Sync + 'static {
 ///
 /// Rule: all responses are from one etcd cluster. A response from another cluster, for example from a member that was
 /// set up again as a new cluster, is not used.
+///
+/// Rule: only members of supported versions are used. A member that does not respond when the server starts is checked
+/// before its first call.
 pub(crate) struct MemberPool<M> {
     state: Arc<PoolState<M>>,
     accepts_any_version: bool,
@@ -68,6 +75,8 @@ struct PoolMember<M> {
     unusable_until: Mutex<Option<Instant>>,
     /// Whether the last response of the member came from another etcd cluster.
     is_foreign: AtomicBool,
+    /// Whether the version of the member was read, and the pool accepts this version.
+    has_accepted_version: AtomicBool,
 }
 
 impl<M: EtcdMember> MemberPool<M> {
@@ -76,6 +85,7 @@ impl<M: EtcdMember> MemberPool<M> {
             member: Arc::new(it),
             unusable_until: Mutex::new(None),
             is_foreign: AtomicBool::new(false),
+            has_accepted_version: AtomicBool::new(false),
         };
         let state = PoolState {
             members: members.into_iter().map(new).collect(),
@@ -92,8 +102,8 @@ impl<M: EtcdMember> MemberPool<M> {
     }
 
     /// Makes a call to the current member. What happens next depends on the result:
-    /// - The member cannot serve requests, or belongs to another etcd cluster: makes the call to the next member, until
-    ///   all members had it. The members before have not executed the call.
+    /// - The member cannot serve requests, belongs to another etcd cluster, or has an unsupported or unknown version:
+    ///   makes the call to the next member, until all members had it. The members before have not executed the call.
     /// - The member does not respond: fails. Later calls go to the next member.
     /// - Any other result is returned.
     async fn call<T, F: Future<Output = Result<T, EtcdError>> + Send>(
@@ -104,7 +114,10 @@ impl<M: EtcdMember> MemberPool<M> {
         let mut last = EtcdError::NotServed { why: "there is no member".to_owned() };
         for _ in &self.state.members {
             let at = self.usable_member(&self.state.current);
-            let result = call(self.state.members[at].member.clone()).await;
+            let result = match self.ensure_accepted_version(at).await {
+                Ok(()) => call(self.state.members[at].member.clone()).await,
+                Err(error) => Err(error),
+            };
             match result.and_then(|it| self.check_cluster(at, header(&it)).map(|()| it)) {
                 Err(error @ EtcdError::NotServed { .. }) => {
                     self.state.members[at].set_unusable();
@@ -138,6 +151,44 @@ impl<M: EtcdMember> MemberPool<M> {
         let usable = (1..=members.len()).map(following).find(|it| !members[*it].is_unusable());
         let next = usable.unwrap_or_else(|| following(1));
         let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Reads the version of the member with the index `at`, unless it has an accepted version. Fails with
+    /// [`EtcdError::NotServed`] if the version is not supported or cannot be read.
+    async fn ensure_accepted_version(&self, at: usize) -> Result<(), EtcdError> {
+        let PoolMember { member, has_accepted_version, .. } = &self.state.members[at];
+        if has_accepted_version.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let url = member.url();
+        let unread = |why: &dyn fmt::Display| EtcdError::NotServed {
+            why: format!("cannot read the version of {url}: {why}"),
+        };
+        let status = match timeout(VERSION_TIMEOUT, member.status()).await {
+            Ok(status) => status.map_err(|it| unread(&it))?,
+            Err(elapsed) => return Err(unread(&elapsed)),
+        };
+        self.check_version(at, &status.version).map_err(|error| {
+            tracing::error!(url, %error, "not using this member of etcd");
+            EtcdError::NotServed { why: error.to_string() }
+        })
+    }
+
+    /// Fails if the pool does not accept `version`, which is the version of the member with the index `at`.
+    fn check_version(&self, at: usize, version: &str) -> Result<(), EtcdError> {
+        let PoolMember { member, has_accepted_version, .. } = &self.state.members[at];
+        let is_supported = EtcdVersion::parse(version).is_some_and(EtcdVersion::is_supported);
+        if !is_supported && !self.accepts_any_version {
+            let url = member.url();
+            return Err(EtcdError::Version {
+                why: format!(
+                    "{url} runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or later, or \
+                     accept it for tests with --etcd-any-version"
+                ),
+            });
+        }
+        has_accepted_version.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Records from which etcd cluster the member with the index `at` has sent a response with this header. Fails if it
@@ -196,15 +247,7 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
                 }
             };
             let version = &status.version;
-            let is_supported = EtcdVersion::parse(version).is_some_and(EtcdVersion::is_supported);
-            if !is_supported && !self.accepts_any_version {
-                return Err(EtcdError::Version {
-                    why: format!(
-                        "{url} runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or \
-                         later, or accept it for tests with --etcd-any-version"
-                    ),
-                });
-            }
+            self.check_version(at, version)?;
             let cluster_id = status.header.map_or(0, |it| it.cluster_id);
             let (first_url, first_id) = *first.get_or_insert((url, cluster_id));
             if first_id != cluster_id {
@@ -259,7 +302,11 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
         let at = self.usable_member(&self.state.next_watch);
         // The next watch is opened at another member: this one has ended by then.
         self.advance(&self.state.next_watch, at);
-        let responses = self.state.members[at].member.watch(request).await.inspect_err(|error| {
+        let opened = match self.ensure_accepted_version(at).await {
+            Ok(()) => self.state.members[at].member.watch(request).await,
+            Err(error) => Err(error),
+        };
+        let responses = opened.inspect_err(|error| {
             if matches!(error, EtcdError::NotServed { .. }) {
                 self.state.members[at].set_unusable();
             }

@@ -89,7 +89,7 @@ impl Etcd {
     fn compact(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let client = EtcdClient::new(std::slice::from_ref(&self.url), None).unwrap();
+            let client = EtcdClient::new(std::slice::from_ref(&self.url), None).unwrap().accept_any_version();
             let key = RangeRequest { key: "/".into(), ..RangeRequest::default() };
             let revision = client.range(key).await.unwrap().header.unwrap().revision;
             client.compact(CompactionRequest { revision, physical: true }).await.unwrap();
@@ -307,7 +307,7 @@ fn servers_share_the_state_and_lose_nothing_when_etcd_is_killed() {
 fn a_watch_ends_when_its_member_has_no_leader() {
     let mut members = Etcd::start_members(3);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = EtcdClient::new(std::slice::from_ref(&members[0].url), None).unwrap();
+    let client = EtcdClient::new(std::slice::from_ref(&members[0].url), None).unwrap().accept_any_version();
     let all = WatchCreateRequest { key: "/".into(), range_end: "0".into(), ..WatchCreateRequest::default() };
     let began = Instant::now();
     let mut watch = runtime.block_on(async {

@@ -17,6 +17,7 @@ struct FakeMemberState {
     /// The cluster of the member. All members with clones of one etcd are in one cluster.
     etcd: FakeEtcd,
     condition: Condition,
+    version: &'static str,
     /// Number of calls.
     calls: usize,
 }
@@ -32,7 +33,7 @@ enum Condition {
 
 impl FakeMember {
     fn new(url: &'static str, etcd: &FakeEtcd, condition: Condition) -> Self {
-        let state = FakeMemberState { etcd: etcd.clone(), condition, calls: 0 };
+        let state = FakeMemberState { etcd: etcd.clone(), condition, version: "3.6.9", calls: 0 };
         Self { url, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -75,9 +76,9 @@ impl EtcdMember for FakeMember {
     }
 
     async fn status(&self) -> Result<StatusResponse, EtcdError> {
-        let (etcd, condition) = {
+        let (etcd, condition, version) = {
             let state = self.state.lock().unwrap();
-            (state.etcd.clone(), state.condition)
+            (state.etcd.clone(), state.condition, state.version)
         };
         if condition == Condition::Dead {
             return Err(EtcdError::NoResponse { why: "dead".to_owned() });
@@ -85,7 +86,7 @@ impl EtcdMember for FakeMember {
         let header = ResponseHeader { cluster_id: etcd.cluster_id(), ..ResponseHeader::default() };
         Ok(StatusResponse {
             header: Some(header),
-            version: "3.6.9".to_owned(),
+            version: version.to_owned(),
             is_learner: matches!(condition, Condition::Learner(_)),
             ..StatusResponse::default()
         })
@@ -218,4 +219,30 @@ async fn a_server_ends_when_all_members_belong_to_another_cluster() {
     let failure = server.failure.lock().unwrap().clone().unwrap_or_default();
     assert!(failure.contains("etcd was replaced or restored. Restart the servers"), "{failure}");
     assert_eq!(server.published.read().list("").count(), 1);
+}
+
+/// A member was down when the server started, and comes back with a version that loses events.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_comes_back_with_an_unsupported_version_is_not_used() {
+    for accepts_any_version in [false, true] {
+        let etcd = FakeEtcd::new(1, Faults::default());
+        let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+        members[1].set(Condition::Dead);
+        members[1].state.lock().unwrap().version = "3.5.9";
+        let pool = MemberPool::new(members.clone());
+        let pool = if accepts_any_version { pool.accept_any_version() } else { pool };
+        pool.check().await.unwrap();
+        let server = Server::start(&pool, "s").await;
+        server.commit(put("nodes//a", Precondition::Absent, "x")).await.unwrap();
+        members[0].set(Condition::Dead);
+        members[1].set(Condition::Serving);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let committed = server.commit(put("nodes//b", Precondition::Absent, "x")).await;
+        assert_eq!(committed.is_ok(), accepts_any_version, "{committed:?}");
+        assert_eq!(members[1].calls() == 0, !accepts_any_version);
+        members[0].set(Condition::Serving);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        server.commit(put("nodes//c", Precondition::Any, "x")).await.unwrap();
+        assert_eq!(*server.failure.lock().unwrap(), None);
+    }
 }
