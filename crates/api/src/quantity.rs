@@ -7,7 +7,7 @@
 
 use alloc::borrow::Cow;
 use alloc::format;
-use alloc::string::ToString as _;
+use alloc::string::{String, ToString as _};
 use core::cmp::Ordering;
 use core::fmt;
 
@@ -139,6 +139,11 @@ impl Quantity {
     /// resources.
     pub fn rounded_to_millis(self) -> Self {
         Self { nanos: self.millis().saturating_mul(NANOS_PER_MILLI), format: self.format }
+    }
+
+    /// Returns the canonical text in decimal format. Equal quantities have the same text, whatever their own format.
+    pub fn decimal_text(self) -> String {
+        Self { nanos: self.nanos, format: SuffixFormat::Decimal }.to_string()
     }
 }
 
@@ -311,7 +316,7 @@ impl<'a> QuantityTokens<'a> {
 }
 
 /// Splits a text into its leading digits and the rest.
-fn split_digits(text: &str) -> (&str, &str) {
+pub(crate) fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
 }
 

@@ -9,6 +9,8 @@ use jiff::SignedDuration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::quantity::split_digits;
+
 /// A point in time, in microseconds since the Unix epoch. All arithmetic saturates, so a time from an API object cannot
 /// cause an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -176,11 +178,6 @@ pub fn parse_go_duration(text: &str) -> Result<SignedDuration, GoDurationError<'
 
 /// Largest absolute value of a Go duration in nanoseconds: the absolute value of the smallest `int64`.
 const GO_NANOSECONDS_MAX: u64 = 1 << 63;
-
-/// Splits a text into its leading digits and the rest.
-fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
-}
 
 /// Returns a decimal fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the decimal point,
 /// and `unit_ns` is the length of the unit. Upstream: `leadingFraction` and the float arithmetic of

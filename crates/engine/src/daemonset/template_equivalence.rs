@@ -2,14 +2,12 @@
 //!
 //! Upstream compares templates byte by byte, so a default that a newer API server sets makes a new revision of the same
 //! template. This controller compares normalized templates instead.
-use alloc::{
-    format,
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use muster_api::go_json;
 use muster_api::image_reference::default_pull_policy;
+use muster_api::quantity::Quantity;
 use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
@@ -399,67 +397,17 @@ fn path_matches(pattern: &str, path: &[&str]) -> bool {
 /// Returns a quantity in a notation that depends only on its value. If `in_thousandths` is true, the quantity is
 /// rounded up to thousandths.
 ///
-/// Rule: quantities are compared by value, whatever their unit. `1000m` equals `1`, and `1Gi` equals `1024Mi`. A value
-/// that is not a quantity stays as it is.
+/// Rule: quantities are compared by the value that upstream parses, whatever their suffix. `1000m` equals `1`, and `1Gi`
+/// equals `1024Mi`. `8Ei` and `10Ei` are equal, because a binary suffix has a maximum of 2⁶³-1. A value that is not a
+/// quantity stays as it is.
 fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
     let text = match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let Some(mut billionths) = parse_billionths(&text) else { return value.clone() };
-    if in_thousandths {
-        const BILLIONTHS_PER_THOUSANDTH: i128 = 1_000_000;
-        billionths = div_away_from_zero(billionths, BILLIONTHS_PER_THOUSANDTH)
-            .saturating_mul(BILLIONTHS_PER_THOUSANDTH);
-    }
-    const BILLIONTHS_PER_UNIT: i128 = 1_000_000_000;
-    match billionths % BILLIONTHS_PER_UNIT {
-        0 => (billionths / BILLIONTHS_PER_UNIT).to_string().into(),
-        _ => format!("{billionths}n").into(),
-    }
-}
-
-/// Parses a quantity as a number of billionths, rounded away from zero. `None` if the text is not a quantity or the
-/// number overflows.
-fn parse_billionths(text: &str) -> Option<i128> {
-    let (negative, text) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = format!("{whole}{fraction}");
-    let mut count: i128 = digits.parse().ok()?;
-    let mut tens: i32 = 9 - i32::try_from(fraction.len()).ok()?;
-    match unit {
-        "" => {}
-        "n" => tens -= 9,
-        "u" => tens -= 6,
-        "m" => tens -= 3,
-        "k" => tens += 3,
-        "M" => tens += 6,
-        "G" => tens += 9,
-        "T" => tens += 12,
-        "P" => tens += 15,
-        "E" => tens += 18,
-        "Ki" => count = count.checked_mul(1 << 10)?,
-        "Mi" => count = count.checked_mul(1 << 20)?,
-        "Gi" => count = count.checked_mul(1 << 30)?,
-        "Ti" => count = count.checked_mul(1 << 40)?,
-        "Pi" => count = count.checked_mul(1 << 50)?,
-        "Ei" => count = count.checked_mul(1 << 60)?,
-        _ => tens = tens.checked_add(unit.strip_prefix(['e', 'E'])?.parse().ok()?)?,
-    }
-    let scale = 10i128.checked_pow(tens.unsigned_abs())?;
-    let count = if tens < 0 { div_away_from_zero(count, scale) } else { count.checked_mul(scale)? };
-    Some(if negative { -count } else { count })
-}
-
-/// Divides and rounds away from zero, as the API server rounds quantities.
-fn div_away_from_zero(value: i128, by: i128) -> i128 {
-    let rest = value % by;
-    value / by + rest.signum()
+    let Ok(quantity) = Quantity::parse(&text) else { return value.clone() };
+    let quantity = if in_thousandths { quantity.rounded_to_millis() } else { quantity };
+    quantity.decimal_text().into()
 }
 
 /// Returns the items of the list field `list` that are JSON objects. Other items are skipped.
