@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::cidr::Ipv4Cidr;
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{self, Thresholds};
-use muster_engine::service_proxy::Ipv4Cidr;
 use serde_json::Value;
 
 use crate::api_servers::ApiServers;

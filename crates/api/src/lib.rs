@@ -10,6 +10,7 @@
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
 //! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
 //! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
+//! - [`cidr`]: ranges of IP addresses;
 //! - [`query_parameters`]: the values of query parameters;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`defaulting`]: the defaults of pods and pod templates;
@@ -39,6 +40,8 @@ pub mod json;
 /// Reference-counted strings.
 pub mod text;
 
+/// Ranges of IP addresses in CIDR notation.
+pub mod cidr;
 /// References to container images, and the default pull policy.
 pub mod image_reference;
 /// Labels and label selectors.

@@ -453,7 +453,9 @@ pub(crate) fn parse_runtime_socket(text: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn parse_cidr(text: &str) -> anyhow::Result<Ipv4Cidr> {
-    Ipv4Cidr::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
+    Ipv4Cidr::parse(text)
+        .ok()
+        .with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
 /// Parses the mapping `FROM=TO` of a host path to another path. Both paths must be absolute.

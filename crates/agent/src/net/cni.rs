@@ -1,6 +1,6 @@
 //! Writes the CNI configuration of the pod network.
 
-use muster_engine::service_proxy::Ipv4Cidr;
+use muster_api::cidr::Ipv4Cidr;
 use serde_json::json;
 
 use super::NetworkError;

@@ -39,7 +39,7 @@ pub(crate) use self::api_server_access::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::membership::ClusterMembership;
-pub use muster_engine::service_proxy::Ipv4Cidr;
+pub use muster_api::cidr::Ipv4Cidr;
 
 /// Delay between a change of the service cache and the reconciliation of the network, so that a burst of changes causes
 /// one reconciliation.

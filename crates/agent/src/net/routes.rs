@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use muster_engine::service_proxy::{Ipv4Cidr, Routes};
+use muster_api::cidr::Ipv4Cidr;
+use muster_engine::service_proxy::Routes;
 use serde::Deserialize;
 
 use super::{NetworkError, command};
@@ -196,7 +197,7 @@ async fn read_routes() -> Result<Routes, NetworkError> {
         command::run_program("ip", &["-json", "-4", "route", "show", "proto", ROUTE_PROTOCOL], "").await?;
     let routes: Vec<Route> = serde_json::from_slice(&output)
         .map_err(|source| NetworkError::ParseOutput { program: "ip", source })?;
-    Ok(routes.iter().filter_map(|it| Some((Ipv4Cidr::parse(&it.dst)?, it.gateway?))).collect())
+    Ok(routes.iter().filter_map(|it| Some((Ipv4Cidr::parse(&it.dst).ok()?, it.gateway?))).collect())
 }
 
 #[cfg(test)]
@@ -213,7 +214,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(machine_addresses(&links), [Ipv4Addr::new(172, 30, 0, 1), Ipv4Addr::new(10, 244, 1, 1)]);
-        assert_eq!(network_of_address(&links, [172, 30, 0, 1].into()), Ipv4Cidr::parse("172.30.0.0/24"));
+        assert_eq!(network_of_address(&links, [172, 30, 0, 1].into()), Ipv4Cidr::parse("172.30.0.0/24").ok());
         assert_eq!(network_of_address(&links, [172, 30, 0, 2].into()), None);
     }
 }

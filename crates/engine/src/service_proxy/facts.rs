@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 
+use muster_api::cidr::Ipv4Cidr;
 use muster_api::core_v1::{self, NodeAddress};
 use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::text::Text;
@@ -127,15 +128,6 @@ pub struct Node {
     pub zone: Option<Text>,
 }
 
-/// An IPv4 CIDR, such as `10.244.1.0/24`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ipv4Cidr {
-    /// The network address of the CIDR, as a 32-bit number.
-    first: u32,
-    /// Length of the CIDR's prefix in bits.
-    bits: u8,
-}
-
 impl Protocol {
     /// Parses the `protocol` of a port. An absent protocol is TCP. `None` if the protocol is unknown.
     fn parse(text: Option<&str>) -> Option<Self> {
@@ -154,45 +146,6 @@ impl Protocol {
             Self::Udp => "udp",
             Self::Sctp => "sctp",
         }
-    }
-}
-
-impl Ipv4Cidr {
-    /// Parses a CIDR. `None` if the text is invalid, or if the address has bits outside of the prefix.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (first, bits) = text.split_once('/')?;
-        let range = Self::containing(first.parse().ok()?, bits.parse().ok()?)?;
-        (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
-    }
-
-    /// Returns the CIDR that contains the address and has a prefix of `bits` bits. `None` for more than 32 bits.
-    pub fn containing(address: Ipv4Addr, bits: u8) -> Option<Self> {
-        let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-        (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
-    }
-
-    /// Whether the address is in the CIDR.
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        Self::containing(address, self.bits) == Some(self)
-    }
-
-    /// Whether the two CIDRs have an address in common.
-    pub fn overlaps(self, other: Self) -> bool {
-        let (wide, narrow) = if self.bits < other.bits { (self, other) } else { (other, self) };
-        wide.contains(Ipv4Addr::from(narrow.first))
-    }
-
-    /// Returns the first host address of the CIDR. In the pod CIDR of a node, it is the address of the node's bridge.
-    /// `None` for a prefix of 31 or 32 bits.
-    pub fn gateway(self) -> Option<Ipv4Addr> {
-        (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
-    }
-}
-
-/// Formats the CIDR as `ADDRESS/BITS`.
-impl core::fmt::Display for Ipv4Cidr {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{}/{}", Ipv4Addr::from(self.first), self.bits)
     }
 }
 
@@ -313,7 +266,7 @@ impl Node {
         Ok(Self {
             address: internal_ips.filter_map(address).next(),
             addresses: addresses().filter_map(address).collect(),
-            range: ranges.filter_map(|it| Ipv4Cidr::parse(it)).next(),
+            range: ranges.filter_map(|it| Ipv4Cidr::parse(it).ok()).next(),
             zone: labels.get(LABEL_TOPOLOGY_ZONE).map(|it| it.as_str().into()),
         })
     }

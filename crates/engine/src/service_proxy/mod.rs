@@ -35,9 +35,7 @@ use muster_api::text::Text;
 pub use api_servers::api_server_addresses;
 pub use dns::{Answer, QueryType, Question, Record, resolve};
 pub use env_vars::service_env_vars;
-pub use facts::{
-    Endpoint, Ipv4Cidr, Node, Port, Protocol, Service, ServiceType, Slice, SlicePort, TrafficPolicy,
-};
+pub use facts::{Endpoint, Node, Port, Protocol, Service, ServiceType, Slice, SlicePort, TrafficPolicy};
 pub use nft_table::{NftTable, ThisNode, UdpFlow, build_table};
 pub use routes::{Routes, pod_routes};
 

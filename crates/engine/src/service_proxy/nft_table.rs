@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr};
 
+use muster_api::cidr::Ipv4Cidr;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 
-use super::facts::{Endpoint, Ipv4Cidr, Port, Protocol, Service, ServiceType, TrafficPolicy};
+use super::facts::{Endpoint, Port, Protocol, Service, ServiceType, TrafficPolicy};
 use super::reserved_addresses::ReservedAddresses;
 use super::{ProxyState, Routes};
 

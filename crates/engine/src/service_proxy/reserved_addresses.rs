@@ -5,7 +5,9 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::facts::{Ipv4Cidr, Service, ServiceType};
+use muster_api::cidr::Ipv4Cidr;
+
+use super::facts::{Service, ServiceType};
 use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 

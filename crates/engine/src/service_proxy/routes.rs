@@ -3,8 +3,9 @@
 use alloc::collections::BTreeMap;
 use core::net::Ipv4Addr;
 
+use muster_api::cidr::Ipv4Cidr;
+
 use super::ProxyState;
-use super::facts::Ipv4Cidr;
 
 /// Routes to the pods of other nodes. The key is the pod CIDR of a node, and the value is the address of that node.
 pub type Routes = BTreeMap<Ipv4Cidr, Ipv4Addr>;

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use expect_test::{Expect, expect};
+use muster_api::cidr::Ipv4Cidr;
 use muster_api::time::Time;
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ fn me() -> ThisNode {
 }
 
 fn made(state: &ProxyState) -> NftTable {
-    let network = Ipv4Cidr::parse("172.30.0.0/24");
+    let network = Ipv4Cidr::parse("172.30.0.0/24").ok();
     build_table(state, &me(), &pod_routes(state, "n1", network))
 }
 
@@ -529,7 +530,7 @@ fn only_nodes_on_the_same_network_are_routed() {
     state.put_node("greedy".into(), node("172.30.0.9", "0.0.0.0/0"));
     state.put_node("m-same".into(), node("172.30.0.8", "10.244.1.128/25"));
     state.put_node("z-late".into(), node("172.30.0.7", "10.244.2.0/24"));
-    let all: Vec<String> = pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24"))
+    let all: Vec<String> = pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24").ok())
         .iter()
         .map(|(range, node)| format!("{range} via {node}"))
         .collect();

@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::Value;
 
 use super::AdmissionChain;
-use super::{AdmissionAttributes, AdmissionOperation, service_address};
+use super::service_address::SERVICE_RANGE;
+use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::request::RequestContext;
 use crate::unstructured::{list_at, str_at};
@@ -39,8 +40,8 @@ pub(super) fn validate(
     let all: BTreeSet<Ipv4Addr> = all.collect();
     for added in list_at(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
         let Some(address) = canonical_ipv4(str_at(added, "address")) else { continue };
-        if service_address::is_in_service_range(address) {
-            let why = format!("status.addresses: {address} is in the Service range 10.96.0.0/16");
+        if SERVICE_RANGE.contains(address) {
+            let why = format!("status.addresses: {address} is in the Service range {SERVICE_RANGE}");
             return Err(attributes.forbidden(node, &why));
         }
         let ranges = &admission.pod_cidrs;

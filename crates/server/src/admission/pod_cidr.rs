@@ -6,10 +6,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use muster_api::cidr::Ipv4Cidr;
 use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 
 use super::AdmissionChain;
+use super::service_address::SERVICE_RANGE;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -34,24 +36,17 @@ pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 #[derive(Debug, Default)]
 struct PodCidrAllocations {
     /// Cluster range from which pod CIDRs are allocated. `None` if the cluster allocates no pod CIDRs.
-    cluster_range: Option<Ipv4Block>,
+    cluster_range: Option<Ipv4Cidr>,
     /// Number of pod CIDRs at the start of the cluster range that are never allocated automatically. They are reserved
     /// for nodes that choose their pod CIDR.
     reserved: u32,
     /// Revision of the store up to which `allocated` includes all changes of Nodes. `None` before the first sync.
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
-    allocated: HashMap<String, Vec<Ipv4Block>>,
+    allocated: HashMap<String, Vec<Ipv4Cidr>>,
     /// Recently allocated or chosen pod CIDRs, with the time of allocation, by Node name. The Node may not be stored
     /// yet.
-    pending: HashMap<String, (Ipv4Block, Timestamp)>,
-}
-
-/// An IPv4 address range: its first address as a number, and its prefix length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ipv4Block {
-    first: u32,
-    prefix_length: u8,
+    pending: HashMap<String, (Ipv4Cidr, Timestamp)>,
 }
 
 impl PodCidrAllocator {
@@ -59,12 +54,13 @@ impl PodCidrAllocator {
     /// Fails if `range` is not an IPv4 CIDR, if its prefix length is not between 8 and 24, or if it overlaps the
     /// Service range.
     pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
-        let block = Ipv4Block::parse(range).filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length));
+        let block = Ipv4Cidr::parse(range).ok();
+        let block = block.filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length()));
         let block = block.ok_or_else(|| {
             format!("{range:?} is not a range of 256 addresses or more such as 10.244.0.0/16")
         })?;
-        if block.overlaps(super::service_address::SERVICE_RANGE.into()) {
-            return Err(format!("{range} overlaps the Service range 10.96.0.0/16"));
+        if block.overlaps(SERVICE_RANGE) {
+            return Err(format!("{range} overlaps the Service range {SERVICE_RANGE}"));
         }
         let mut allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (allocations.cluster_range, allocations.reserved) = (Some(block), reserved);
@@ -75,9 +71,7 @@ impl PodCidrAllocator {
     /// no pod CIDRs.
     pub(super) fn is_in_cluster_range(&self, address: Ipv4Addr) -> bool {
         let allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        allocations
-            .cluster_range
-            .is_some_and(|it| it.overlaps(Ipv4Block { first: address.into(), prefix_length: 32 }))
+        allocations.cluster_range.is_some_and(|it| it.contains(address))
     }
 
     /// Returns the name of a node other than `name` whose pod CIDR contains the address, or `None` if there is none.
@@ -90,9 +84,9 @@ impl PodCidrAllocator {
     ) -> Option<String> {
         let mut allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         allocations.sync_nodes(admission, now);
-        let address = Ipv4Block { first: address.into(), prefix_length: 32 };
+        let address = Ipv4Cidr::new(address, 32);
         // Blocks of a single address are addresses of nodes, not pod CIDRs.
-        allocations.overlapping_node_where(address, name, |it| it.prefix_length < 32).map(str::to_owned)
+        allocations.overlapping_node_where(address, name, |it| it.prefix_length() < 32).map(str::to_owned)
     }
 }
 
@@ -140,8 +134,8 @@ pub(super) fn mutate(
         let block = match &requested[..] {
             [one] => {
                 // A block of one address would be taken for the address of a node, see `pod_cidr_owner`.
-                let is_pod_range = |it: &Ipv4Block| (NODE_PREFIX_LENGTH..32).contains(&it.prefix_length);
-                Ipv4Block::parse(one).filter(|it| is_pod_range(it) && all.overlaps(*it))
+                let is_pod_range = |it: &Ipv4Cidr| (NODE_PREFIX_LENGTH..32).contains(&it.prefix_length());
+                Ipv4Cidr::parse(one).ok().filter(|it| is_pod_range(it) && all.overlaps(*it))
             }
             _ => None,
         };
@@ -169,11 +163,11 @@ pub(super) fn allocates(node: &Value, old: &Value) -> bool {
 }
 
 /// Returns the pod CIDRs and the IPv4 addresses of a Node. An address becomes a block of one address.
-fn occupied_blocks(node: &Value) -> Vec<Ipv4Block> {
+fn occupied_blocks(node: &Value) -> Vec<Ipv4Cidr> {
     let addresses = list_at(&node["status"], "addresses").iter();
     let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());
-    let addresses = addresses.map(|it| Ipv4Block { first: it.into(), prefix_length: 32 });
-    pod_cidrs(node).filter_map(Ipv4Block::parse).chain(addresses).collect()
+    let addresses = addresses.map(|it| Ipv4Cidr::new(it, 32));
+    pod_cidrs(node).filter_map(|it| Ipv4Cidr::parse(it).ok()).chain(addresses).collect()
 }
 
 /// Returns the pod CIDRs in a Node's spec.
@@ -186,7 +180,7 @@ fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
 
 impl PodCidrAllocations {
     /// Returns the name of a node other than `name` whose pod CIDR or address overlaps `block`.
-    fn overlapping_node(&self, block: Ipv4Block, name: &str) -> Option<&str> {
+    fn overlapping_node(&self, block: Ipv4Cidr, name: &str) -> Option<&str> {
         self.overlapping_node_where(block, name, |_| true)
     }
 
@@ -194,9 +188,9 @@ impl PodCidrAllocations {
     /// addresses for which `counts` returns false.
     fn overlapping_node_where(
         &self,
-        block: Ipv4Block,
+        block: Ipv4Cidr,
         name: &str,
-        counts: impl Fn(Ipv4Block) -> bool,
+        counts: impl Fn(Ipv4Cidr) -> bool,
     ) -> Option<&str> {
         let allocated =
             self.allocated.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
@@ -207,17 +201,16 @@ impl PodCidrAllocations {
 
     /// Returns the pending pod CIDR of the node `name` if no other node uses it. Otherwise returns the lowest free pod
     /// CIDR in the cluster range `all` that is not reserved, or `None` if there is none.
-    fn pending_or_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
+    fn pending_or_free_cidr(&self, all: Ipv4Cidr, name: &str) -> Option<Ipv4Cidr> {
         // A retried create gets the same CIDR, unless a node got it through another server.
         if let Some((block, _)) = self.pending.get(name)
             && self.overlapping_node(*block, name).is_none()
         {
             return Some(*block);
         }
-        let count = 1u32 << (NODE_PREFIX_LENGTH - all.prefix_length);
-        let mut blocks = (self.reserved..count).map(|it| Ipv4Block {
-            first: all.first + (it << (32 - NODE_PREFIX_LENGTH)),
-            prefix_length: NODE_PREFIX_LENGTH,
+        let count = 1u32 << (NODE_PREFIX_LENGTH - all.prefix_length());
+        let mut blocks = (self.reserved..count).filter_map(|it| {
+            Ipv4Cidr::containing(all.nth(it << (32 - NODE_PREFIX_LENGTH)), NODE_PREFIX_LENGTH)
         });
         blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
@@ -257,38 +250,6 @@ impl PodCidrAllocations {
     /// that contains the address of another node.
     fn record_node(&mut self, node: &Value) {
         self.allocated.insert(str_at(node, "metadata.name").to_owned(), occupied_blocks(node));
-    }
-}
-
-impl Ipv4Block {
-    /// Parses a range in CIDR notation. Returns `None` if the text is not an IPv4 CIDR or has host bits set.
-    fn parse(text: &str) -> Option<Self> {
-        let (first, bits) = text.split_once('/')?;
-        let block = Self { first: first.parse::<Ipv4Addr>().ok()?.into(), prefix_length: bits.parse().ok()? };
-        (block.prefix_length <= 32 && block.first & !block.network_mask() == 0).then_some(block)
-    }
-
-    /// Returns a mask with the bits of the network prefix set.
-    fn network_mask(self) -> u32 {
-        u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0)
-    }
-
-    /// Whether the two ranges have an address in common.
-    fn overlaps(self, other: Self) -> bool {
-        let mask = self.network_mask() & other.network_mask();
-        self.first & mask == other.first & mask
-    }
-}
-
-impl From<(u32, u8)> for Ipv4Block {
-    fn from((first, bits): (u32, u8)) -> Self {
-        Self { first, prefix_length: bits }
-    }
-}
-
-impl std::fmt::Display for Ipv4Block {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", Ipv4Addr::from(self.first), self.prefix_length)
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use muster_api::cidr::Ipv4Cidr;
 use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -18,21 +19,14 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
-/// First address of the cluster IP range 10.96.0.0/16 of Services, as a number.
-const SERVICE_RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
-/// Number of addresses in the cluster IP range of Services.
-const SERVICE_RANGE_SIZE: u32 = 1 << 16;
 /// Cluster IP of the Service `kubernetes`.
 pub(crate) const API_SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Cluster IP of the Service `kube-dns`, the DNS service of the cluster.
 pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// The cluster IP range of Services, as its first address and its prefix length.
-pub(super) const SERVICE_RANGE: (u32, u8) = (SERVICE_RANGE_START, 16);
-
-/// Whether the address is in the cluster IP range of Services.
-pub(super) fn is_in_service_range(address: Ipv4Addr) -> bool {
-    u32::from(address).checked_sub(SERVICE_RANGE_START).is_some_and(|it| it < SERVICE_RANGE_SIZE)
-}
+/// The cluster IP range of Services.
+pub(super) const SERVICE_RANGE: Ipv4Cidr = Ipv4Cidr::new(Ipv4Addr::new(10, 96, 0, 0), 16);
+/// Number of addresses in the cluster IP range of Services.
+const SERVICE_RANGE_SIZE: u32 = 1 << (32 - SERVICE_RANGE.prefix_length());
 
 /// Number of addresses at the start of the cluster IP range that are reserved for Services that choose their cluster
 /// IP. Other Services get them only if no other address is free. Upstream: `calculateRangeOffset`, at most 256.
@@ -254,18 +248,16 @@ impl RequestAllocator<'_> {
         let any = (0..dynamic)
             .map(|it| STATIC_ADDRESS_COUNT + (self.allocations.next_offset + it) % dynamic)
             .chain(2..STATIC_ADDRESS_COUNT);
-        let mut free = any.map(|it| Ipv4Addr::from(SERVICE_RANGE_START + it));
-        let Some(address) = free
-            .find(|it| !self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(*it), &self.key))
-        else {
-            let why = "failed to allocate IP 10.96.0.0/16: range is full";
-            return Err(
-                self.invalid_service(service, vec![FieldError::invalid("spec.clusterIPs", &json!([]), why)])
-            );
+        let mut free = any.map(|it| (it, SERVICE_RANGE.nth(it)));
+        let Some((offset, address)) = free.find(|(_, it)| {
+            !self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(*it), &self.key)
+        }) else {
+            let why = format!("failed to allocate IP {SERVICE_RANGE}: range is full");
+            let error = FieldError::invalid("spec.clusterIPs", &json!([]), &why);
+            return Err(self.invalid_service(service, vec![error]));
         };
         if self.is_persistent {
-            self.allocations.next_offset =
-                (u32::from(address) - SERVICE_RANGE_START + 1).saturating_sub(STATIC_ADDRESS_COUNT) % dynamic;
+            self.allocations.next_offset = (offset + 1).saturating_sub(STATIC_ADDRESS_COUNT) % dynamic;
         }
         self.record_pending(AllocatedResource::ClusterIp(address));
         Ok(address)
@@ -280,8 +272,8 @@ impl RequestAllocator<'_> {
         };
         // Validation refuses an invalid address.
         let Ok(address) = requested.parse::<Ipv4Addr>() else { return Ok(requested.to_owned()) };
-        let host = u32::from(address).wrapping_sub(SERVICE_RANGE_START);
-        if !(1..SERVICE_RANGE_SIZE - 1).contains(&host) {
+        // The first and the last address of the range are not allocated.
+        if SERVICE_RANGE.offset_of(address).is_none_or(|it| it == 0 || it == SERVICE_RANGE_SIZE - 1) {
             return Err(refuse(&format!(
                 "failed to allocate IP {requested}: the provided network does not match the current range"
             )));

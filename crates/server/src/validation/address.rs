@@ -2,14 +2,14 @@
 //!
 //! Upstream: `apimachinery/pkg/util/validation/ip.go`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use muster_api::cidr::IpCidr;
 
 use super::field_error::{ErrorPath, FieldErrors};
 
 /// Upstream's message for a string that is not an IP address.
 const NOT_AN_IP_MESSAGE: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-/// Upstream's message for a string that is not a CIDR.
-const NOT_A_CIDR_MESSAGE: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// Checks that a string is an IP address, and not an IPv4-mapped IPv6 address.
 pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
@@ -33,21 +33,8 @@ fn has_leading_zeros(text: &str) -> bool {
 
 /// Checks that a string is a CIDR whose address has no bits set after the prefix.
 pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
-    let parsed = text.split_once('/').and_then(|(ip, bits)| {
-        let is_plain = !bits.is_empty() && bits.bytes().all(|it| it.is_ascii_digit());
-        Some((ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok().filter(|_| is_plain)?))
-    });
-    let Some((ip, bits)) = parsed.filter(|(ip, bits)| *bits <= if ip.is_ipv4() { 32 } else { 128 }) else {
-        return out.invalid(at, text, NOT_A_CIDR_MESSAGE);
-    };
-    let network: IpAddr = match ip {
-        IpAddr::V4(ip) => Ipv4Addr::from(u32::from(ip) & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into(),
-        IpAddr::V6(ip) => {
-            Ipv6Addr::from(u128::from(ip) & u128::MAX.checked_shl(128 - bits).unwrap_or(0)).into()
-        }
-    };
-    if network != ip {
-        out.invalid(at, text, "must not have bits set beyond the prefix length");
+    if let Err(why) = IpCidr::parse(text) {
+        out.invalid(at, text, &why.to_string());
     }
 }
 

@@ -126,7 +126,7 @@ proptest! {
         let state = claimed(&all);
         // The operator allows all external addresses.
         let me = ThisNode { external_ips: [Ipv4Cidr::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
-        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
+        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24").ok()));
         let nodes: BTreeSet<Ipv4Addr> =
             ["172.30.0.1", "172.30.0.2", "203.0.113.1"].iter().map(|it| it.parse().expect("it is one")).collect();
         let owners = |address: Ipv4Addr| -> Vec<String> {
@@ -192,9 +192,9 @@ fn only_allowed_external_addresses_are_programmed() {
         }),
     );
     let of = |external_ips: &[&str]| {
-        let external_ips = external_ips.iter().filter_map(|it| Ipv4Cidr::parse(it)).collect();
+        let external_ips = external_ips.iter().filter_map(|it| Ipv4Cidr::parse(it).ok()).collect();
         let me = ThisNode { external_ips, ..me() };
-        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
+        let made = build_table(&state, &me, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24").ok()));
         let mut refused: Vec<&str> = made.sets["refused"].elements.keys().map(String::as_str).collect();
         refused.sort_unstable();
         refused.join(", ")
@@ -228,7 +228,7 @@ fn addresses_in_other_node_objects_do_not_override_a_cluster_ip() {
     assert!(after.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
     // The addresses of this node come from its kernel, not from Node objects.
     let here = ThisNode { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
-    let made = build_table(&state, &here, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24")));
+    let made = build_table(&state, &here, &pod_routes(&state, "n1", Ipv4Cidr::parse("172.30.0.0/24").ok()));
     assert!(!made.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
 }
 
