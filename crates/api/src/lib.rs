@@ -14,6 +14,7 @@
 //! - [`query_parameters`]: the values of query parameters;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`defaulting`]: the defaults of pods and pod templates;
+//! - [`backoff`]: exponential backoff;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, and the formats of `/metrics`.
 
 extern crate alloc;
@@ -66,6 +67,8 @@ pub mod quantity;
 /// Requests and limits of a pod.
 pub mod resources;
 
+/// Exponential backoff between repeated failures.
+pub mod backoff;
 /// Formats JSON as Go's `encoding/json` does.
 pub mod go_json;
 /// The text formats of `/metrics`: OpenMetrics and the Prometheus text format.

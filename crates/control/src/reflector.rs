@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
+use muster_api::backoff::BackoffPolicy;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
@@ -37,10 +38,9 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of the request for one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Backoff after the first failure of a list or watch.
-const BACKOFF_MIN: Duration = Duration::from_millis(250);
-/// Maximum backoff after a failure of a list or watch.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Backoff after consecutive failures of a list or watch, before jitter.
+const BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(250), max: Duration::from_secs(30) };
 /// Duration after which a watch counts as healthy, so that the backoff is reset.
 const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
@@ -460,14 +460,10 @@ impl WatchLines {
     }
 }
 
-/// Exponential backoff with jitter between failed lists or watches. Holds the next delay, before jitter.
-struct Backoff(Duration);
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self(BACKOFF_MIN)
-    }
-}
+/// Exponential backoff with jitter between failed lists or watches. Holds the delay after the last failure, before
+/// jitter. `None` if there was no failure since the last reset.
+#[derive(Default)]
+struct Backoff(Option<Duration>);
 
 impl Backoff {
     /// Starts again with the minimum delay.
@@ -475,12 +471,13 @@ impl Backoff {
         *self = Self::default();
     }
 
-    /// Waits for the delay, and doubles the next one.
+    /// Waits for the delay, which doubles with each call.
     async fn wait(&mut self) {
+        let delay = BACKOFF.next_delay(self.0);
+        self.0 = Some(delay);
         // A hasher's key is the only source of randomness in the standard library.
         let random = RandomState::new().build_hasher().finish() as u32;
-        tokio::time::sleep(self.0.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX))).await;
-        self.0 = (self.0 * 2).min(BACKOFF_MAX);
+        tokio::time::sleep(delay.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX))).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
+use muster_api::backoff::BackoffPolicy;
 use muster_control::NodeLifecycleConfig;
 use muster_server::{ApiServer, BuiltinUser};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -96,11 +97,9 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
 /// Value of `--without` that disables all built-in controllers.
 const ALL_CONTROLLERS: &str = "all";
 
-/// Delay before the first restart of a supervised task. The delay doubles with each restart, up to
-/// [`RESTART_DELAY_MAX`]. It is reset after the task has run for longer than [`RESTART_DELAY_MAX`].
-const RESTART_DELAY_MIN: Duration = Duration::from_millis(500);
-/// Maximum delay before a supervised task is restarted.
-const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
+/// Backoff of the restarts of a supervised task. It is reset after the task has run for longer than its maximum.
+const RESTART_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(500), max: Duration::from_secs(60) };
 
 /// Returns a command line parser that accepts the names of built-in controllers, and `all`.
 pub(crate) fn controller_name_parser() -> PossibleValuesParser {
@@ -227,7 +226,7 @@ pub(crate) async fn restart_until_stopped<F>(
 ) where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
-    let mut after = RESTART_DELAY_MIN;
+    let mut delay = None;
     loop {
         let began = Instant::now();
         // A separate Tokio task: a panic in it does not affect the others.
@@ -247,15 +246,16 @@ pub(crate) async fn restart_until_stopped<F>(
             Some(Ok(Err(error))) => format!("failed: {error:#}"),
             Some(Err(error)) => format!("panicked: {}", join_error_message(error)),
         };
-        if RESTART_DELAY_MAX < began.elapsed() {
-            after = RESTART_DELAY_MIN;
+        if RESTART_BACKOFF.max < began.elapsed() {
+            delay = None;
         }
+        let after = RESTART_BACKOFF.next_delay(delay);
+        delay = Some(after);
         tracing::error!("the {name} {why}; restarting it in {} ms", after.as_millis());
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(after) => {}
         }
-        after = (after * 2).min(RESTART_DELAY_MAX);
     }
 }
 

@@ -10,8 +10,6 @@
 //!    measurements of rollout checks in the background, and passes their results to [`WorkQueue::apply_measurement`].
 //!    It also continues with 2 after each event, and at `wake_at`.
 
-/// Exponential backoff between repeated failures.
-mod backoff;
 /// API calls of controllers: their requests, outcomes and errors.
 mod call;
 /// Event correlation: decides which events become new Kubernetes Events, which increment a count, and which are
@@ -37,10 +35,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-pub use backoff::{Backoff, BackoffPolicy};
 pub(crate) use call::WrittenObject;
 pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
 pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
+pub use muster_api::backoff::{Backoff, BackoffPolicy};
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;

@@ -4,16 +4,15 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
-use crate::controller::{CallError, Outcome, WrittenObject};
+use crate::controller::{BackoffPolicy, CallError, Outcome, WrittenObject};
 
 /// Maximum time to wait until the watch delivers a write. After this time the object is reconciled again, and the write
 /// may be made a second time.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Backoff after a failed call. Doubles with each further consecutive failure, up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum backoff after a failed call.
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Backoff after consecutive failed calls.
+const BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(100), max: Duration::from_secs(60) };
 
 /// The state of the last call about an object. It determines when the next call about this object may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,7 +46,7 @@ impl Attempt {
     /// delivered. If the remaining wait exceeds the maximum backoff, the clock was set back, and the call may be made
     /// now.
     pub(crate) fn next_attempt(self, version: u64, now: Time) -> NextAttempt {
-        let waits = |until: Time| now < until && until <= now + BACKOFF_MAX;
+        let waits = |until: Time| now < until && until <= now + BACKOFF.max;
         match self {
             Self::InFlight { .. } => NextAttempt::AfterOutcome,
             Self::Done { version: written, retry_at } if version < written && waits(retry_at) => {
@@ -94,9 +93,9 @@ impl Attempt {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,
             Self::None | Self::Done { .. } => 0,
         };
-        let wait = (BACKOFF_MIN * 2_u32.saturating_pow(before.min(16))).min(BACKOFF_MAX);
-        let wait = wait.max(refusal.retry_after());
-        *self = Self::Failed { failures: before.saturating_add(1), retry_at: now + wait };
+        let failures = before.saturating_add(1);
+        let wait = BACKOFF.delay(failures).max(refusal.retry_after());
+        *self = Self::Failed { failures, retry_at: now + wait };
     }
 }
 
@@ -111,7 +110,7 @@ mod tests {
         refused.record_failure(&CallError::NoAnswer, now);
         let mut done = Attempt::default();
         done.expect_version(5, now);
-        for (attempt, until) in [(refused, now + BACKOFF_MIN), (done, now + WATCH_DELAY_MAX)] {
+        for (attempt, until) in [(refused, now + BACKOFF.min), (done, now + WATCH_DELAY_MAX)] {
             assert_eq!(attempt.next_attempt(4, now), NextAttempt::At(until));
             assert_eq!(attempt.next_attempt(4, until), NextAttempt::Now);
             assert_eq!(attempt.next_attempt(4, now - hour), NextAttempt::Now);

@@ -13,7 +13,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 
 use crate::controller::{
-    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measurement,
+    Accept, BackoffPolicy, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measurement,
     MeasurementResult, ObjectReference, Outcome, Priority, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
@@ -26,11 +26,9 @@ use crate::daemonset::planner::Planner;
 /// flight of the whole controller, so that a large DaemonSet does not block the others.
 const CALLS_IN_FLIGHT_PER_PLAN_MAX: usize = 32;
 
-/// Delay before a DaemonSet is reconciled again after a panic. Doubles with each further consecutive panic, up to
-/// [`PANIC_RETRY_DELAY_MAX`].
-const PANIC_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
-/// Maximum delay before a DaemonSet is reconciled again after a panic.
-const PANIC_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
+/// Backoff of the reconciles of a DaemonSet after consecutive panics.
+const PANIC_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// The DaemonSet controller: makes plans and executes them. At most one plan of each DaemonSet is executed at a time.
 #[derive(Debug)]
@@ -392,9 +390,9 @@ impl Controller for DaemonSetController {
         if let Some(RunningPlan { execution, .. }) = self.executions.remove(key) {
             self.planner.apply_report(key, &ExecutionReport::after_panic(execution.set()), now);
         }
-        let count = self.panics.get(key).map_or(0, |it| it.count);
-        let until = now + PANIC_RETRY_DELAY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_DELAY_MAX);
-        self.panics.insert(key.clone(), PanicBackoff { count: count.saturating_add(1), until });
+        let count = self.panics.get(key).map_or(0, |it| it.count).saturating_add(1);
+        let until = now + PANIC_BACKOFF.delay(count);
+        self.panics.insert(key.clone(), PanicBackoff { count, until });
         let idle = self.planner.daemon_set_by_key(key).map(|set| Arc::new(Plan::idle(set.clone())));
         self.plans.remove(key);
         self.plans.extend(idle.map(|it| (key.clone(), it)));

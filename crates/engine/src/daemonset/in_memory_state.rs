@@ -12,7 +12,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use crate::controller::Backoff;
+use crate::controller::{Backoff, BackoffPolicy};
 use crate::daemonset::cell::{self, NodeInMemoryState};
 use crate::daemonset::controller_cache::{DirtyCells, SetEntry};
 use crate::daemonset::execution::{CreateResult, ExecutionReport};
@@ -68,11 +68,9 @@ pub(super) struct InMemoryState {
 /// second.
 const STATUS_WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
-/// Delay before the next plan after a plan with a failed call. Doubles with each further consecutive failed plan, up to
-/// [`CALL_RETRY_DELAY_MAX`].
-const CALL_RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
-/// Maximum delay before the next plan after a plan with a failed call, unless the API server requests a longer delay.
-const CALL_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
+/// Backoff after consecutive plans with a failed call. If the API server requests a longer delay, that delay is used.
+const CALL_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// Number of consecutive plans with a failed call after which the Degraded condition reports the next server error of a
 /// pod create. The retry delays before that plan (0.1, 0.2, 0.4, 0.8 and 1.6 s) add up to about three seconds.
@@ -96,7 +94,7 @@ impl SetEntry {
                 deletion.at = deletion.at.min(now);
             }
             self.memory.evictions.adjust_to_clock(now);
-            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + CALL_RETRY_DELAY_MAX));
+            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + CALL_BACKOFF.max));
             if let Some(rollout_progress) = &mut self.memory.rollout_progress {
                 rollout_progress.at = rollout_progress.at.min(now);
             }
@@ -364,12 +362,8 @@ impl InMemoryState {
             None if report.has_listed_pods() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {
-                let wait = CALL_RETRY_DELAY_MIN
-                    .saturating_mul(1 << self.failures.min(16))
-                    .min(CALL_RETRY_DELAY_MAX)
-                    .max(asked);
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(now + wait);
+                self.retry_at = Some(now + CALL_BACKOFF.delay(self.failures).max(asked));
             }
         }
     }

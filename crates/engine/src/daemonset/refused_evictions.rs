@@ -11,14 +11,14 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
+use crate::controller::BackoffPolicy;
 use crate::daemonset::execution::{ExecutionReport, RefusalReason};
 use crate::daemonset::facts::Pod;
 
-/// Delay before the first retry of a refused eviction. The delay doubles with each further refusal of the same pod, up
-/// to [`RETRY_DELAY_MAX`].
-const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
-/// Maximum delay before a refused eviction is retried, unless the API server requests a longer one.
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
+/// Backoff after consecutive refusals of a pod's eviction. If the API server requests a longer delay, that delay is
+/// used.
+const EVICTION_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 
 /// Minimum time between two plans with evictions while the API server refuses all evictions of the DaemonSet's pods.
 const EVICTION_INTERVAL_WHILE_REFUSED_MIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ struct RefusedEviction {
     /// UID of the pod whose eviction was refused.
     pod: Text,
     reason: RefusalReason,
-    /// Current retry delay. The next refusal of the same pod doubles it, up to [`RETRY_DELAY_MAX`].
+    /// Current retry delay, see [`EVICTION_BACKOFF`].
     delay: Duration,
     /// Time before which the eviction of the pod is not retried.
     retry_at: Time,
@@ -64,7 +64,7 @@ impl RefusedEvictions {
         report.nodes_with_deleted_pods().for_each(|node| drop(self.nodes.remove(node)));
         for (node, refusal) in &report.eviction_refusals {
             let before = self.nodes.get(node).filter(|it| it.pod == refusal.pod);
-            let delay = before.map_or(RETRY_DELAY_MIN, |it| (it.delay * 2).min(RETRY_DELAY_MAX));
+            let delay = EVICTION_BACKOFF.next_delay(before.map(|it| it.delay));
             let (pod, reason) = (refusal.pod.clone(), refusal.reason.clone());
             let retry_at = now + delay.max(refusal.retry_after);
             self.nodes.insert(node.clone(), RefusedEviction { pod, reason, delay, retry_at });
@@ -90,11 +90,11 @@ impl RefusedEvictions {
         }
     }
 
-    /// Limits each retry time to `now` plus [`RETRY_DELAY_MAX`], and the time before which no eviction is sent to `now`
+    /// Limits each retry time to `now` plus the maximum of [`EVICTION_BACKOFF`], and the time before which no eviction is sent to `now`
     /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`], so that retries are not late after the clock was set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
-            refusal.retry_at = refusal.retry_at.min(now + RETRY_DELAY_MAX);
+            refusal.retry_at = refusal.retry_at.min(now + EVICTION_BACKOFF.max);
         }
         self.no_eviction_before =
             self.no_eviction_before.map(|at| at.min(now + EVICTION_INTERVAL_WHILE_REFUSED_MIN));

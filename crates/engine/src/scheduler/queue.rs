@@ -12,12 +12,11 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::Pod;
+use crate::controller::BackoffPolicy;
 
-/// Backoff of a pod after its first failed scheduling attempt. It doubles with each further failed attempt. Upstream:
-/// `podInitialBackoffSeconds`.
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum backoff of a pod after failed scheduling attempts. Upstream: `podMaxBackoffSeconds`.
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Backoff of a pod after consecutive failed scheduling attempts. Upstream: `podInitialBackoffSeconds`,
+/// `podMaxBackoffSeconds`.
+const BACKOFF: BackoffPolicy = BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(10) };
 
 /// Maximum time that a pod stays parked before it is tried again. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_DURATION_MAX: Duration = Duration::from_secs(300);
@@ -232,7 +231,7 @@ impl SchedulingQueue {
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);
-        self.park_until(key, now, now + backoff_duration(attempts + 1), None);
+        self.park_until(key, now, now + BACKOFF.delay(attempts + 1), None);
     }
 
     /// Parks a pod until the time `until`, and counts a failed attempt. `names` is stored in [`QueueState::Parked`].
@@ -307,7 +306,7 @@ impl SchedulingQueue {
             return;
         }
         self.due.remove(&(*until, key.clone()));
-        *until = (*until).min(*since + backoff_duration(attempts));
+        *until = (*until).min(*since + BACKOFF.delay(attempts));
         self.due.insert((*until, key.clone()));
         self.activated.insert(queue_order(&pending.pod));
     }
@@ -340,9 +339,4 @@ impl SchedulingQueue {
 /// Returns the sort key of a pod in the order in which pods are scheduled.
 fn queue_order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
-}
-
-/// Returns the backoff of a pod after this number of consecutive failed scheduling attempts.
-fn backoff_duration(attempts: u32) -> Duration {
-    BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

@@ -13,19 +13,14 @@ use crate::controller::BackoffPolicy;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
-/// Backoff after the first failure of an action. It doubles with each further failure, up to
-/// [`Action::backoff_max`](super::Action::backoff_max).
-const BACKOFF_MIN: Duration = Duration::from_millis(500);
-
 impl ActionBackoffs {
-    /// Updates the backoff of an action: a failure starts or doubles it, up to `backoff_max`, and a success removes it.
-    /// `action` is its [`Action::backoff_key`](super::Action::backoff_key).
-    pub(super) fn update(&mut self, action: &str, has_failed: bool, backoff_max: Duration, now: Time) {
+    /// Updates the backoff of an action: a failure starts or increases it, and a success removes it. `action` is its [`Action::backoff_key`](super::Action::backoff_key).
+    pub(super) fn update(&mut self, action: &str, has_failed: bool, policy: BackoffPolicy, now: Time) {
         if !has_failed {
             self.0.remove(action);
             return;
         }
-        let wait = self.0.get(action).map_or(BACKOFF_MIN, |(wait, _)| (*wait * 2).min(backoff_max));
+        let wait = policy.next_delay(self.0.get(action).map(|(wait, _)| *wait));
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 

@@ -10,7 +10,7 @@ use super::backoff::CONTAINER_BACKOFF;
 use super::running_container::{HookState, RunningContainer};
 use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
-use crate::controller::Backoff;
+use crate::controller::{Backoff, BackoffPolicy};
 
 /// The kubelet's record of the starts of one container of the spec, over all its instances: its attempts, the state of
 /// its image, its backoffs, and why it waits.
@@ -55,10 +55,9 @@ enum ImageState {
     Present,
 }
 
-/// Backoff after the first failed start or image check of a container. It doubles with each further failure.
-const START_BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum backoff after a failed start or image check of a container.
-const START_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Backoff after consecutive failed starts or image checks of a container.
+const START_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(10) };
 
 /// Interval at which the agent checks whether an image that could not be pulled is now on the node.
 const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -265,7 +264,7 @@ impl Pod {
     /// Sets the backoff after a failed start or image check of a container, and requests a sync at its end.
     fn schedule_start_retry(&mut self, name: &Text, now: Time) {
         let history = self.start_histories.entry(name.clone()).or_default();
-        let wait = history.retry.map_or(START_BACKOFF_MIN, |(wait, _)| (wait * 2).min(START_BACKOFF_MAX));
+        let wait = START_BACKOFF.next_delay(history.retry.map(|(wait, _)| wait));
         history.retry = Some((wait, now + wait));
         self.request_sync_at(now + wait);
     }

@@ -47,7 +47,7 @@ use self::backoff::ActionBackoffs;
 use self::container_start::StartHistory;
 use self::running_container::RunningContainer;
 pub use self::spec::{ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec};
-use crate::controller::{EventRecord, KubeEvent, ObjectReference};
+use crate::controller::{BackoffPolicy, EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
 
 /// The addresses and the runtime of a node, which are part of the status of each of its pods.
@@ -485,7 +485,7 @@ impl Pod {
             _ => None,
         };
         if let Some(name) = action.backoff_key() {
-            self.backoffs.update(&name, failure.is_some(), action.backoff_max(), now);
+            self.backoffs.update(&name, failure.is_some(), action.backoff_policy(), now);
         }
         match (action, failure) {
             (Action::Prepare, None) => self.is_prepared = true,
@@ -672,12 +672,13 @@ impl Action {
         }
     }
 
-    /// Returns the maximum backoff of this action. The backoff doubles with each failure up to this maximum.
-    fn backoff_max(&self) -> Duration {
-        match self {
-            Self::Prepare => Duration::from_secs(20),
-            _ => Duration::from_secs(10),
-        }
+    /// Returns the backoff after consecutive failures of this action.
+    fn backoff_policy(&self) -> BackoffPolicy {
+        let max_s = match self {
+            Self::Prepare => 20,
+            _ => 10,
+        };
+        BackoffPolicy { min: Duration::from_millis(500), max: Duration::from_secs(max_s) }
     }
 
     /// Returns the name of the container that the action is about. `None` if the action is about the pod, a sandbox, or

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use muster_api::time::Time;
+use crate::time::Time;
 
 /// The range of the delays of an exponential backoff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,18 @@ pub struct Backoff {
 }
 
 impl BackoffPolicy {
+    /// Returns the delay after this number of consecutive failures: the minimum after the first, doubled by each
+    /// further failure, up to the maximum. Zero counts as one failure.
+    pub fn delay(&self, failures: u32) -> Duration {
+        self.min.saturating_mul(1 << failures.saturating_sub(1).min(31)).min(self.max)
+    }
+
+    /// Returns the delay after a further failure. `before` is the delay after the failure before it, `None` if there
+    /// was none.
+    pub fn next_delay(&self, before: Option<Duration>) -> Duration {
+        before.map_or(self.min, |it| it.saturating_mul(2)).min(self.max)
+    }
+
     /// Returns the backoff after the first failure. `now` is the time at which it begins.
     pub fn initial(&self, now: Time) -> Backoff {
         Backoff { delay: self.min, since: now }
@@ -34,10 +46,8 @@ impl BackoffPolicy {
     /// Rule: each failure doubles the delay, from the minimum up to the maximum. If the last failure was longer ago
     /// than twice the maximum, the delay starts at the minimum again. Upstream: `flowcontrol.Backoff.Next`.
     pub fn next(&self, before: Option<Backoff>, at: Time, now: Time) -> Backoff {
-        match before.filter(|it| !self.has_expired(*it, at)) {
-            Some(before) => Backoff { delay: (before.delay * 2).min(self.max), since: now },
-            None => self.initial(now),
-        }
+        let before = before.filter(|it| !self.has_expired(*it, at));
+        Backoff { delay: self.next_delay(before.map(|it| it.delay)), since: now }
     }
 
     /// Whether the delay of a backoff was last increased so long before `at` that the next failure starts at the
@@ -57,6 +67,19 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_delay_doubles_with_each_failure_up_to_its_maximum() {
+        let policy = BackoffPolicy { min: Duration::from_millis(100), max: Duration::from_secs(60) };
+        let delays_ms = |count: u32| (0..count).map(|it| policy.delay(it).as_millis());
+        assert!(delays_ms(6).eq([100, 100, 200, 400, 800, 1600]));
+        assert_eq!([10, 11, 33, u32::MAX].map(|it| policy.delay(it).as_secs_f64()), [51.2, 60.0, 60.0, 60.0]);
+        let mut delay = None;
+        for failures in 1..40 {
+            delay = Some(policy.next_delay(delay));
+            assert_eq!(delay, Some(policy.delay(failures)), "after {failures} failures");
+        }
+    }
 
     /// Upstream: `TestBackoffReset`, `TestBackoffHighWaterMark`.
     #[test]
