@@ -58,6 +58,18 @@ impl Selector {
         Self::AllOf(pairs.map(|(key, value)| LabelRequirement::equals(key, value)).collect())
     }
 
+    /// Creates a selector from the pairs of key and value in `matchLabels`, and from key, operator and values of each
+    /// element of `matchExpressions`. The error is a message about the first invalid element.
+    pub fn from_labels_and_expressions<'a>(
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        expressions: impl Iterator<Item = (&'a str, &'a str, Vec<Text>)>,
+    ) -> Result<Self, String> {
+        let labels = labels.map(|(key, value)| Ok(LabelRequirement::equals(key, value)));
+        let expressions =
+            expressions.map(|(key, operator, values)| LabelRequirement::parse(key, operator, values));
+        labels.chain(expressions).collect::<Result<_, _>>().map(Self::AllOf)
+    }
+
     /// Whether the selector matches the labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_lookup(|key| labels.get(key).map(|it| &**it))

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::interner::Interner;
 use crate::json::{Str, StrMap};
-use crate::labels::{LabelRequirement, Labels, Selector};
+use crate::labels::{Labels, Selector};
 use crate::object_key::ObjectKey;
 use crate::text::Text;
 use crate::time::Time;
@@ -143,14 +143,12 @@ impl LabelSelector<'_> {
     /// `LabelSelectorAsSelector`.
     pub fn to_selector(selector: Option<&Self>) -> Result<Selector, String> {
         let Some(selector) = selector else { return Ok(Selector::Nothing) };
-        let pairs = selector.match_labels.iter().flat_map(StrMap::pairs);
-        let pairs = pairs.map(|(key, value)| Ok(LabelRequirement::equals(key, value)));
+        let labels = selector.match_labels.iter().flat_map(StrMap::pairs);
         let expressions = selector.match_expressions.iter().flatten().map(|it| {
             let values = it.values.iter().flatten().map(|it| Text::from(&**it)).collect();
-            let (key, operator) = (it.key.as_deref(), it.operator.as_deref());
-            LabelRequirement::parse(key.unwrap_or_default(), operator.unwrap_or_default(), values)
+            (it.key.as_deref().unwrap_or_default(), it.operator.as_deref().unwrap_or_default(), values)
         });
-        pairs.chain(expressions).collect::<Result<_, _>>().map(Selector::AllOf)
+        Selector::from_labels_and_expressions(labels, expressions)
     }
 }
 

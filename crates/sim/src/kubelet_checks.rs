@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, ActionOutcome, ContainerState, ProbeKind, RuntimeState};
@@ -22,8 +23,8 @@ pub struct KubeletChecks {
     hooks: BTreeSet<Text>,
     /// Deadline by which all containers of the pod must be stopped. Forgotten when the kubelet restarts.
     stop_deadline: Option<Time>,
-    /// Rank of the phase that the kubelet last reported, or read when it started, see [`phase_rank`].
-    phase: u8,
+    /// The phase that the kubelet last reported, or read when it started.
+    phase: PodPhase,
 }
 
 /// The restarts of one container of the spec.
@@ -45,7 +46,7 @@ impl KubeletChecks {
     /// of the earlier process, except the passed startup probes.
     pub fn on_kubelet_start(&mut self, status: &Value) {
         let passed = std::mem::take(&mut self.started_containers);
-        *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
+        *self = Self { started_containers: passed, phase: phase_of(status), ..Self::default() };
     }
 
     /// Records the deadline `at`, by which the kubelet must have stopped all containers. If an earlier deadline is
@@ -166,22 +167,16 @@ impl KubeletChecks {
 
     /// Checks that the phase of a pod only advances from Pending to Running to Succeeded or Failed.
     fn check_phase_order(&mut self, status: &Value) -> Result<(), String> {
-        let before = std::mem::replace(&mut self.phase, phase_rank(status));
-        let has_ended = 2 <= before;
+        let before = std::mem::replace(&mut self.phase, phase_of(status));
+        let has_ended = before.is_terminal();
         if self.phase < before || (has_ended && self.phase != before) {
-            return Err(format!("the phase goes back from rank {before} to {}", status["phase"]));
+            return Err(format!("the phase goes back from {} to {}", before.as_str(), status["phase"]));
         }
         Ok(())
     }
 }
 
-/// Returns the rank of a pod's phase, in the order Pending, Running, Succeeded, Failed. Any other phase has the rank of
-/// Pending.
-fn phase_rank(status: &Value) -> u8 {
-    match status["phase"].as_str() {
-        Some("Running") => 1,
-        Some("Succeeded") => 2,
-        Some("Failed") => 3,
-        _ => 0,
-    }
+/// Returns the phase in a pod's status. A status without a phase has the phase Pending.
+fn phase_of(status: &Value) -> PodPhase {
+    PodPhase::parse(status["phase"].as_str().unwrap_or_default())
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -525,7 +526,7 @@ impl PodSimulation {
             ));
         }
         let phase = status["phase"].as_str();
-        if matches!(phase, Some("Failed" | "Succeeded")) {
+        if phase.is_some_and(|it| PodPhase::parse(it).is_terminal()) {
             return Ok(());
         }
         Err(format!("the pod is deleted from the API server in phase {phase:?}"))
@@ -661,7 +662,7 @@ impl PodSimulation {
     /// with the running containers.
     fn check_converged(&self) -> Result<(), String> {
         let status = &self.object["status"];
-        let phase = status["phase"].as_str().unwrap_or_default();
+        let phase = PodPhase::parse(status["phase"].as_str().unwrap_or_default());
         let seen = self.runtime.runtime_state(&self.uid, 0);
         let running: BTreeSet<&str> =
             seen.containers.iter().filter(|it| is_running_state(&it.state)).map(|it| &*it.name).collect();
@@ -671,8 +672,8 @@ impl PodSimulation {
             INIT_CONTAINERS[..init].iter().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| *name),
         );
         match phase {
-            "Failed" | "Succeeded" if running.is_empty() => {}
-            "Running" if running == expected => {
+            PodPhase::Failed | PodPhase::Succeeded if running.is_empty() => {}
+            PodPhase::Running if running == expected => {
                 let conditions = status["conditions"].as_array().into_iter().flatten();
                 let is_ready =
                     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
@@ -680,13 +681,13 @@ impl PodSimulation {
                     return Err(format!("all containers are running, but the pod is not Ready: {status}"));
                 }
             }
-            _ => return Err(format!("the phase is {phase}, but the running containers are {running:?}")),
+            _ => return Err(format!("the phase is {phase:?}, but the running containers are {running:?}")),
         }
         let (observed, generation) = (&status["observedGeneration"], &self.object["metadata"]["generation"]);
-        if phase == "Running" && observed != generation {
+        if phase == PodPhase::Running && observed != generation {
             return Err(format!("observedGeneration is {observed}, but the generation is {generation}"));
         }
-        if self.restart == RestartPolicy::Always && phase == "Succeeded" {
+        if self.restart == RestartPolicy::Always && phase == PodPhase::Succeeded {
             return Err("the pod has finished, but its restartPolicy is Always".into());
         }
         for container in seen.containers.iter().filter(|it| is_running_state(&it.state)) {

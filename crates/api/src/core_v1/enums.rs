@@ -28,8 +28,9 @@ impl ConditionStatus {
 }
 
 /// Phase of a pod, without the deprecated `Unknown`. Upstream: `v1.PodPhase`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum PodPhase {
+    #[default]
     Pending,
     Running,
     Succeeded,
@@ -37,18 +38,37 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
+    /// All phases. A pod passes through them in this order, and ends in one of the last two.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
+
     /// Parses the phase of a pod. Returns `Pending` for an invalid text, and for `Unknown`.
     pub fn parse(text: &str) -> Self {
-        match text {
-            "Running" => Self::Running,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            _ => Self::Pending,
+        Self::ALL.into_iter().find(|it| it.as_str() == text).unwrap_or_default()
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
         }
     }
 
     /// Whether the phase is Succeeded or Failed. Upstream: `IsPodPhaseTerminal`.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_parsed_from_its_name() {
+        assert!(PodPhase::ALL.into_iter().all(|it| PodPhase::parse(it.as_str()) == it));
+        assert_eq!(["Unknown", "", "failed"].map(PodPhase::parse), [PodPhase::Pending; 3]);
+        assert!(PodPhase::ALL.is_sorted());
     }
 }

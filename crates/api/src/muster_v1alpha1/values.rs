@@ -15,7 +15,7 @@ use serde_json::Value;
 
 #[cfg(feature = "schema")]
 use super::syntax;
-use crate::labels::{LabelRequirement, Selector};
+use crate::labels::Selector;
 use crate::names;
 use crate::text::Text;
 use crate::time::parse_go_duration;
@@ -276,13 +276,12 @@ impl OwnedLabelSelector {
     /// Parses the selector. An empty selector matches everything. The error is a message that names the invalid
     /// requirement. Upstream: `LabelSelectorAsSelector`.
     pub fn to_selector(&self) -> Result<Selector, String> {
-        let pairs = self.match_labels.iter().flatten();
-        let pairs = pairs.map(|(key, value)| Ok(LabelRequirement::equals(key, value)));
+        let labels = self.match_labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
         let expressions = self.match_expressions.iter().flatten().map(|it| {
             let values = it.values.iter().flatten().map(|it| Text::from(it.as_str())).collect();
-            LabelRequirement::parse(&it.key, &it.operator, values)
+            (it.key.as_str(), it.operator.as_str(), values)
         });
-        pairs.chain(expressions).collect::<Result<_, _>>().map(Selector::AllOf)
+        Selector::from_labels_and_expressions(labels, expressions)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use muster_api::core_v1::{self, PodWithoutContainers};
+use muster_api::core_v1::{self, PodPhase, PodWithoutContainers};
 use muster_api::interner::Interner;
 use muster_api::json;
 use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
@@ -74,7 +74,7 @@ fn decode_metadata(
 fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let is_evicted = |it: &core_v1::PodStatus<'_, _>| {
-        it.phase.as_deref() == Some("Failed") && it.reason.as_deref() == Some("Evicted")
+        it.phase() == PodPhase::Failed && it.reason.as_deref() == Some("Evicted")
     };
     Pod {
         node: shared.intern_text(spec.and_then(|it| it.node_name.as_deref()).unwrap_or_default()),

@@ -38,6 +38,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
@@ -48,7 +49,6 @@ use self::container_start::StartHistory;
 use self::running_container::RunningContainer;
 pub use self::spec::{ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec};
 use crate::controller::{BackoffPolicy, EventRecord, KubeEvent, ObjectReference};
-use crate::daemonset::facts::Phase;
 
 /// The addresses and the runtime of a node, which are part of the status of each of its pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -277,7 +277,7 @@ pub struct Pod {
     terminate_by: Option<Time>,
     /// The terminal phase of the pod, Succeeded or Failed. Once it is set, no container is started any more. `None`
     /// before.
-    final_phase: Option<Phase>,
+    final_phase: Option<PodPhase>,
     /// How much of the pod has been removed from the node.
     cleanup: CleanupState,
     /// Whether [`Action::Delete`] has succeeded.

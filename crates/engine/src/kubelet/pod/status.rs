@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
@@ -12,7 +13,6 @@ use serde_json::{Map, Value, json};
 use super::running_container::HookState;
 use super::spec::{ContainerRole, ContainerSpec, VolumeMount};
 use super::{Action, Container, ContainerState, Pod};
-use crate::daemonset::facts::Phase;
 
 /// Exit code that is reported for a container that was running and no longer exists in the runtime.
 pub(super) const LOST_EXIT_CODE: i32 = 137;
@@ -88,7 +88,7 @@ impl Pod {
             set("observedGeneration", self.object.generation.into());
         }
         if let Some(termination) = self.termination.as_ref().filter(|it| it.is_rejection) {
-            set("phase", phase_name(Phase::Failed).into());
+            set("phase", PodPhase::Failed.as_str().into());
             set("reason", json!(termination.reason));
             set("message", json!(termination.message));
             set("startTime", self.start_time.to_rfc3339().into());
@@ -107,7 +107,7 @@ impl Pod {
             Some(phase) => phase,
             None => self.phase(&init, &main),
         };
-        set("phase", phase_name(phase).into());
+        set("phase", phase.as_str().into());
         if let Some(termination) = self.termination.as_ref().filter(|_| is_final) {
             set("reason", json!(termination.reason));
             set("message", json!(termination.message));
@@ -142,7 +142,7 @@ impl Pod {
 
     /// Returns the phase of a pod that has not terminated: Pending or Running. `init` and `main` are the statuses of
     /// its init containers and main containers. Upstream: `getPhase`.
-    fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
+    fn phase(&self, init: &[Value], main: &[Value]) -> PodPhase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
         let has_run = |it: &Value| !it["lastState"]["terminated"].is_null();
         let backoffs = |it: &Value| !it["state"]["waiting"].is_null() && !has_run(it);
@@ -153,7 +153,7 @@ impl Pod {
             _ => !has_ended_well(it) && !has_begun,
         });
         // Terminated containers will be restarted, or the pod would be complete.
-        if is_initializing || main.iter().any(backoffs) { Phase::Pending } else { Phase::Running }
+        if is_initializing || main.iter().any(backoffs) { PodPhase::Pending } else { PodPhase::Running }
     }
 
     /// Returns the status of a container of the spec. `is_final` is whether the pod has terminated.
@@ -298,8 +298,8 @@ impl Pod {
 
     /// Returns the conditions of the pod. `init` and `main` are the statuses of its init containers and main
     /// containers.
-    fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
-        let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
+    fn conditions(&self, phase: PodPhase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
+        let has_ended = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
         let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_sandbox_usable(it));
         let initialized = self.check_initialized(phase, init, main);
         let containers = self.check_containers_ready(phase, init, main);
@@ -315,7 +315,7 @@ impl Pod {
         .into_iter()
         .map(|(kind, holds)| {
             let reason = match (&holds, kind, phase) {
-                (Ok(()), "Initialized", Phase::Succeeded) => ("PodCompleted", ""),
+                (Ok(()), "Initialized", PodPhase::Succeeded) => ("PodCompleted", ""),
                 (Ok(()), ..) => ("", ""),
                 (Err((reason, message)), ..) => (*reason, message.as_str()),
             };
@@ -357,14 +357,14 @@ impl Pod {
     }
 
     /// Checks whether the condition `Initialized` is True. The error is the reason why it is False.
-    fn check_initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
+    fn check_initialized(&self, phase: PodPhase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
         let has_started = |it: &Value| {
             let state = &it["state"];
             it["started"] == true
                 || !state["terminated"].is_null()
                 || !it["lastState"]["terminated"].is_null()
         };
-        if phase == Phase::Succeeded || main.iter().any(has_started) {
+        if phase == PodPhase::Succeeded || main.iter().any(has_started) {
             return Ok(());
         }
         let roles = self.object.spec.init.iter().map(|it| it.role);
@@ -383,16 +383,16 @@ impl Pod {
     /// Checks whether the condition `ContainersReady` is True. The error is the reason why it is False.
     fn check_containers_ready(
         &self,
-        phase: Phase,
+        phase: PodPhase,
         init: &[Value],
         main: &[Value],
     ) -> Result<(), FalseReason> {
-        let fails = self.termination.is_some() || self.final_phase == Some(Phase::Failed);
+        let fails = self.termination.is_some() || self.final_phase == Some(PodPhase::Failed);
         match phase {
-            Phase::Succeeded => return Err(("PodCompleted", String::new())),
-            Phase::Failed => return Err(("PodFailed", String::new())),
-            Phase::Pending | Phase::Running if fails => return Err(("PodFailed", String::new())),
-            Phase::Pending | Phase::Running => {}
+            PodPhase::Succeeded => return Err(("PodCompleted", String::new())),
+            PodPhase::Failed => return Err(("PodFailed", String::new())),
+            PodPhase::Pending | PodPhase::Running if fails => return Err(("PodFailed", String::new())),
+            PodPhase::Pending | PodPhase::Running => {}
         }
         let sidecars =
             self.object.spec.init.iter().zip(init).filter(|(it, _)| it.role == ContainerRole::Sidecar);
@@ -434,12 +434,8 @@ impl ContainerState {
 }
 
 /// Returns the phase in a pod's status if it is Succeeded or Failed. `None` for any other phase.
-pub(super) fn terminal_phase(status: &Value) -> Option<Phase> {
-    match status["phase"].as_str() {
-        Some("Succeeded") => Some(Phase::Succeeded),
-        Some("Failed") => Some(Phase::Failed),
-        _ => None,
-    }
+pub(super) fn terminal_phase(status: &Value) -> Option<PodPhase> {
+    status["phase"].as_str().map(PodPhase::parse).filter(|it| it.is_terminal())
 }
 
 /// Returns the status that a patch of [`Action::Report`] results in: the fields that the patch sets, without the
@@ -491,16 +487,6 @@ fn with_address_deletions(mut status: Value, before: [&Value; 2]) -> Value {
         }
     }
     status
-}
-
-/// Returns the name of a phase, as in the field `phase` of a pod's status.
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Pending => "Pending",
-        Phase::Running => "Running",
-        Phase::Succeeded => "Succeeded",
-        Phase::Failed => "Failed",
-    }
 }
 
 /// Joins the names of containers with spaces, for a message. `None` if there are no containers.

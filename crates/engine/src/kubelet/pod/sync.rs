@@ -4,13 +4,13 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::running_container::{HookState, KillReason};
 use super::spec::{ContainerRole, ContainerSpec, RestartPolicy};
 use super::{Action, Container, ContainerState, Pod, PodTermination};
-use crate::daemonset::facts::Phase;
 
 impl Pod {
     /// Issues the next actions of a pod that is not terminating: prepares it, runs its sandbox, and syncs its
@@ -71,7 +71,7 @@ impl Pod {
     /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
     /// failed and is not restarted. A pod with `restartPolicy: Never` that has had a container is also complete when
     /// its sandbox is no longer ready and no container runs.
-    fn completed_phase(&self) -> Option<Phase> {
+    fn completed_phase(&self) -> Option<PodPhase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
         let has_failed = |it: &&ContainerSpec| {
@@ -81,16 +81,16 @@ impl Pod {
                     if *code != 0 && !it.restart.restarts_after(*code))
         };
         if spec.init.iter().any(|it| has_failed(&it)) {
-            return Some(Phase::Failed);
+            return Some(PodPhase::Failed);
         }
         if !spec.main.is_empty() && !spec.main.iter().any(|it| self.should_run(it)) {
             let all_succeeded = spec.main.iter().all(|it| self.exit_code(it) == Some(0));
-            return Some(if all_succeeded { Phase::Succeeded } else { Phase::Failed });
+            return Some(if all_succeeded { PodPhase::Succeeded } else { PodPhase::Failed });
         }
         let has_begun = self.runtime_state.as_ref().is_some_and(|it| !it.containers.is_empty());
         let is_broken = self.newest_sandbox().is_some_and(|it| !it.is_ready);
         (spec.restart == RestartPolicy::Never && has_begun && is_broken && !self.is_any_running())
-            .then_some(Phase::Failed)
+            .then_some(PodPhase::Failed)
     }
 
     /// Whether the container runs, or is to be started or restarted.

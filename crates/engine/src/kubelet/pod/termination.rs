@@ -6,12 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::running_container::{HookState, RunningContainer};
 use super::{Action, CleanupState, Container, Pod};
-use crate::daemonset::facts::Phase;
 
 /// Grace period for stopping the containers of a pod that no longer exists on the API server. Upstream:
 /// `minimumGracePeriodInSeconds`.
@@ -150,9 +150,9 @@ impl Pod {
     /// Rule: a pod that the node has terminated on its own (see [`PodTermination`](super::PodTermination)) is Failed. A
     /// pod that was deleted is Succeeded if it has main containers and all of them exited with code 0. Otherwise it is
     /// Failed.
-    fn phase_after_termination(&self) -> Phase {
+    fn phase_after_termination(&self) -> PodPhase {
         let main = &self.object.spec.main;
         let all_succeeded = !main.is_empty() && main.iter().all(|it| self.exit_code(it) == Some(0));
-        if self.termination.is_none() && all_succeeded { Phase::Succeeded } else { Phase::Failed }
+        if self.termination.is_none() && all_succeeded { PodPhase::Succeeded } else { PodPhase::Failed }
     }
 }
