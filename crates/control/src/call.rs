@@ -277,7 +277,7 @@ mod tests {
             [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status, apply];
         expect![[r#"
             GET /apis/apps/v1/namespaces/a/daemonsets/d "application/json"
-            GET /api/v1/namespaces/a/pods?labelSelector=app+in+%28d%29 "application/json"
+            GET /api/v1/namespaces/a/pods?labelSelector=app%20in%20%28d%29 "application/json"
             GET /apis/apps/v1/namespaces/a/controllerrevisions/r "application/json"
             POST /api/v1/namespaces/a/pods?timeout=4000ms "application/json"
             PUT /apis/apps/v1/namespaces/a/daemonsets/d/status?timeout=4000ms "application/json"

@@ -6,10 +6,9 @@ use core::fmt;
 use core::time::Duration;
 
 use muster_api::json;
-use muster_api::meta_v1::ObjectMeta;
+use muster_api::meta_v1::PartialObjectMetadata;
 use muster_api::text::Text;
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// An API request that a controller makes. Its body is a JSON value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,6 +182,29 @@ impl fmt::Display for CallError {
     }
 }
 
+/// Returns the body of a request that deletes an object with this UID. If `resource_version` is not `None`, the object
+/// is deleted only if it still has this resource version.
+pub(crate) fn delete_options(uid: &str, resource_version: Option<u64>) -> Value {
+    let mut preconditions = json!({"uid": uid});
+    if let Some(version) = resource_version {
+        preconditions["resourceVersion"] = version.to_string().into();
+    }
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+}
+
+/// Returns the owner reference to the controller of an object. A foreground deletion of the controller waits until the
+/// object is deleted. Upstream: `metav1.NewControllerRef`.
+pub(crate) fn new_controller_ref(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
 /// The object in the response to a write. Only its name and resource version are decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WrittenObject {
@@ -192,17 +214,11 @@ pub(crate) struct WrittenObject {
 }
 
 impl WrittenObject {
-    /// Decodes the body of a successful response. `None` if the body is not an object with metadata.
+    /// Decodes the body of a successful response. `None` if the body is not an object with a name.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
-        /// An API object, of which only the metadata is decoded.
-        #[derive(Deserialize)]
-        struct Object<'a> {
-            #[serde(borrow)]
-            metadata: ObjectMeta<'a>,
-        }
-        let Object { metadata } = json::from_slice(body).ok()?;
+        let PartialObjectMetadata { metadata } = json::from_slice(body).ok()?;
         let resource_version = metadata.resource_version.as_deref().and_then(|it| it.parse().ok());
-        Some(Self { name: metadata.name().into(), resource_version })
+        Some(Self { name: metadata.name?.as_ref().into(), resource_version })
     }
 }
 
@@ -221,7 +237,13 @@ mod tests {
         );
         assert_eq!(decode(r#"{"metadata":{"name":"a","resourceVersion":"x"}}"#), Some((name(), None)));
         assert_eq!(decode(r#"{"metadata":{"name":"a"}}"#), Some((name(), None)));
-        for body in ["", "{}", r#"{"metadata":5}"#, r#"{"metadata":{"resourceVersion":"7"}"#] {
+        for body in [
+            "",
+            "{}",
+            r#"{"metadata":{"resourceVersion":"7"}}"#,
+            r#"{"metadata":5}"#,
+            r#"{"metadata":{"resourceVersion":"7"}"#,
+        ] {
             assert_eq!(decode(body), None, "{body}");
         }
     }

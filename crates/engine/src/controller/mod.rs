@@ -35,14 +35,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-pub(crate) use call::WrittenObject;
 pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
+pub(crate) use call::{WrittenObject, delete_options, new_controller_ref};
 pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
 pub use muster_api::backoff::{Backoff, BackoffPolicy};
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 pub(crate) use watch_event::decode_watch_line;
 pub use watch_event::{Malformed, WatchEvent};
 pub use work_queue::WorkQueue;
@@ -195,23 +196,19 @@ impl Resource {
 
     /// Returns the URL path of one object.
     pub fn path(&self, key: &ObjectKey) -> String {
-        format!("{}/{}", self.collection_path(Some(&key.namespace)), encode_path_segment(&key.name))
+        format!("{}/{}", self.collection_path(Some(&key.namespace)), percent_encode(&key.name))
     }
 }
 
-/// Percent-encodes a name as a segment of a URL path. This is needed because the name in an owner reference may be any
-/// text.
-fn encode_path_segment(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                text.push(char::from(byte))
-            }
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
+/// The characters that are percent-encoded in URLs: all except letters, digits, and those that have no special meaning
+/// in a segment of a path or in the value of a query parameter.
+const ENCODED_IN_URLS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// Percent-encodes a text as a segment of a URL path or as the value of a query parameter. A segment may be any text,
+/// because it may be the name in an owner reference.
+pub(crate) fn percent_encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, ENCODED_IN_URLS)
 }
 
 /// A kind that a controller lists and watches. The watch delivers whole objects or only their metadata. Upstream: an
@@ -345,6 +342,11 @@ impl ObjectReference {
     /// Refers to an object of the kind `kind`. The other arguments are those of the fields.
     pub fn new(api_version: &str, kind: &str, key: ObjectKey, uid: Text, resource_version: u64) -> Self {
         Self { api_version: api_version.into(), kind: kind.into(), key, uid, resource_version }
+    }
+
+    /// Refers to a pod. The arguments are those of the fields.
+    pub(crate) fn to_pod(key: &ObjectKey, uid: &Text, resource_version: u64) -> Self {
+        Self::new("v1", "Pod", key.clone(), uid.clone(), resource_version)
     }
 }
 

@@ -21,6 +21,7 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::controller::new_controller_ref;
 use crate::daemonset::progressive::verdict::RevisionVerdict;
 
 pub use call::{
@@ -366,14 +367,7 @@ fn template_labels(template: &Value) -> Map<String, Value> {
 /// Rule: the DaemonSet is the controller of its pods and ControllerRevisions. A foreground deletion of the DaemonSet
 /// waits until these objects are deleted.
 fn owner_reference(owner: Owner<'_>) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": true,
-        "blockOwnerDeletion": true,
-    })
+    new_controller_ref("apps/v1", "DaemonSet", owner.name, owner.uid)
 }
 
 /// Returns the strategic merge patch that restores a template: the `data` of a ControllerRevision.

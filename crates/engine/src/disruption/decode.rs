@@ -146,7 +146,7 @@ impl Pod {
 
     /// Returns a reference to the pod, for events about it.
     pub(super) fn object_reference(&self) -> ObjectReference {
-        ObjectReference::new("v1", "Pod", self.key.clone(), self.uid.clone(), self.resource_version)
+        ObjectReference::to_pod(&self.key, &self.uid, self.resource_version)
     }
 }
 

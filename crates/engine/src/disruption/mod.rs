@@ -17,7 +17,7 @@ pub use call::Call;
 pub use decode::{AvailabilityTarget, BudgetStatus, Fact, Pod, PodController, PodDisruptionBudget};
 
 use muster_api::interner::Interner;
-use muster_api::object_key::ObjectKey;
+use muster_api::object_key::{ObjectKey, entries_in_namespace, entries_in_namespace_mut};
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
@@ -328,24 +328,6 @@ impl DisruptionController {
             ),
         })
     }
-}
-
-/// Returns the entries of a map whose keys are in a namespace.
-fn entries_in_namespace<'a, T>(
-    all: &'a BTreeMap<ObjectKey, T>,
-    namespace: &'a Text,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a T)> {
-    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
-    all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
-}
-
-/// Returns the entries of a map whose keys are in a namespace, with mutable values.
-fn entries_in_namespace_mut<'a, T>(
-    all: &'a mut BTreeMap<ObjectKey, T>,
-    namespace: &'a Text,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a mut T)> {
-    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
-    all.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
 #[cfg(test)]

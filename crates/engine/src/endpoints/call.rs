@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::facts::{
     Address, Endpoint, EndpointPort, Endpoints, IpFamily, Slice, SliceOwner, Subset, TargetRef,
 };
-use crate::controller::{PatchFormat, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb, delete_options, new_controller_ref};
 
 /// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,27 +74,20 @@ pub(super) fn request(call: &Call) -> Request {
         EndpointsWrite::DeleteEndpoints(of) => (
             Verb::Delete,
             format!("{endpoints}/{}", of.key.name),
-            delete_options(&of.uid, of.resource_version),
+            delete_options(&of.uid, Some(of.resource_version)),
         ),
         EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, slice_json(draft)),
         EndpointsWrite::UpdateSlice(of, draft) => {
             let body = slice_patch(of, draft);
             (Verb::Patch(PatchFormat::Merge), format!("{slices}/{}", of.key.name), body)
         }
-        EndpointsWrite::DeleteSlice(of) => {
-            (Verb::Delete, format!("{slices}/{}", of.key.name), delete_options(&of.uid, of.resource_version))
-        }
+        EndpointsWrite::DeleteSlice(of) => (
+            Verb::Delete,
+            format!("{slices}/{}", of.key.name),
+            delete_options(&of.uid, Some(of.resource_version)),
+        ),
     };
     Request { verb, path, body: Some(body), metadata_only: true }
-}
-
-/// Returns the `DeleteOptions` of a delete, with UID and `resourceVersion` as preconditions.
-fn delete_options(uid: &Text, resource_version: u64) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": uid, "resourceVersion": resource_version.to_string()},
-    })
 }
 
 /// Returns the JSON of the Endpoints object to create.
@@ -182,14 +175,7 @@ fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
 
 /// Returns the JSON of an owner reference.
 fn owner_json(owner: &SliceOwner) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": true,
-        "blockOwnerDeletion": true,
-    })
+    new_controller_ref("v1", &owner.kind, &owner.name, &owner.uid)
 }
 
 /// Returns the JSON of a port. An unnamed port has an empty name in an EndpointSlice, and no name in Endpoints.

@@ -359,3 +359,11 @@ pub struct EndpointHints {
     pub zones: Vec<Text>,
     pub nodes: Vec<Text>,
 }
+
+/// Returns the labels whose keys are not in `keys`.
+pub(super) fn labels_except<'a>(
+    labels: &'a Labels,
+    keys: &'a [&str],
+) -> impl Iterator<Item = (Text, Text)> + 'a {
+    labels.iter().filter(|(key, _)| !keys.contains(key)).map(|(key, value)| (key.into(), value.into()))
+}

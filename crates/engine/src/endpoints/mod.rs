@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::interner::Interner;
-use muster_api::object_key::ObjectKey;
+use muster_api::object_key::{ObjectKey, entries_in_namespace_mut};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::LABEL_SERVICE_NAME;
@@ -472,7 +472,7 @@ impl EndpointsController {
         }
         let ready_changed_at = now.and_then(|it| it.ready_changed_at);
         let is_news = ready_changed_at > before.and_then(|it| it.ready_changed_at);
-        for (name, state) in services_in_namespace(&mut self.services, &key.namespace) {
+        for (name, state) in entries_in_namespace_mut(&mut self.services, &key.namespace) {
             let Some(service) = &state.service else { continue };
             let was = before.is_some_and(|it| service.selects(it));
             let is = now.is_some_and(|it| service.selects(it));
@@ -493,21 +493,12 @@ impl EndpointsController {
     /// was deleted.
     fn enqueue_services_of_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
-            let services = services_in_namespace(&mut self.services, &key.namespace);
+            let services = entries_in_namespace_mut(&mut self.services, &key.namespace);
             keys.extend(
                 services.filter(|(_, it)| it.selected_pods.contains(&key.name)).map(|(name, _)| name.clone()),
             );
         }
     }
-}
-
-/// Returns the Services in a namespace, each with its key.
-fn services_in_namespace<'a>(
-    services: &'a mut BTreeMap<ObjectKey, ServiceState>,
-    namespace: &'a Text,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a mut ServiceState)> {
-    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
-    services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
 /// Returns the writes for a Service, and the events to record. Resets the trigger time if the Service exists, has a

@@ -6,19 +6,21 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::discovery_v1::EndpointConditions;
-use muster_api::labels::Labels;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::facts::{
     Endpoint, EndpointHints, EndpointIdentity, EndpointPort, IpFamily, Pod, Service, Slice, SliceOwner,
-    TargetRef, TrafficDistribution,
+    TargetRef, TrafficDistribution, labels_except,
 };
 use super::{HEADLESS_LABEL, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, TRIGGER_TIME_ANNOTATION};
 
 /// Value of the label `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that this module writes.
 pub(super) const MANAGED_BY_VALUE: &str = "endpointslice-controller.k8s.io";
+
+/// The labels of an EndpointSlice that the controller sets itself. The other labels are copied from the Service.
+const OWN_LABELS: &[&str] = &[HEADLESS_LABEL, SERVICE_NAME_LABEL, MANAGED_BY_LABEL];
 
 /// Maximum number of endpoints per EndpointSlice. It limits the size of a write, because a change of one endpoint
 /// writes the whole slice. Upstream: `max-endpoints-per-slice`.
@@ -253,7 +255,7 @@ impl SliceReconciler<'_> {
     /// Returns the desired content of an EndpointSlice with these ports and endpoints.
     fn slice_draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
-        let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
+        let mut labels: BTreeMap<Text, Text> = labels_except(&service.labels, OWN_LABELS).collect();
         if service.address.is_none() {
             labels.insert(HEADLESS_LABEL.into(), "".into());
         }
@@ -277,13 +279,5 @@ impl SliceReconciler<'_> {
 
 /// Whether the labels that an EndpointSlice copied from its Service differ from the labels of the Service.
 fn labels_differ(service: &Service, slice: &Slice) -> bool {
-    !copied_labels(&service.labels).eq(copied_labels(&slice.labels))
-}
-
-/// Returns the labels that an EndpointSlice copies from its Service: all except those that the controller sets itself.
-fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
-    let own = labels
-        .iter()
-        .filter(|(key, _)| ![HEADLESS_LABEL, SERVICE_NAME_LABEL, MANAGED_BY_LABEL].contains(key));
-    own.map(|(key, value)| (key.into(), value.into()))
+    !labels_except(&service.labels, OWN_LABELS).eq(labels_except(&slice.labels, OWN_LABELS))
 }

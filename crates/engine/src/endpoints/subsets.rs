@@ -6,12 +6,13 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::labels::Labels;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::call::{EndpointsDraft, EndpointsWrite};
-use super::facts::{Address, EndpointPort, Endpoints, IpFamily, Pod, Service, Subset, TargetRef};
+use super::facts::{
+    Address, EndpointPort, Endpoints, IpFamily, Pod, Service, Subset, TargetRef, labels_except,
+};
 use super::{HEADLESS_LABEL, OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION};
 
 /// Label `endpoints.kubernetes.io/managed-by` of Endpoints. EndpointSlices have another label,
@@ -38,12 +39,12 @@ pub(super) fn endpoints_write<'a>(
         let is_same = repack_subsets(flatten_subsets(&before.subsets)) == subsets
             && was_truncated == truncated
             && before.labels.get(MANAGED_BY_LABEL).is_some_and(|it| **it == *MANAGED_BY_VALUE)
-            && copied_labels(&before.labels).eq(copied_labels(&service.labels));
+            && labels_except(&before.labels, OWN_LABELS).eq(labels_except(&service.labels, OWN_LABELS));
         if is_same {
             return None;
         }
     }
-    let mut labels: BTreeMap<Text, Text> = copied_labels(&service.labels).collect();
+    let mut labels: BTreeMap<Text, Text> = labels_except(&service.labels, OWN_LABELS).collect();
     if service.address.is_none() {
         labels.insert(HEADLESS_LABEL.into(), "".into());
     }
@@ -65,11 +66,8 @@ pub(super) fn endpoints_write<'a>(
     })
 }
 
-/// Returns the labels that Endpoints copy from their Service: all except those that the controller sets itself.
-fn copied_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
-    let own = labels.iter().filter(|(key, _)| ![HEADLESS_LABEL, MANAGED_BY_LABEL].contains(key));
-    own.map(|(key, value)| (key.into(), value.into()))
-}
+/// The labels of Endpoints that the controller sets itself. The other labels are copied from the Service.
+const OWN_LABELS: &[&str] = &[HEADLESS_LABEL, MANAGED_BY_LABEL];
 
 /// An address, one of its ports, and whether the address is ready. The port is `None` if the address has no ports.
 type AddressPort = (Address, Option<EndpointPort>, bool);

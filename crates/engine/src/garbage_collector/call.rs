@@ -12,7 +12,7 @@ use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
 use super::{ObjectIdentity, TrackedObject};
-use crate::controller::{PatchFormat, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb, delete_options};
 use crate::daemonset::why::Why;
 
 /// A call of the garbage collector.
@@ -64,12 +64,8 @@ pub fn request(call: &Call) -> Request {
             Request { verb: Verb::Get, path: it.resource.path(&it.key), body: None, metadata_only: true }
         }
         Call::Delete { object, propagation, .. } => {
-            let body = json!({
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": object.uid, "resourceVersion": object.resource_version.to_string()},
-                "propagationPolicy": propagation.as_str(),
-            });
+            let mut body = delete_options(&object.uid, Some(object.resource_version));
+            body["propagationPolicy"] = propagation.as_str().into();
             write_request(object, Verb::Delete, body)
         }
         // The UID is the only precondition: other changes to the object do not matter.
@@ -109,12 +105,8 @@ pub fn request(call: &Call) -> Request {
             request
         }
         Call::ForceDeletePod { object, .. } => {
-            let body = json!({
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "gracePeriodSeconds": 0,
-                "preconditions": {"uid": object.uid},
-            });
+            let mut body = delete_options(&object.uid, None);
+            body["gracePeriodSeconds"] = 0.into();
             write_request(object, Verb::Delete, body)
         }
     }

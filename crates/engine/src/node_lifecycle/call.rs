@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::{LEASE_NAMESPACE, Node, NodeConditionType, Pod, Taint};
 use super::{lease_watch, node_watch, pod_watch};
-use crate::controller::{PatchFormat, Request, Verb};
+use crate::controller::{PatchFormat, Request, Verb, delete_options};
 
 /// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
 pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
@@ -95,11 +95,7 @@ pub(super) fn request(call: &Call) -> Request {
         Call::DeletePod { pod } => Request {
             verb: Verb::Delete,
             path: on_pod(pod),
-            body: Some(json!({
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": pod.uid},
-            })),
+            body: Some(delete_options(&pod.uid, None)),
             metadata_only: true,
         },
     }

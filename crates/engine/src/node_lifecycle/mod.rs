@@ -701,8 +701,7 @@ fn not_ready_event(node: &Node) -> EventRecord {
 
 /// Returns an event about a pod.
 fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
-    let about = ObjectReference::new("v1", "Pod", pod.key.clone(), pod.uid.clone(), pod.resource_version);
-    EventRecord { about, event }
+    EventRecord { about: ObjectReference::to_pod(&pod.key, &pod.uid, pod.resource_version), event }
 }
 
 #[cfg(test)]

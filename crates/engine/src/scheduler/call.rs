@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::facts::PREEMPTION_REASON;
 use super::{Pod, SCHEDULER_NAME};
-use crate::controller::{PatchFormat, Request, Verb, Watch};
+use crate::controller::{PatchFormat, Request, Verb, Watch, delete_options};
 
 /// A call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,12 +81,7 @@ pub(super) fn request(call: &Call) -> Request {
             status_patch_request(victim, json!({"conditions": [condition]}))
         }
         Call::DeleteVictim { victim, .. } => {
-            let body = json!({
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": victim.uid},
-            });
-            write_request(&victim.key, Verb::Delete, "", body)
+            write_request(&victim.key, Verb::Delete, "", delete_options(&victim.uid, None))
         }
     }
 }

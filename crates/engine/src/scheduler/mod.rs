@@ -187,7 +187,7 @@ impl Controller for Scheduler {
         let events = match (call, refusal) {
             (Call::Bind { pod, node }, None) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
-                Some(event_record(pod, KubeEvent::normal("Scheduled", message)))
+                Some(pod_event(pod, KubeEvent::normal("Scheduled", message)))
             }
             (Call::Bind { pod, .. }, Some(refusal)) => self.on_binding_failure(pod, &refusal, now),
             (Call::MarkVictim { victim, node, by, .. }, None) => {
@@ -200,7 +200,7 @@ impl Controller for Scheduler {
             }
             (Call::DeleteVictim { victim, node, by }, None) => {
                 let message = format!("Preempted by pod {} on node {node}", by.uid);
-                Some(event_record(victim, KubeEvent::normal("Preempted", message)))
+                Some(pod_event(victim, KubeEvent::normal("Preempted", message)))
             }
             (Call::MarkVictim { victim, by, .. } | Call::DeleteVictim { victim, by, .. }, Some(refusal)) => {
                 self.victims.remove(&victim.uid);
@@ -408,7 +408,7 @@ impl Scheduler {
                     Some(Preemption::NotHelpful(_)) => self.nominate(key, None),
                     Some(Preemption::NotEligible(_)) | None => {}
                 }
-                reconcile.events.push(event_record(
+                reconcile.events.push(pod_event(
                     &pod,
                     KubeEvent::warning("FailedScheduling", call::truncate_event_message(&message)),
                 ));
@@ -551,7 +551,7 @@ impl Scheduler {
         }
         let message = call::truncate_event_message(&format!("binding rejected: {refusal}"));
         (*refusal != CallError::NotFound)
-            .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
+            .then(|| pod_event(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
     /// Parks a pod until its backoff ends, because a write to its status or to one of its victims failed. Does nothing
@@ -580,9 +580,8 @@ fn format_reason_counts(nodes: usize, reasons: &BTreeMap<String, usize>) -> Stri
 }
 
 /// Returns an event about a pod.
-fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
-    let about = ObjectReference::new("v1", "Pod", pod.key.clone(), pod.uid.clone(), pod.resource_version);
-    EventRecord { about, event }
+fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
+    EventRecord { about: ObjectReference::to_pod(&pod.key, &pod.uid, pod.resource_version), event }
 }
 
 #[cfg(test)]

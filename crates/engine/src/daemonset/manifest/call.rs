@@ -15,7 +15,7 @@ use super::{
     Binding, Owner, adopt_patch, controller_revision, daemon_pod, daemon_rollout, label_revision_patch,
     relabel_patch, release_patch, renumber_patch, verdict_patch,
 };
-use crate::controller::{PatchFormat, Verb};
+use crate::controller::{self, PatchFormat, Verb, percent_encode};
 use crate::daemonset::execution::Call;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Pod, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, PodSource, RevisionWrite, RolloutWrite};
@@ -102,24 +102,9 @@ pub fn call_path(set: &Set, call: &Call) -> Option<String> {
         path = format!("{path}?fieldManager={ASSIST_FIELD_MANAGER}&force=true");
     }
     if call_verb(call) == Verb::List {
-        path = format!("{path}?labelSelector={}", form_encode(&label_selector_query(set)?));
+        path = format!("{path}?labelSelector={}", percent_encode(&label_selector_query(set)?));
     }
     Some(path)
-}
-
-/// Percent-encodes the value of a query parameter (`application/x-www-form-urlencoded`).
-fn form_encode(value: &str) -> String {
-    let mut text = String::new();
-    for byte in value.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'*' | b'-' | b'.' | b'_' => {
-                text.push(char::from(byte))
-            }
-            b' ' => text.push('+'),
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
 }
 
 /// Returns the request body of a call. Encode it with [`muster_api::go_json::to_string`]. `None` if the call only
@@ -368,8 +353,7 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 /// Rule: the preconditions of a delete are the UID and resource version that the object had when the plan was made. So
 /// neither another object with the same name nor another version of the object is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
-    let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
-    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+    controller::delete_options(uid, Some(resource_version))
 }
 
 /// Returns the body of a request that evicts a pod.

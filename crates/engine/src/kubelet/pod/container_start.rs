@@ -271,8 +271,14 @@ impl Pod {
 
     /// Returns the newest instance of a container in the runtime. `None` if the runtime has no instance.
     pub(super) fn newest_container(&self, name: &str) -> Option<&Container> {
+        self.newest_instance(|it| *it.name == *name)
+    }
+
+    /// Returns the container instance in the runtime with the highest attempt number, of those for which `counts`
+    /// returns true.
+    pub(super) fn newest_instance(&self, counts: impl Fn(&Container) -> bool) -> Option<&Container> {
         let all = self.runtime_state.iter().flat_map(|it| &it.containers);
-        all.filter(|it| *it.name == *name).max_by_key(|it| it.attempt)
+        all.filter(|it| counts(it)).max_by_key(|it| it.attempt)
     }
 
     /// Returns the attempt number of the next instance of a container.

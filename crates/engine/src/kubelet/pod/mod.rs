@@ -582,13 +582,8 @@ impl Pod {
 
     /// Adds an event about the pod to the next [`PodSync`].
     fn emit_event(&mut self, event: KubeEvent) {
-        let about = ObjectReference::new(
-            "v1",
-            "Pod",
-            self.object.key.clone(),
-            self.object.uid.clone(),
-            self.object.resource_version,
-        );
+        let PodObject { key, uid, resource_version, .. } = &*self.object;
+        let about = ObjectReference::to_pod(key, uid, *resource_version);
         self.events.push(EventRecord { about, event });
     }
 

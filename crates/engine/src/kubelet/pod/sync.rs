@@ -184,8 +184,7 @@ impl Pod {
     /// Returns the newest instance of the container with this name in the sandbox with this ID. `None` if there is
     /// none.
     fn newest_in_sandbox(&self, name: &str, sandbox: &str) -> Option<&Container> {
-        let all = self.runtime_state.iter().flat_map(|it| &it.containers);
-        all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
+        self.newest_instance(|it| *it.name == *name && *it.sandbox == *sandbox)
     }
 
     /// Syncs the init container whose turn it is, and all sidecars before it. Returns whether the main containers may
