@@ -1,9 +1,22 @@
-//! JSON text as Go's `encoding/json` writes it. Upstream compares ControllerRevisions by their bytes, so revisions must
-//! be written in Go's format.
+//! JSON text as Go's encoders write it. Upstream compares ControllerRevisions by their bytes, and paths of managed
+//! fields as text, so both must be written in Go's format.
 use alloc::{collections::BTreeMap, format, string::String};
 use core::fmt::Write;
 
 use serde_json::{Number, Value};
+
+/// A JSON encoder of Go, and its differences to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoder {
+    /// `encoding/json` of Go 1.22 and later.
+    Standard,
+    /// `github.com/json-iterator/go` with `ConfigCompatibleWithStandardLibrary`. Differences to [`Encoder::Standard`]:
+    ///
+    /// - U+0008 and U+000C are `\u0008` and `\u000c`, not `\b` and `\f`.
+    /// - An exponent has at least two digits: `1e-07`, not `1e-7`.
+    /// - `Stream.WriteObjectField` does not escape the characters that are special in HTML and JavaScript.
+    JsonIterator,
+}
 
 /// Formats a value as Go's `encoding/json` does.
 ///
@@ -12,25 +25,25 @@ use serde_json::{Number, Value};
 /// 64-bit integer is written as an integer, and every other number as a float64.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
-    write_value(&mut out, value);
+    write_value(&mut out, value, Encoder::Standard);
     out
 }
 
 /// Appends a value to `out`.
-fn write_value(out: &mut String, value: &Value) {
+pub fn write_value(out: &mut String, value: &Value, encoder: Encoder) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_string(out, text),
+        Value::Number(number) => write_number(out, number, encoder),
+        Value::String(text) => write_string(out, text, encoder, true),
         Value::Array(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
                     out.push(',');
                 }
-                write_value(out, item);
+                write_value(out, item, encoder);
             }
             out.push(']');
         }
@@ -44,13 +57,22 @@ fn write_value(out: &mut String, value: &Value) {
                 if at > 0 {
                     out.push(',');
                 }
-                write_string(out, key);
+                write_string(out, key, encoder, true);
                 out.push(':');
-                write_value(out, value);
+                write_value(out, value, encoder);
             }
             out.push('}');
         }
     }
+}
+
+/// Appends the name of a field in quotes, and a colon.
+///
+/// Upstream: `Stream.WriteObjectField` of json-iterator. `encoding/json` has no such function and escapes the name as
+/// any other string.
+pub fn write_object_field(out: &mut String, name: &str, encoder: Encoder) {
+    write_string(out, name, encoder, encoder == Encoder::Standard);
+    out.push(':');
 }
 
 /// Appends a number to `out`.
@@ -59,9 +81,9 @@ fn write_value(out: &mut String, value: &Value) {
 /// parses to the same float64. The decimal has an exponent if the absolute value is below 1e-6 (but not zero) or at
 /// least 1e21.
 ///
-/// Go's `encoding/json` decodes every number as a float64 and loses digits above 2^53. Upstream's package `util/json`,
-/// which writes revisions, preserves integers.
-fn write_number(out: &mut String, number: &Number) {
+/// Go's encoders decode every number as a float64 and lose digits above 2^53. Upstream's package `util/json`, which
+/// writes revisions, preserves integers.
+fn write_number(out: &mut String, number: &Number, encoder: Encoder) {
     if let Some(whole) = number.as_i64() {
         out.push_str(&format!("{whole}"));
         return;
@@ -73,31 +95,29 @@ fn write_number(out: &mut String, number: &Number) {
         return;
     }
     let text = format!("{float:e}");
-    match text.split_once('e') {
-        Some((digits, exponent)) if !exponent.starts_with('-') => {
-            out.push_str(digits);
-            out.push_str("e+");
-            out.push_str(exponent);
-        }
-        _ => out.push_str(&text),
-    }
+    let Some((digits, exponent)) = text.split_once('e') else { return out.push_str(&text) };
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |it| ('-', it));
+    let width = if encoder == Encoder::JsonIterator { 2 } else { 1 };
+    // Writing into a String cannot fail.
+    let _ = write!(out, "{digits}e{sign}{exponent:0>width$}");
 }
 
 /// Appends a string in quotes to `out`.
 ///
 /// Rule: in addition to the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
-/// JavaScript).
-fn write_string(out: &mut String, text: &str) {
+/// JavaScript), but not if `escape_html` is false.
+fn write_string(out: &mut String, text: &str, encoder: Encoder, escape_html: bool) {
     out.push('"');
     for letter in text.chars() {
         match letter {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
+            '\u{8}' if encoder == Encoder::Standard => out.push_str("\\b"),
+            '\u{c}' if encoder == Encoder::Standard => out.push_str("\\f"),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if !escape_html => out.push(letter),
             '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 // Writing into a String cannot fail.
                 let _ = write!(out, "\\u{:04x}", letter as u32);
@@ -175,6 +195,29 @@ mod tests {
             json!([1e20, 1e21, -12.5e30, f64::MAX]),
             expect!["[100000000000000000000,1e+21,-1.25e+31,1.7976931348623157e+308]"],
         );
+    }
+
+    #[test]
+    fn json_iterator_differs_in_two_escapes_small_exponents_and_field_names() {
+        let check = |value: Value, want: &str| {
+            let mut out = String::new();
+            write_value(&mut out, &value, Encoder::JsonIterator);
+            assert_eq!(out, want);
+        };
+        check(json!("\u{8}\u{c}\n\u{1}<\u{2028}"), r#""\u0008\u000c\n\u0001\u003c\u2028""#);
+        check(
+            json!([1e15, 1e20, 1e21, 1e-6, 1e-7, 1.5e-10, 1e300]),
+            "[1000000000000000,100000000000000000000,1e+21,0.000001,1e-07,1.5e-10,1e+300]",
+        );
+        check(json!({"b": 1, "a<": 2}), r#"{"a\u003c":2,"b":1}"#);
+
+        let field = |encoder| {
+            let mut out = String::new();
+            write_object_field(&mut out, "a<\u{2028}\u{8}", encoder);
+            out
+        };
+        assert_eq!(field(Encoder::JsonIterator), "\"a<\u{2028}\\u0008\":");
+        assert_eq!(field(Encoder::Standard), r#""a\u003c\u2028\b":"#);
     }
 
     fn ordinary() -> impl Strategy<Value = Value> {

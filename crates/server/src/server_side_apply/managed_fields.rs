@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use muster_api::go_json;
 use serde_json::{Map, Value, json};
 
 use super::field_set::FieldSet;
-use super::path_element::write_json;
 use super::typed_value::Comparison;
 
 /// Maximum number of entries with the operation `Update`. If there are more, the oldest entries are merged. Upstream:
@@ -87,7 +87,7 @@ impl<'a> ManagerIdentifier<'a> {
                 id.push_str(if id.len() == 1 { "\"" } else { ",\"" });
                 id.push_str(name);
                 id.push_str("\":");
-                write_json(&mut id, &json!(value));
+                id.push_str(&go_json::to_string(&json!(value)));
             }
         };
         put("manager", &self.name);

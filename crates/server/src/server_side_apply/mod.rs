@@ -17,12 +17,12 @@ mod tests;
 
 use std::borrow::Cow;
 
+use muster_api::go_json;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Value, json};
 
 use self::field_set::FieldSet;
 use self::managed_fields::{FieldConflict, ManagedFields, ManagedFieldsEntry, ManagerIdentifier};
-use self::path_element::write_json;
 use self::typed_value::{Comparison, SchemaError};
 use crate::conversion;
 use crate::error::ApiError;
@@ -444,8 +444,7 @@ fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.remove(ANNOTATION_LAST_APPLIED);
     }
-    let mut text = String::new();
-    write_json(&mut text, &applied);
+    let mut text = go_json::to_string(&applied);
     text.push('\n');
     let annotations = map_at_mut(&mut object["metadata"], "annotations");
     annotations.insert(ANNOTATION_LAST_APPLIED.to_owned(), json!(text));

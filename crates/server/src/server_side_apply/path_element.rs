@@ -5,7 +5,12 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+use muster_api::go_json;
 use serde_json::{Map, Value};
+
+/// The encoder with which structured-merge-diff writes the values in the names of `fieldsV1`. Upstream:
+/// `SerializePathElement`.
+const ENCODER: go_json::Encoder = go_json::Encoder::JsonIterator;
 
 /// One element of a field path. The order of the variants is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,16 +81,15 @@ impl<'a> PathElement<'a> {
                     if at != 0 {
                         out.push(',');
                     }
-                    write_json_string(&mut out, name);
-                    out.push(':');
-                    write_json(&mut out, &item.0);
+                    go_json::write_object_field(&mut out, name, ENCODER);
+                    go_json::write_value(&mut out, &item.0, ENCODER);
                 }
                 out.push('}');
                 out
             }
             Self::Value(item) => {
                 let mut out = String::from("v:");
-                write_json(&mut out, &item.0);
+                go_json::write_value(&mut out, &item.0, ENCODER);
                 out
             }
             Self::Index(at) => format!("i:{at}"),
@@ -194,60 +198,4 @@ fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Orderi
 fn parse_leading_json(text: &str) -> Result<Value, InvalidPathElement> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     values.next().and_then(Result::ok).ok_or(InvalidPathElement)
-}
-
-/// Writes a value as Go's `encoding/json` does.
-pub(super) fn write_json(out: &mut String, value: &Value) {
-    match value {
-        Value::String(text) => write_json_string(out, text),
-        // Go decodes numbers as floats, and writes whole ones without a decimal point.
-        Value::Number(number) => match number.as_f64() {
-            Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e15 => {
-                out.push_str(&format!("{whole:.0}"));
-            }
-            _ => out.push_str(&number.to_string()),
-        },
-        Value::Array(items) => {
-            out.push('[');
-            for (at, item) in items.iter().enumerate() {
-                if at != 0 {
-                    out.push(',');
-                }
-                write_json(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(fields) => {
-            out.push('{');
-            for (at, (name, item)) in fields.iter().enumerate() {
-                if at != 0 {
-                    out.push(',');
-                }
-                write_json_string(out, name);
-                out.push(':');
-                write_json(out, item);
-            }
-            out.push('}');
-        }
-        Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
-    }
-}
-
-/// Writes a string as Go's `encoding/json` does, which escapes characters that are special in HTML.
-fn write_json_string(out: &mut String, text: &str) {
-    out.push('"');
-    for char in text.chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(char)));
-            }
-            plain => out.push(plain),
-        }
-    }
-    out.push('"');
 }

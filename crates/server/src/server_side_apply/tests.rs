@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::Map;
 
+use super::path_element::{ElementValue, PathElement};
 use super::*;
 use crate::request::User;
 
@@ -293,6 +294,29 @@ fn schema_errors_name_the_path() {
             Apply a  00:03Z {"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"\"}":{".":{},"f:image":{}}}}}}}
         "#]],
     );
+}
+
+/// `fieldsV1` is written by json-iterator. Manager identifiers and the last applied configuration are written by
+/// `encoding/json`, which escapes U+0008 and U+000C differently.
+#[test]
+fn each_text_is_written_by_the_encoder_of_upstream() {
+    let value = |it: Value| PathElement::Value(ElementValue(Cow::Owned(it)));
+    let text = |it: Value| value(it).to_fields_v1();
+    assert_eq!(text(json!("<\u{8}\u{c}\u{2028}")), r#"v:"\u003c\u0008\u000c\u2028""#);
+    assert_eq!(text(json!(1e15)), "v:1000000000000000");
+    assert_eq!(text(json!(1e21)), "v:1e+21");
+    assert_eq!(text(json!(1e-7)), "v:1e-07");
+    assert_eq!(text(json!({"b": 1, "a": 2})), r#"v:{"a":2,"b":1}"#);
+    let port = ElementValue(Cow::Owned(json!(80.0)));
+    let name = ElementValue(Cow::Owned(json!("&")));
+    let key = PathElement::Key(vec![("<port".into(), port), ("name".into(), name)]);
+    assert_eq!(key.to_fields_v1(), r#"k:{"<port":80,"name":"\u0026"}"#);
+
+    let manager = ManagerIdentifier::for_apply("<\u{8}", "status");
+    assert_eq!(manager.sort_key(), r#"{"manager":"\u003c\b","operation":"Apply","subresource":"status"}"#);
+    let mut object = json!({"metadata": {}});
+    set_last_applied_configuration(&mut object, &json!({"b": 1e21, "a": "\u{c}"}));
+    assert_eq!(last_applied_configuration(&object), "{\"a\":\"\\f\",\"b\":1e+21}\n");
 }
 
 /// Sets of few enough steps that they meet.
