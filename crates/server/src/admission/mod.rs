@@ -26,6 +26,8 @@ mod node_address;
 pub(crate) mod node_restriction;
 /// Adds the not-ready taint to new Nodes.
 mod node_taint;
+/// Allocations whose object may not be stored yet.
+mod pending_allocations;
 /// Allocates pod CIDRs to Nodes.
 mod pod_cidr;
 /// Checks pods and pod templates against the Pod Security levels of their namespace.

@@ -5,27 +5,23 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use muster_api::cidr::Ipv4Cidr;
-use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 
 use super::AdmissionChain;
+use super::pending_allocations::PendingAllocations;
 use super::service_address::SERVICE_RANGE;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::RequestContext;
-use crate::selector::ObjectSelector;
+use crate::storage::{ObjectChange, ObjectChangeReader};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// Prefix length of an automatically allocated pod CIDR, which has 256 addresses. A node may choose a longer prefix.
 /// Upstream: `--node-cidr-mask-size`.
 const NODE_PREFIX_LENGTH: u8 = 24;
-
-/// Time for which a newly allocated pod CIDR counts as in use, even if no stored Node has it. After this time, the
-/// write of the Node has been committed or has failed.
-const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates pod CIDRs to nodes. Keeps the pod CIDRs and addresses of all stored Nodes in memory, and updates them from
 /// the changes in the store, so that an allocation does not list all Nodes.
@@ -40,13 +36,12 @@ struct PodCidrAllocations {
     /// Number of pod CIDRs at the start of the cluster range that are never allocated automatically. They are reserved
     /// for nodes that choose their pod CIDR.
     reserved: u32,
-    /// Revision of the store up to which `allocated` includes all changes of Nodes. `None` before the first sync.
-    synced_revision: Option<Revision>,
+    /// Reads the changes of stored Nodes that `allocated` does not include yet.
+    nodes: ObjectChangeReader,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Cidr>>,
-    /// Recently allocated or chosen pod CIDRs, with the time of allocation, by Node name. The Node may not be stored
-    /// yet.
-    pending: HashMap<String, (Ipv4Cidr, Timestamp)>,
+    /// Recently allocated or chosen pod CIDRs, by Node name. The Node may not be stored yet.
+    pending: PendingAllocations<String, Ipv4Cidr>,
 }
 
 impl PodCidrAllocator {
@@ -150,7 +145,7 @@ pub(super) fn mutate(
         block
     };
     if !context.dry_run {
-        allocations.pending.insert(name.to_owned(), (block, context.now));
+        allocations.pending.insert(name.to_owned(), block, context.now);
     }
     Ok(())
 }
@@ -194,7 +189,7 @@ impl PodCidrAllocations {
     ) -> Option<&str> {
         let allocated =
             self.allocated.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
-        let pending = self.pending.iter().map(|(name, (block, _))| (name, *block));
+        let pending = self.pending.iter().map(|(name, block)| (name, *block));
         let mut others = allocated.chain(pending).filter(|(holder, _)| *holder != name);
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
@@ -203,7 +198,7 @@ impl PodCidrAllocations {
     /// CIDR in the cluster range `all` that is not reserved, or `None` if there is none.
     fn pending_or_free_cidr(&self, all: Ipv4Cidr, name: &str) -> Option<Ipv4Cidr> {
         // A retried create gets the same CIDR, unless a node got it through another server.
-        if let Some((block, _)) = self.pending.get(name)
+        if let Some(block) = self.pending.get(name)
             && self.overlapping_node(*block, name).is_none()
         {
             return Some(*block);
@@ -215,41 +210,26 @@ impl PodCidrAllocations {
         blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
 
-    /// Applies the changes of stored Nodes since `synced_revision` to `allocated`, and drops expired allocations and
-    /// those of deleted Nodes from `pending`. Rebuilds `allocated` from all stored Nodes on the first call, and if the
-    /// store no longer has the changes.
+    /// Updates `allocated` from the stored Nodes, and drops expired allocations and those of deleted Nodes from
+    /// `pending`.
+    ///
+    /// `allocated` contains the addresses of Nodes too, so that no node gets a pod CIDR that contains the address of
+    /// another node.
     fn sync_nodes(&mut self, admission: &AdmissionChain, now: Timestamp) {
-        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
-        let kind = Kind::builtin("", "v1", "nodes");
-        let changes = self
-            .synced_revision
-            .and_then(|seen| admission.storage.events_since(&kind.store_key_prefix(None), seen).ok());
-        let Some((events, revision)) = changes else {
-            let (nodes, revision) = admission.storage.list(kind, None, &ObjectSelector::default());
-            self.allocated.clear();
-            for node in &nodes {
-                self.record_node(&unstructured::parse_stored(node));
+        let Self { nodes, allocated, pending, .. } = self;
+        pending.drop_expired(now);
+        nodes.for_each_change(&admission.storage, Kind::builtin("", "v1", "nodes"), |change| match change {
+            ObjectChange::Reset => allocated.clear(),
+            ObjectChange::Put { now, .. } => {
+                let node = unstructured::parse_stored(now);
+                allocated.insert(str_at(&node, "metadata.name").to_owned(), occupied_blocks(&node));
             }
-            self.synced_revision = Some(revision);
-            return;
-        };
-        for event in events {
-            match &event.change {
-                KeyChange::Put { now, .. } => self.record_node(&unstructured::parse_stored(&now.value)),
-                KeyChange::Delete { before, .. } => {
-                    let gone = unstructured::parse_stored(&before.value);
-                    self.allocated.remove(str_at(&gone, "metadata.name"));
-                    self.pending.remove(str_at(&gone, "metadata.name"));
-                }
+            ObjectChange::Delete { before } => {
+                let gone = unstructured::parse_stored(before);
+                allocated.remove(str_at(&gone, "metadata.name"));
+                pending.remove(str_at(&gone, "metadata.name"));
             }
-        }
-        self.synced_revision = Some(revision);
-    }
-
-    /// Records the pod CIDRs and addresses of a stored Node. Addresses are recorded so that no node gets a pod CIDR
-    /// that contains the address of another node.
-    fn record_node(&mut self, node: &Value) {
-        self.allocated.insert(str_at(node, "metadata.name").to_owned(), occupied_blocks(node));
+        });
     }
 }
 

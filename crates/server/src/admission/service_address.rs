@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use muster_api::cidr::Ipv4Cidr;
-use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::AdmissionChain;
+use super::pending_allocations::PendingAllocations;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::RequestContext;
-use crate::selector::ObjectSelector;
+use crate::storage::{ObjectChange, ObjectChangeReader};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
@@ -35,10 +35,6 @@ const STATIC_ADDRESS_COUNT: u32 = 256;
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// Time for which a newly allocated cluster IP or node port counts as in use, even if no stored Service has it. After
-/// this time, the write of the Service has been committed or has failed.
-const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
-
 /// Allocates cluster IPs and node ports to Services. Keeps the cluster IPs and node ports of all stored Services in
 /// memory, and updates them from the changes in the store, so that an allocation does not list all Services.
 #[derive(Debug, Default)]
@@ -47,13 +43,13 @@ pub(crate) struct ServiceAllocator(Mutex<ServiceAllocations>);
 /// The cluster IPs and node ports in use.
 #[derive(Debug, Default)]
 struct ServiceAllocations {
-    /// Revision of the store up to which `allocated` includes all changes of Services. `None` before the first sync.
-    synced_revision: Option<Revision>,
+    /// Reads the changes of stored Services that `allocated` does not include yet.
+    services: ObjectChangeReader,
     /// Cluster IPs and node ports of stored Services, each with the storage key of its Service.
     allocated: HashMap<AllocatedResource, String>,
-    /// Recently allocated or requested cluster IPs and node ports, each with the storage key of its Service and the
-    /// time of allocation. The Service may not be stored yet.
-    pending: HashMap<AllocatedResource, (String, Timestamp)>,
+    /// Recently allocated or requested cluster IPs and node ports, each with the storage key of its Service. The
+    /// Service may not be stored yet.
+    pending: PendingAllocations<AllocatedResource, String>,
     /// Offset at which the search for the next free cluster IP begins. Offset 0 is the first address after the
     /// `STATIC_ADDRESS_COUNT` reserved addresses.
     next_offset: u32,
@@ -355,7 +351,7 @@ impl RequestAllocator<'_> {
     /// Records an allocation to the Service of the request as pending, except in a dry run.
     fn record_pending(&mut self, resource: AllocatedResource) {
         if self.is_persistent {
-            self.allocations.pending.insert(resource, (self.key.clone(), self.now));
+            self.allocations.pending.insert(resource, self.key.clone(), self.now);
         }
     }
 
@@ -369,62 +365,44 @@ impl ServiceAllocations {
     /// Whether the address or port is allocated to a Service other than the one with the storage key `key`.
     fn is_allocated_to_other(&self, resource: AllocatedResource, key: &str) -> bool {
         let stored = self.allocated.get(&resource);
-        let pending = self.pending.get(&resource).map(|(key, _)| key);
+        let pending = self.pending.get(&resource);
         stored.into_iter().chain(pending).any(|it| it != key)
     }
 
-    /// Whether the address or port was allocated within `PENDING_ALLOCATION_TTL`, to any Service.
+    /// Whether the address or port was recently allocated, to any Service.
     fn is_pending(&self, resource: AllocatedResource) -> bool {
-        self.pending.contains_key(&resource)
+        self.pending.get(&resource).is_some()
     }
 
-    /// Applies the changes of stored Services since `synced_revision` to `allocated`, and drops expired allocations
-    /// from `pending`. Rebuilds `allocated` from all stored Services on the first call, and if the store no longer has
-    /// the changes.
+    /// Updates `allocated` from the stored Services, and drops expired allocations from `pending`.
     fn sync_services(&mut self, admission: &AdmissionChain, now: Timestamp) {
-        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
-        let kind = Kind::builtin("", "v1", "services");
-        let changes = self
-            .synced_revision
-            .and_then(|seen| admission.storage.events_since(&kind.store_key_prefix(None), seen).ok());
-        let Some((events, revision)) = changes else {
-            let (services, revision) = admission.storage.list(kind, None, &ObjectSelector::default());
-            self.allocated.clear();
-            for service in &services {
-                self.record_service(&unstructured::parse_stored(service));
-            }
-            self.synced_revision = Some(revision);
-            return;
-        };
-        for event in events {
-            match &event.change {
-                KeyChange::Put { now, before } => {
+        let Self { services, allocated, pending, .. } = self;
+        pending.drop_expired(now);
+        services.for_each_change(&admission.storage, Kind::builtin("", "v1", "services"), |change| {
+            match change {
+                ObjectChange::Reset => allocated.clear(),
+                ObjectChange::Put { now, before } => {
                     if let Some(before) = before {
-                        self.release_service(&unstructured::parse_stored(&before.value));
+                        release_service(allocated, &unstructured::parse_stored(before));
                     }
-                    self.record_service(&unstructured::parse_stored(&now.value));
+                    let service = unstructured::parse_stored(now);
+                    let key = storage_key(&service);
+                    allocated.extend(allocated_resources(&service).map(|it| (it, key.clone())));
                 }
-                KeyChange::Delete { before, .. } => {
-                    self.release_service(&unstructured::parse_stored(&before.value))
+                ObjectChange::Delete { before } => {
+                    release_service(allocated, &unstructured::parse_stored(before));
                 }
             }
-        }
-        self.synced_revision = Some(revision);
+        });
     }
+}
 
-    /// Records the cluster IPs and node ports of a stored Service.
-    fn record_service(&mut self, service: &Value) {
-        let key = storage_key(service);
-        self.allocated.extend(allocated_resources(service).map(|it| (it, key.clone())));
-    }
-
-    /// Removes from `allocated` the cluster IPs and node ports of a Service that was changed or deleted.
-    fn release_service(&mut self, service: &Value) {
-        let key = storage_key(service);
-        for resource in allocated_resources(service) {
-            if self.allocated.get(&resource) == Some(&key) {
-                self.allocated.remove(&resource);
-            }
+/// Removes from `allocated` the cluster IPs and node ports of a Service that was changed or deleted.
+fn release_service(allocated: &mut HashMap<AllocatedResource, String>, service: &Value) {
+    let key = storage_key(service);
+    for resource in allocated_resources(service) {
+        if allocated.get(&resource) == Some(&key) {
+            allocated.remove(&resource);
         }
     }
 }

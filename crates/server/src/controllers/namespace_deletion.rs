@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +14,7 @@ use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, DeletePropagation, Registry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
+use crate::storage::{ObjectChange, ObjectChangeReader};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
@@ -26,26 +26,20 @@ const PASS_INTERVAL_MIN: Duration = Duration::from_millis(50);
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let (mut namespaces, mut commits) =
         (registry.storage.watch_kind_revision(Kind::namespace_kind()), registry.storage.watch_revision());
-    let (mut terminating, mut synced) = list_terminating(&registry);
+    let mut changes = ObjectChangeReader::default();
+    let mut terminating = BTreeSet::new();
     loop {
         namespaces.mark_unchanged();
         commits.mark_unchanged();
-        match registry.storage.events_since(&Kind::namespace_kind().store_key_prefix(None), synced) {
-            Err(_) => (terminating, synced) = list_terminating(&registry),
-            Ok((events, revision)) => {
-                synced = revision;
-                for event in events {
-                    match &event.change {
-                        KeyChange::Put { now, .. } => {
-                            add_if_terminating(&mut terminating, &unstructured::parse_stored(&now.value))
-                        }
-                        KeyChange::Delete { last, .. } => {
-                            terminating.remove(str_at(&unstructured::parse_stored(last), "metadata.name"));
-                        }
-                    }
-                }
+        changes.for_each_change(&registry.storage, Kind::namespace_kind(), |change| match change {
+            ObjectChange::Reset => terminating.clear(),
+            ObjectChange::Put { now, .. } => {
+                add_if_terminating(&mut terminating, &unstructured::parse_stored(now));
             }
-        }
+            ObjectChange::Delete { before } => {
+                terminating.remove(str_at(&unstructured::parse_stored(before), "metadata.name"));
+            }
+        });
         for namespace in &terminating {
             if let Err(error) = delete_all_content(&registry, namespace).await {
                 tracing::warn!(namespace, status = %error.status(), "cannot delete the content of a namespace");
@@ -61,17 +55,6 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
             tokio::time::sleep(PASS_INTERVAL_MIN).await;
         }
     }
-}
-
-/// Returns the names of all terminating namespaces, and the revision of the store at which they were listed.
-fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
-    let (namespaces, revision) =
-        registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
-    let mut terminating = BTreeSet::new();
-    for namespace in namespaces {
-        add_if_terminating(&mut terminating, &unstructured::parse_stored(&namespace));
-    }
-    (terminating, revision)
 }
 
 /// Adds the name of the namespace to `terminating` if the namespace is being deleted.

@@ -1,6 +1,8 @@
 //! The objects of the cluster by key, on top of the store: reads, lists, watches and commits. The rules for writes are
 //! in `registry`.
 
+/// Reads the changes of the stored objects of one kind.
+mod change_reader;
 /// Commits of single objects.
 mod commit;
 /// The database in the data directory, with backup and restore.
@@ -32,6 +34,7 @@ use crate::metrics::ServerMetrics;
 use crate::request::RequestTarget;
 use crate::selector::ObjectSelector;
 
+pub(crate) use self::change_reader::{ObjectChange, ObjectChangeReader};
 pub(crate) use self::commit::{ObjectCommit, QuotaUpdate};
 pub(crate) use self::housekeeping::{HISTORY_WINDOW, run_housekeeping};
 pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, ListStart};
