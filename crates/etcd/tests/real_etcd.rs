@@ -261,6 +261,7 @@ fn everything(db: &Db, from: Revision) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn servers_share_the_state_and_lose_nothing_when_etcd_is_killed() {
     let mut etcd = Etcd::start();
     let servers = [etcd.open(), etcd.open()];
@@ -304,6 +305,7 @@ fn servers_share_the_state_and_lose_nothing_when_etcd_is_killed() {
 
 /// A member that is cut off from the others has no leader. Its watches must not be silent.
 #[test]
+#[ignore = "needs etcd"]
 fn a_watch_ends_when_its_member_has_no_leader() {
     let mut members = Etcd::start_members(3);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -329,6 +331,7 @@ fn a_watch_ends_when_its_member_has_no_leader() {
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn without_etcd_writes_and_reads_fail_in_time() {
     let mut etcd = Etcd::start();
     let db = etcd.open();
@@ -351,6 +354,7 @@ fn without_etcd_writes_and_reads_fail_in_time() {
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn a_server_that_was_cut_off_while_etcd_was_compacted_goes_on() {
     let etcd = Etcd::start();
     let proxy = Proxy::to(&etcd);

@@ -42,6 +42,7 @@ fn value(map: &ConfigMap) -> usize {
 }
 
 #[tokio::test]
+#[ignore = "needs etcd"]
 async fn only_a_read_of_any_version_is_stale() {
     const WRITES: usize = 10;
     let cluster = TestCluster::serve_balanced(&fresh_dir("stale"));
@@ -67,6 +68,7 @@ async fn only_a_read_of_any_version_is_stale() {
 }
 
 #[tokio::test]
+#[ignore = "needs etcd"]
 async fn pages_and_watches_continue_at_other_servers() {
     const MAPS: usize = 20;
     const PAGE: usize = 3;

@@ -20,6 +20,7 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/fluen
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
+#[ignore = "needs kubectl"]
 fn every_kubectl_rolls_a_daemonset_out() {
     let kubectls = kubectls();
     for (version, kubectl) in &kubectls {
@@ -43,6 +44,7 @@ fn every_kubectl_rolls_a_daemonset_out() {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn the_controller_of_up_is_asked_through_its_server() {
     let kubectl = kubectls().into_values().next_back().expect("there is one");
     let muster = Muster::up("explain", 3);
@@ -86,6 +88,7 @@ fn the_controller_of_up_is_asked_through_its_server() {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
     let kubectl = kubectls().into_values().next_back().expect("there is one");
     let muster = Muster::up("garbage", 3);

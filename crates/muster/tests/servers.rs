@@ -297,6 +297,7 @@ fn uids(pods: &BTreeMap<String, Pod>) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     let cluster = Cluster(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let dir = cluster.path();
@@ -397,6 +398,7 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn a_data_directory_is_not_used_for_another_kind_of_cluster() {
     let cluster = Cluster(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let run = |dir: &Path, flags: &[&str]| {

@@ -132,6 +132,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn roles_decide_what_kubectl_may_do() {
     let bench = Bench::new("auth-roles");
     let admin = bench.muster.kubeconfig();
@@ -209,6 +210,7 @@ fn roles_decide_what_kubectl_may_do() {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn credentials_that_are_none_are_refused() {
     let bench = Bench::new("auth-false");
     let nobody =
@@ -273,6 +275,7 @@ stringData:
 }
 
 #[test]
+#[ignore = "needs kubectl and openssl"]
 fn a_certificate_is_asked_for_approved_and_used() {
     let bench = Bench::new("auth-csr");
     let dir = &bench.muster.dir;
@@ -318,6 +321,7 @@ fn a_certificate_is_asked_for_approved_and_used() {
 
 /// As an agent does: a token, a request, a certificate, and then only what is the node's own.
 #[test]
+#[ignore = "needs kubectl and openssl"]
 fn a_node_joins_with_a_token() {
     let bench = Bench::new("auth-node");
     let dir = &bench.muster.dir;
@@ -396,6 +400,7 @@ fn muster(bench: &Bench, args: &[&str], input: &str) -> String {
 }
 
 #[test]
+#[ignore = "needs kubectl and openssl"]
 fn revoked_credentials_are_refused_from_the_next_request_on() {
     let bench = Bench::new("auth-revoked");
     let dir = &bench.muster.dir;
@@ -482,6 +487,7 @@ fn revoked_credentials_are_refused_from_the_next_request_on() {
 
 /// However many certificates a node has, recorded or not, its name is enough to revoke them.
 #[test]
+#[ignore = "needs kubectl and openssl"]
 fn a_node_with_many_certificates_is_revoked_by_its_name() {
     let bench = Bench::new("auth-revoked-node");
     let dir = &bench.muster.dir;
@@ -533,6 +539,7 @@ fn a_node_with_many_certificates_is_revoked_by_its_name() {
 
 /// Everything is logged, and nothing that is secret.
 #[test]
+#[ignore = "needs kubectl"]
 fn secrets_are_in_no_log() {
     let all = kubectls();
     let kubectl = all.values().next_back().expect("there is one");

@@ -25,6 +25,7 @@ pub(super) fn write_token(dir: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_killed_server_on_etcd_keeps_its_word() {
     let etcd = Etcd::start();
     let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
@@ -33,6 +34,7 @@ async fn a_killed_server_on_etcd_keeps_its_word() {
 
 /// All of them generate keys, and those of one are used.
 #[tokio::test]
+#[ignore = "needs etcd"]
 async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
     const SERVERS: usize = 10;
     let etcd = Etcd::start();
@@ -85,6 +87,7 @@ async fn servers_that_start_together_on_an_empty_etcd_have_one_ca() {
 
 /// Every server chooses the lowest free value, so all of them choose the same at first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn servers_allocate_no_address_twice() {
     const SERVERS: usize = 3;
     const OBJECTS: usize = 200;
@@ -143,6 +146,7 @@ async fn servers_allocate_no_address_twice() {
 
 /// Each controller runs on the server that holds its Lease. When that server is killed, another one takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn controllers_move_to_another_server_when_theirs_is_killed() {
     const CONTROLLERS: [&str; 11] = [
         "muster-bootstrap-objects",
@@ -217,6 +221,7 @@ async fn create_as_node(client: Client, name: String) -> Result<Node, kube::Erro
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn a_server_on_etcd_says_what_is_wrong() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-refused");
@@ -274,6 +279,7 @@ fn a_server_on_etcd_says_what_is_wrong() {
 
 /// Clients of three servers create and delete Secrets in a namespace with a quota.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_quota_is_never_exceeded_through_three_servers_and_is_exact_at_rest() {
     const HARD: usize = 50;
     const SECRETS_PER_CLIENT: usize = 34;
@@ -385,6 +391,7 @@ async fn accepts_token(server: &Server, token: &str) -> bool {
 
 /// The servers go on running while the key is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_rotated_signing_key_is_used_by_all_servers() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-signing-key");
@@ -479,6 +486,7 @@ fn free_address() -> SocketAddr {
 
 /// The printed command starts another server, which has the same URL for clients.
 #[tokio::test]
+#[ignore = "needs etcd"]
 async fn the_command_for_another_server_starts_one() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-join");

@@ -188,6 +188,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_backup_of_etcd_under_load_is_restored_to_etcd_and_to_sqlite() {
     let (etcd, other_etcd) = (Etcd::start(), Etcd::start());
     let dir = fresh_dir("etcd-backup");
@@ -325,6 +326,7 @@ async fn a_backup_of_etcd_under_load_is_restored_to_etcd_and_to_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_cluster_moves_to_etcd_and_back() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-migrate");
@@ -415,6 +417,7 @@ async fn a_cluster_moves_to_etcd_and_back() {
 }
 
 #[test]
+#[ignore = "needs etcd"]
 fn the_commands_for_etcd_say_what_is_missing() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-missing");
@@ -462,6 +465,7 @@ const LARGE_BYTES: usize = 16 << 10;
 const KILLS: u32 = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_killed_migration_or_restore_is_completed_by_running_it_again() {
     let etcd = Etcd::start();
     let dir = fresh_dir("etcd-killed");

@@ -64,6 +64,7 @@ impl Kubectl<'_> {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn daemons_are_reached_in_four_ways() {
     let muster = Muster::up("reach", 3);
     let kubectl = Kubectl { of: &muster, path: kubectls().into_values().next_back().expect("there is one") };
@@ -132,6 +133,7 @@ fn daemons_are_reached_in_four_ways() {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn a_node_is_drained_as_its_budgets_allow() {
     let all = kubectls();
     let (first, last) = (all.values().next(), all.values().next_back());

@@ -18,7 +18,7 @@ use crate::join::{Running, agent, control, how_to_join, kubectl, machines, ready
 const SHORT: [&str; 2] = ["--cluster-signing-duration", "30s"];
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_node_goes_on_alone() {
     let (mut running, machine, places) = machines("alone", 1);
     let place = &places[0];

@@ -7,7 +7,7 @@ use crate::bed::{Cluster, IMAGE};
 use crate::installed::{Installed, output, scripts};
 
 #[test]
-#[ignore = "needs real nodes and the client kubernetes-36: root, containerd, ci/clients"]
+#[ignore = "needs real nodes and the client kubernetes-36: root, kubectl, containerd, ci/clients"]
 fn pythons_client_writes_to_stdin_and_follows_a_log() {
     let client = Installed::find("kubernetes-36");
     let cluster = Cluster::up("clients", 1);

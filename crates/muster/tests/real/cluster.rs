@@ -24,7 +24,7 @@ fn copy_certificates(from: &Path, to: &Path) {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_new_server_at_the_same_address_removes_no_container() {
     let (mut running, machine, places) = machines("cluster", 1);
     let (dir, place) = (running.dir.clone(), &places[0]);
@@ -78,7 +78,7 @@ fn a_new_server_at_the_same_address_removes_no_container() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn an_emptied_database_removes_no_container() {
     let mut cluster = crate::bed::Cluster::up("emptied", 1);
     cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());

@@ -117,7 +117,7 @@ pub(crate) fn kill(pid: u32) {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn whatever_dies_comes_back() {
     let mut cluster = Cluster::up("deaths", 2);
     cluster.apply(&set("app", "1", &json!({})));
@@ -295,7 +295,7 @@ fn ready(cluster: &Cluster, node: &str) -> String {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
     let cluster = Cluster::up_with("cut-off", 2, &["--node-monitor-grace-period", "15s"]);
     cluster.apply(&set("app", "1", &json!({})));
@@ -322,7 +322,7 @@ fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn real_pods_roll_and_move() {
     let cluster = Cluster::up("moves", 2);
     cluster.apply(&set("app", "1", &json!({})));
@@ -375,7 +375,7 @@ fn real_pods_roll_and_move() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_node_has_thirty_pods() {
     let cluster = Cluster::up("thirty", 1);
     let pods: Vec<String> = (1..=30)

@@ -18,7 +18,7 @@ use crate::bed::{Cluster, is_ready, items};
 const NAMESPACE: &str = "fields";
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn fields_are_seen_from_inside() {
     let cluster = Cluster::up("fields", 1);
     let machine = cluster.dir.join("machine");

@@ -34,7 +34,7 @@ const UNDER_PRESSURE: &[&str] = &[
 ];
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_node_looks_after_itself() {
     let mut cluster = Cluster::up_with("host", 1, FLAGS);
     what_it_says_of_itself(&cluster);

@@ -44,7 +44,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn hostile_pods_and_agents_get_nothing() {
     let cluster = Cluster::up("hostile", 2);
     cluster.kubectl(&["create", "namespace", "mallory"]);

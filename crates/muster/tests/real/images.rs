@@ -52,7 +52,7 @@ fn docker_archive(cluster: &Cluster, name: &str, tag: &str, entry_point: &[&str]
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn images_come_from_archives_and_registries() {
     let cluster = Cluster::up("images", 1);
     let said = |args: &[&str]| {

@@ -166,7 +166,7 @@ pub(crate) fn how_to_join(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_missing_sandbox_image_is_brought_along() {
     let (_running, _, places) = machines("pause", 1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -187,7 +187,7 @@ fn a_missing_sandbox_image_is_brought_along() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn machines_join_with_a_token() {
     let (mut running, machine, places) = machines("join", 2);
     let dir = running.dir.clone();

@@ -86,7 +86,7 @@ impl Pod {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn daemons_are_found_from_every_node() {
     let resolv_conf = format!("--agent-flag=--resolv-conf={}", names::resolv_conf("net").display());
     let cluster = Cluster::up_with("net", 2, &[&resolv_conf]);

@@ -20,7 +20,7 @@ const VERSIONS_AT_ONCE: usize = 2;
 const PORT: u32 = 18_000;
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn every_kubectl_reaches_into_pods() {
     let cluster = Cluster::up("reach", 1);
     let transcripts = transcript::read(Path::new(TRANSCRIPTS));

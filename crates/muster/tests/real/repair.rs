@@ -40,7 +40,7 @@ fn renewed(cluster: &Cluster) -> String {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_service_neither_cuts_a_node_off_nor_takes_the_traffic_of_another() {
     let flags = ["--allow-external-ips", "198.51.100.0/24,10.0.0.0/8"];
     let cluster = Cluster::up_with("capture", 1, &flags);
@@ -106,7 +106,7 @@ fn a_service_neither_cuts_a_node_off_nor_takes_the_traffic_of_another() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn routes_of_a_node_are_put_back() {
     let cluster = Cluster::up("routes", 2);
     let place = cluster.node(1);
@@ -139,7 +139,7 @@ fn routes_of_a_node_are_put_back() {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn what_a_removed_data_directory_left_is_cleared() {
     let mut cluster = Cluster::up("removed", 1);
     let dir = cluster.dir.clone();

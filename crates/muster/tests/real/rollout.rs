@@ -45,7 +45,7 @@ fn nodes_with(cluster: &Cluster, command: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-#[ignore = "needs real nodes: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
+#[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
 fn a_crashing_revision_is_stopped_at_the_canary_and_rolled_back() {
     let cluster = Cluster::up("rollout", 3);
     let (good, better, bad) = (["sleep", "3600"], ["sleep", "3601"], ["sh", "-c", "exit 3"]);

@@ -88,7 +88,7 @@ fn forwarded(cluster: &Cluster, server: &str, pod: &str) -> String {
 }
 
 #[test]
-#[ignore = "needs real nodes and etcd in network namespaces: root, containerd, runc, CNI plugins, ip, nft, iptables, busybox, etcd"]
+#[ignore = "needs real nodes and etcd in network namespaces: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox, etcd"]
 fn a_rollout_goes_on_when_servers_and_members_are_killed() {
     // Debian's etcd is older than the supported versions.
     let cluster = Cluster::up_with("servers", 2, &["--servers", "3", "--etcd-any-version"]);

@@ -11,7 +11,7 @@ use crate::bed::{DaemonSetController, POLICIES, ROLLOUTS, SETS, UpstreamCluster,
 /// A canary on 500 nodes. kube-controller-manager gives nodes that join, and nodes whose pods are deleted, the newest
 /// revision, and they are counted. A revision that fails stops, and a reverted template reaches all nodes.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn a_canary_beside_kube_controller_manager() {
     let mut cluster = UpstreamCluster::start("assist", DaemonSetController::Upstream, 500).await;
     let strategy = json!({"type": "OnDelete", "rollingUpdate": {"maxUnavailable": "20%"}});
@@ -95,7 +95,7 @@ async fn a_canary_beside_kube_controller_manager() {
 
 /// A set that kube-controller-manager rolls out itself is refused, and nothing but conditions is written for it.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn a_set_with_rolling_update_is_refused() {
     let mut cluster = UpstreamCluster::start("refused", DaemonSetController::Upstream, 3).await;
     let _controller = cluster.start_controller();

@@ -10,7 +10,7 @@ use crate::bed::{DaemonSetController, POLICIES, SETS, UpstreamCluster, daemon_se
 /// A revision whose containers crash reaches the canary node only, although pods of held nodes are deleted and nodes
 /// join all the time, and it is rolled back.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn a_bad_revision_reaches_one_of_500_nodes() {
     let mut cluster = UpstreamCluster::start("bad-canary", DaemonSetController::Muster, 500).await;
     let _controller = cluster.start_controller();
@@ -87,7 +87,7 @@ async fn disturb(cluster: &UpstreamCluster) {
 
 /// Nodes that join in mid-canary get the last good revision, until the rollout goes on.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn nodes_that_join_during_a_canary_get_the_last_good_revision() {
     let mut cluster = UpstreamCluster::start("join", DaemonSetController::Muster, 300).await;
     let _controller = cluster.start_controller();

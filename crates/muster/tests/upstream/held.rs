@@ -10,7 +10,7 @@ use crate::bed::{DaemonSetController, POLICIES, ROLLOUTS, SETS, UpstreamCluster,
 /// A set that was rolled back stays held when its policy is deleted, when the controller restarts, and when its
 /// DaemonRollout is deleted too.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn a_set_stays_held_without_its_policy() {
     let mut cluster = UpstreamCluster::start("held", DaemonSetController::Muster, 490).await;
     let controller = cluster.start_controller();

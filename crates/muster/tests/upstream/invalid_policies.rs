@@ -26,7 +26,7 @@ struct Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn both_servers_refuse_the_same_objects_with_the_same_fields() {
     let cluster = UpstreamCluster::start("invalid", DaemonSetController::Muster, 0).await;
     let muster = binaries::Muster::up("upstream-invalid", 0);

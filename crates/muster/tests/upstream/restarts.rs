@@ -21,7 +21,7 @@ const GATE: &str = "upstream.test/open";
 /// The controller is killed in every phase, and the next one resumes in the same phase. The transitions and verdicts are
 /// those of a controller that is not killed.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs kube-apiserver: MUSTER_TEST_UPSTREAM"]
+#[ignore = "needs kube-apiserver and kubectl: MUSTER_TEST_UPSTREAM"]
 async fn a_new_controller_resumes_in_every_phase() {
     let mut cluster = UpstreamCluster::start("restarts", DaemonSetController::Muster, 500).await;
     let transitions = record_transitions(&cluster);

@@ -7,6 +7,7 @@ mod documents;
 mod files;
 mod language;
 mod layering;
+mod requirements;
 mod rule_index;
 
 use std::collections::{BTreeMap, BTreeSet};
