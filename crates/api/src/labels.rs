@@ -1,7 +1,7 @@
 //! Labels and label selectors.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -82,6 +82,25 @@ impl Selector {
             Self::Nothing => false,
             Self::AllOf(all) => all.iter().all(|it| it.matches_value(lookup(&it.key))),
         }
+    }
+
+    /// Returns the selector as the value of the query parameter `labelSelector`, not percent-encoded. `None` if the
+    /// selector matches nothing.
+    pub fn to_query(&self) -> Option<String> {
+        let Self::AllOf(requirements) = self else { return None };
+        let one = |it: &LabelRequirement| {
+            let (key, of) = (&it.key, |values: &[Text]| values.join(","));
+            match &it.operator {
+                LabelOperator::In(values) => format!("{key} in ({})", of(values)),
+                LabelOperator::NotIn(values) => format!("{key} notin ({})", of(values)),
+                LabelOperator::Exists => key.to_string(),
+                LabelOperator::DoesNotExist => format!("!{key}"),
+                LabelOperator::GreaterThan(bound) => format!("{key}>{bound}"),
+                LabelOperator::LessThan(bound) => format!("{key}<{bound}"),
+            }
+        };
+        let parts: Vec<String> = requirements.iter().map(one).collect();
+        Some(parts.join(","))
     }
 
     /// Whether the selector has no requirements and matches everything. Upstream: `Selector.Empty`.

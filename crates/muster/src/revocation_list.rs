@@ -22,7 +22,7 @@ const UPDATE_ATTEMPTS_MAX: usize = 10;
 /// of the credential, or empty if it is unknown. `not_after` is the expiry, or empty if the credential never expires or
 /// its expiry is unknown.
 pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
-    json!({"subject": subject, "notAfter": not_after, "revokedAt": format_rfc3339(Timestamp::now())})
+    json!({"subject": subject, "notAfter": not_after, "revokedAt": Time::from(Timestamp::now()).to_rfc3339()})
 }
 
 /// Whether the entry is no longer needed: its credential expired more than [`REVOCATION_RETENTION`] ago. A credential
@@ -72,11 +72,6 @@ pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Opti
 pub(crate) fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
-}
-
-/// Formats a time as an RFC 3339 timestamp in UTC with whole seconds, as the API server does.
-pub(crate) fn format_rfc3339(at: Timestamp) -> String {
-    Time::from(at).to_rfc3339()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Supervises the tasks of one process: the API server, controllers and nodes. A task that ends unexpectedly is
 //! restarted, except the API server: the process ends with it.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
 use muster_api::backoff::BackoffPolicy;
+use muster_api::text::panic_message;
 use muster_control::NodeLifecycleConfig;
 use muster_server::{ApiServer, BuiltinUser};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -236,7 +236,9 @@ pub(crate) async fn restart_until_stopped<F>(
                 running.spawn(part);
                 running.join_next().await
             }
-            Err(panic) => Some(Ok(Err(anyhow!("panicked: {}", panic_message(&*panic))))),
+            Err(panic) => {
+                Some(Ok(Err(anyhow!("panicked: {}", panic_message(&*panic).unwrap_or(NO_PANIC_MESSAGE)))))
+            }
         };
         if stop.is_cancelled() {
             return;
@@ -259,16 +261,13 @@ pub(crate) async fn restart_until_stopped<F>(
     }
 }
 
+/// Message of a panic without a message.
+const NO_PANIC_MESSAGE: &str = "no message";
+
 /// Returns the panic message of a task that panicked, or a message that the task was cancelled.
 fn join_error_message(error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return "the task was cancelled".to_owned() };
-    panic_message(&*panic)
-}
-
-/// Returns the message of a panic payload.
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    panic_message(&*panic).unwrap_or(NO_PANIC_MESSAGE).to_owned()
 }
 
 #[cfg(test)]

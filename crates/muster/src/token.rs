@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use muster_agent::join::fingerprint;
 use muster_agent::local_node;
+use muster_api::time::Time;
 use muster_api::well_known::{
     NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX, SECRET_TYPE_BOOTSTRAP_TOKEN,
     SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
@@ -27,7 +28,7 @@ use crate::admin::{AdminConnection, AdminFlags};
 use crate::duration_flag;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
-use crate::revocation_list::{add_to_revocation_list, format_rfc3339, revocation_entry};
+use crate::revocation_list::{add_to_revocation_list, revocation_entry};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
@@ -206,7 +207,7 @@ async fn create_token_for_node(
         "stringData": {
             "token-id": id,
             "token-secret": secret,
-            "expiration": format_rfc3339(expires),
+            "expiration": Time::from(expires).to_rfc3339(),
             "usage-bootstrap-authentication": "true",
             "description": description,
         },
@@ -295,7 +296,7 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                     format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
                 // The deletion invalidates the token from now on, so the entry may expire.
-                revoke(&format_rfc3339(Timestamp::now())).await?;
+                revoke(&Time::from(Timestamp::now()).to_rfc3339()).await?;
                 print_to_stdout(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
             TokenReference::Account { id, subject, not_after } => {
@@ -347,7 +348,7 @@ impl TokenReference {
             return Ok(Self::Account {
                 id: id.to_owned(),
                 subject: claims["sub"].as_str().unwrap_or_default().to_owned(),
-                not_after: not_after.map(format_rfc3339).unwrap_or_default(),
+                not_after: not_after.map(|it| Time::from(it).to_rfc3339()).unwrap_or_default(),
             });
         }
         if let Some((namespace, name)) = text.split_once('/') {

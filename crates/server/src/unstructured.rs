@@ -38,6 +38,13 @@ pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
     slot.as_object_mut().expect("the value is an object")
 }
 
+/// Whether the object has the condition of this type with the status `True`.
+pub(crate) fn is_condition_true(object: &Value, condition_type: &str) -> bool {
+    list_at(&object["status"], "conditions")
+        .iter()
+        .any(|it| it["type"] == condition_type && it["status"] == "True")
+}
+
 /// Formats a time in whole seconds as the API does: `2026-01-02T03:04:05Z`.
 pub(crate) fn format_time(at: Timestamp) -> String {
     Time::from(at).to_rfc3339()

@@ -64,7 +64,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use muster_api::text::Text;
+use muster_api::text::{Text, panic_message};
 use muster_engine::daemonset::facts::{Kind, Revision};
 use muster_engine::daemonset::progressive::record::Phase;
 use muster_engine::daemonset::progressive::verdict::RevisionVerdict;
@@ -313,9 +313,8 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
         compare_final_state(case, &mut world, fault);
     }));
     if let Err(panic) = outcome {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        world.checks.report_violation("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+        let message = panic_message(&*panic).unwrap_or("a panic");
+        world.checks.report_violation("S9", || message.to_owned());
     }
     CaseResult {
         violation: world.violation().cloned(),

@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use muster_api::text::panic_message;
+
 use crate::faults::FaultRates;
 use crate::invariants::Violation;
 use crate::kubelet::ImageBehaviour;
@@ -46,9 +48,8 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
         world.check_stays_converged();
     }));
     if let Err(panic) = outcome {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        world.checks.report_violation("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+        let message = panic_message(&*panic).unwrap_or("a panic");
+        world.checks.report_violation("S9", || message.to_owned());
     }
     RunResult {
         seed,

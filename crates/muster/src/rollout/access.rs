@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use http::{Method, Request};
 use kube::Client;
+use kube::api::ListParams;
+use muster_api::meta_v1::LabelSelector;
 use muster_api::muster_v1alpha1::policy::RolloutSettings;
 use muster_api::muster_v1alpha1::values::RolloutPhase;
 use muster_api::muster_v1alpha1::{API_VERSION, CLUSTER_ROLLOUT_POLICY, DAEMON_ROLLOUT, ROLLOUT_POLICY};
@@ -20,7 +22,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Field manager under which `muster rollout` writes a DaemonRollout.
 const FIELD_MANAGER: &str = "muster-rollout";
 /// Maximum number of ControllerRevisions that are read. A DaemonSet keeps ten old ones by default.
-const REVISIONS_MAX: usize = 1000;
+const REVISIONS_MAX: u32 = 1000;
 
 /// Client that reads and writes the objects of the rollout of one DaemonSet.
 #[derive(Debug)]
@@ -175,9 +177,8 @@ impl RolloutApi {
     /// DaemonSet.
     async fn list_revisions(&self, snapshot: &RolloutSnapshot) -> Result<Vec<RevisionRecord>, RequestError> {
         let Some(set) = &snapshot.daemon_set else { return Ok(Vec::new()) };
-        // Revisions carry the labels of the template. Their owner is checked, so a page limit is enough as a bound.
-        let path =
-            format!("{}/controllerrevisions?limit={REVISIONS_MAX}{}", self.apps_path(), label_query(set));
+        // The owner of each is checked, so a page limit is enough as a bound.
+        let path = revisions_query(&format!("{}/controllerrevisions", self.apps_path()), set);
         let list = self.get(&path).await?;
         let uid = string_at(set, "/metadata/uid");
         let is_owned = |it: &&Value| {
@@ -360,27 +361,18 @@ fn write_query(dry_run: bool) -> String {
     format!("?fieldManager={FIELD_MANAGER}{dry_run}")
 }
 
-/// Returns the query parameter `labelSelector` with the `matchLabels` of a DaemonSet, which its ControllerRevisions
-/// also have. Empty if the DaemonSet has no `matchLabels`.
-fn label_query(set: &Value) -> String {
-    let labels = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-    let terms: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| {
-            format!("{}%3D{}", percent_encode(key), percent_encode(value.as_str().unwrap_or_default()))
-        })
-        .collect();
-    if terms.is_empty() { String::new() } else { format!("&labelSelector={}", terms.join("%2C")) }
-}
-
-/// Percent-encodes text for a query string.
-fn percent_encode(text: &str) -> String {
-    let encoded = text.bytes().map(|it| match it {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(it).to_string(),
-        other => format!("%{other:02X}"),
-    });
-    encoded.collect()
+/// Returns the path and query of a list of the ControllerRevisions at `path` that the selector of the DaemonSet selects.
+/// Revisions have the labels of the template. If the selector is invalid or selects nothing, the list has all
+/// ControllerRevisions.
+fn revisions_query(path: &str, set: &Value) -> String {
+    let text = set["spec"]["selector"].to_string();
+    let selector: Option<LabelSelector<'_>> = serde_json::from_str(&text).unwrap_or_default();
+    let selector = LabelSelector::to_selector(selector.as_ref()).ok();
+    let mut options = ListParams::default().limit(REVISIONS_MAX);
+    options.label_selector = selector.and_then(|it| it.to_query()).filter(|it| !it.is_empty());
+    let request = kube::core::Request::new(path).list(&options);
+    // kube writes an empty first parameter.
+    request.map_or_else(|_| path.to_owned(), |it| it.uri().to_string().replacen("?&", "?", 1))
 }
 
 #[cfg(test)]
@@ -414,9 +406,20 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_encoded() {
-        let set = json!({"spec": {"selector": {"matchLabels": {"a.b/c": "x", "d": "y&z"}}}});
-        assert_eq!(label_query(&set), "&labelSelector=a.b%2Fc%3Dx%2Cd%3Dy%26z");
-        assert_eq!(label_query(&json!({})), "");
+    fn revisions_are_listed_by_the_selector_of_the_set() {
+        let all = [
+            json!({"matchLabels": {"a.b/c": "x", "d": "y&z"}}),
+            json!({"matchExpressions": [{"key": "e", "operator": "NotIn", "values": ["f", "g"]}]}),
+            json!({"matchExpressions": [{"key": "e", "operator": "Other"}]}),
+            json!({}),
+            json!(null),
+        ];
+        expect![[r#"
+            /p?labelSelector=a.b%2Fc+in+%28x%29%2Cd+in+%28y%26z%29&limit=1000
+            /p?labelSelector=e+notin+%28f%2Cg%29&limit=1000
+            /p?limit=1000
+            /p?limit=1000
+            /p?limit=1000"#]]
+        .assert_eq(&all.map(|it| revisions_query("/p", &json!({"spec": {"selector": it}}))).join("\n"));
     }
 }

@@ -1,6 +1,8 @@
 //! Applies the default requests and limits of a namespace's LimitRanges to new pods, and enforces the constraints of
 //! these LimitRanges. Upstream: `LimitRanger`.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value, json};
 
 use super::AdmissionAttributes;
@@ -122,30 +124,24 @@ fn check_limit_range_item(
     errors: &mut Vec<String>,
 ) {
     let kind = str_at(limit, "type");
-    for (name, min) in quantities_from_json(&limit["min"]) {
-        let constraint = format!("minimum {name} usage per {kind} is {min}");
-        match (requests.get(&name), limits.get(&name)) {
-            (None, _) => errors.push(format!("{constraint}.  No request is specified")),
-            (Some(request), _) if request.millis() < min.millis() => {
-                errors.push(format!("{constraint}, but request is {request}"));
+    let (request, limit_of) = (("request", requests), ("limit", limits));
+    for (field, word, [first, second], violation) in [
+        ("min", "minimum", [request, limit_of], Ordering::Less),
+        ("max", "maximum", [limit_of, request], Ordering::Greater),
+    ] {
+        for (name, bound) in quantities_from_json(&limit[field]) {
+            let constraint = format!("{word} {name} usage per {kind} is {bound}");
+            let is_violated = |it: &Quantity| it.millis().cmp(&bound.millis()) == violation;
+            match (first.1.get(&name), second.1.get(&name)) {
+                (None, _) => errors.push(format!("{constraint}.  No {} is specified", first.0)),
+                (Some(it), _) if is_violated(it) => {
+                    errors.push(format!("{constraint}, but {} is {it}", first.0));
+                }
+                (_, Some(it)) if is_violated(it) => {
+                    errors.push(format!("{constraint}, but {} is {it}", second.0));
+                }
+                _ => {}
             }
-            (_, Some(limit)) if limit.millis() < min.millis() => {
-                errors.push(format!("{constraint}, but limit is {limit}"));
-            }
-            _ => {}
-        }
-    }
-    for (name, max) in quantities_from_json(&limit["max"]) {
-        let constraint = format!("maximum {name} usage per {kind} is {max}");
-        match (limits.get(&name), requests.get(&name)) {
-            (None, _) => errors.push(format!("{constraint}.  No limit is specified")),
-            (Some(limit), _) if max.millis() < limit.millis() => {
-                errors.push(format!("{constraint}, but limit is {limit}"));
-            }
-            (_, Some(request)) if max.millis() < request.millis() => {
-                errors.push(format!("{constraint}, but request is {request}"));
-            }
-            _ => {}
         }
     }
     for (name, max) in quantities_from_json(&limit["maxLimitRequestRatio"]) {

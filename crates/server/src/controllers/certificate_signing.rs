@@ -27,7 +27,7 @@ use crate::request::{
 };
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list_at, str_at};
+use crate::unstructured::{self, is_condition_true, is_set, list_at, str_at};
 
 /// Name of the built-in signer of the client certificates of nodes.
 const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -121,11 +121,7 @@ pub(crate) async fn reconcile(
     object: &Value,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let has = |condition: &str| {
-        list_at(&object["status"], "conditions")
-            .iter()
-            .any(|it| it["type"] == condition && it["status"] == "True")
-    };
+    let has = |condition| is_condition_true(object, condition);
     let is_signed = is_set(&object["status"]["certificate"]);
     let is_decided = has("Approved") || has("Denied");
     let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
@@ -344,10 +340,7 @@ fn auto_decide_node_client(
 fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);
-    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
-    if is_set(&node["metadata"]["deletionTimestamp"])
-        || !list_at(&node["status"], "conditions").iter().any(is_ready)
-    {
+    if is_set(&node["metadata"]["deletionTimestamp"]) || !is_condition_true(&node, "Ready") {
         return None;
     }
     let mut at = list_at(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));

@@ -6,6 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use muster_api::time::Time;
 use serde_json::{Map, Value};
 
 use super::value_reader::{self, ENTRY_BYTES, ITEM_BYTES, MemoryBudget, OBJECT_BYTES};
@@ -178,8 +179,8 @@ impl ObjectDecoder {
             (Shape::Int64, WireValue::Varint(it)) => Ok((it as i64).into()),
             (Shape::String, WireValue::Bytes(it)) => Ok(decode_string(it)?.into()),
             (Shape::Bytes, WireValue::Bytes(it)) => Ok(STANDARD.encode(it).into()),
-            (Shape::Time, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%SZ"),
-            (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
+            (Shape::Time, WireValue::Bytes(it)) => decode_time(it, Time::to_rfc3339),
+            (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, Time::to_rfc3339_micros),
             (Shape::Quantity, WireValue::Bytes(it)) => match bytes_field(it, 1)? {
                 [] => Ok("0".into()),
                 quantity => Ok(decode_string(quantity)?.into()),
@@ -217,9 +218,9 @@ impl ObjectDecoder {
     }
 }
 
-/// Decodes a `Timestamp` message, which contains seconds and nanoseconds since 1970, to a JSON string in `format`. An
-/// empty message becomes null.
-fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
+/// Decodes a `Timestamp` message, which contains seconds and nanoseconds since 1970, to a JSON string. An empty
+/// message becomes null.
+fn decode_time(bytes: &[u8], format: fn(Time) -> String) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -234,7 +235,7 @@ fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     // Truncated to microseconds, since rounding could carry into the seconds.
     let ns = ns.clamp(0, 999_999_999) / 1000 * 1000;
     let at = Timestamp::new(s, ns).map_err(|error| error.to_string())?;
-    Ok(at.strftime(format).to_string().into())
+    Ok(format(at.into()).into())
 }
 
 /// Decodes an `IntOrString` message to a JSON number or string.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use muster_api::quantity::canonical_text;
+use muster_api::time::Time;
 
 /// Returns the canonical form of a quantity: `1000m` becomes `1`, and `0.5` becomes `500m`. Returns an error message if
 /// the text is not a quantity.
@@ -17,7 +18,7 @@ pub(super) fn canonical_quantity(text: &str) -> Result<Value, String> {
 /// message if the text is not a time.
 pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
     let at = parse_rfc3339(text, "2006-01-02T15:04:05Z07:00")?;
-    Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+    Ok(null_if_zero_time(at, Time::from(at).to_rfc3339()))
 }
 
 /// Returns the canonical form of a `metav1.MicroTime`: UTC with six fractional digits of a second, or null for Go's
@@ -33,7 +34,7 @@ pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
         ));
     }
     let at = parse_rfc3339(text, MICRO_TIME_LAYOUT)?;
-    Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
+    Ok(null_if_zero_time(at, Time::from(at).to_rfc3339_micros()))
 }
 
 /// Returns null for Go's zero time (year one), and `text` for any other time.

@@ -218,15 +218,7 @@ impl Api {
         what: &'static str,
         api_request: &ApiRequest,
     ) -> Result<RequestAttributes, ApiError> {
-        let on = ResourceAttributes {
-            version: target.kind.version.to_owned(),
-            plural: target.kind.plural.to_owned(),
-            subresource: what.to_owned(),
-            namespace: target.namespace.clone().unwrap_or_default(),
-            name: target.name.clone(),
-            ..ResourceAttributes::default()
-        };
-        let create = RequestAttributes::for_resource("create", on);
+        let create = RequestAttributes::for_resource("create", ResourceAttributes::of_target(target, what));
         auth::require_authorized(&self.registry.access, &api_request.context.user, &create)?;
         Ok(create)
     }

@@ -255,20 +255,8 @@ fn authorize_create(
     context: &RequestContext,
     target: &RequestTarget,
 ) -> Result<(), ApiError> {
-    let resource = ResourceAttributes {
-        group: target.kind.group.to_owned(),
-        version: target.kind.version.to_owned(),
-        plural: target.kind.plural.to_owned(),
-        namespace: target.namespace.clone().unwrap_or_default(),
-        name: target.name.clone(),
-        ..ResourceAttributes::default()
-    };
-    auth::require_authorized(
-        &registry.access,
-        &context.user,
-        &RequestAttributes::for_resource("create", resource),
-    )
-    .map(drop)
+    let create = RequestAttributes::for_resource("create", ResourceAttributes::of_target(target, ""));
+    auth::require_authorized(&registry.access, &context.user, &create).map(drop)
 }
 
 /// Checks that the resourceVersion of an update equals the stored one. An update without a resourceVersion, or with

@@ -8,6 +8,8 @@ use hyper::Method;
 use muster_api::query_parameters::parse_bool_parameter;
 use percent_encoding::percent_decode_str;
 
+use super::RequestTarget;
+
 /// Subresources of a Namespace. Any other path segment after `namespaces/NAME` is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
@@ -146,6 +148,19 @@ impl fmt::Display for RequestAttributes {
 }
 
 impl ResourceAttributes {
+    /// Returns the attributes of the target's object, or of its subresource `subresource` if that is not empty.
+    pub(crate) fn of_target(target: &RequestTarget, subresource: &str) -> Self {
+        Self {
+            group: target.kind.group.to_owned(),
+            version: target.kind.version.to_owned(),
+            plural: target.kind.plural.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: target.namespace.clone().unwrap_or_default(),
+            name: target.name.clone(),
+            node_name: String::new(),
+        }
+    }
+
     /// Returns the plural name of the resource with its subresource, such as `pods` or `pods/status`.
     pub(crate) fn resource_and_subresource(&self) -> String {
         if self.subresource.is_empty() {

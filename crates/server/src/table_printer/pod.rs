@@ -5,7 +5,7 @@ use muster_api::core_v1::{PodPhase, is_sidecar_policy};
 use serde_json::{Value, json};
 
 use super::{AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, format_age, non_empty_or, text_column};
-use crate::unstructured::{is_set, list_at, str_at};
+use crate::unstructured::{is_condition_true, is_set, list_at, str_at};
 
 pub(crate) const POD_COLUMNS: &[Column] = &[
     NAME_COLUMN,
@@ -88,8 +88,9 @@ impl PodSummary {
     /// - `status.reason` of the pod or, if that is empty, its phase.
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
-        let is_gated =
-            pod_conditions(pod).any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
+        let is_gated = list_at(status, "conditions")
+            .iter()
+            .any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
         let reason = match str_at(status, "reason") {
             _ if is_gated => "SchedulingGated",
             "" => str_at(status, "phase"),
@@ -104,9 +105,7 @@ impl PodSummary {
             restarted_at: None,
         };
         let is_initializing = summary.add_init_containers(pod);
-        let is_initialized =
-            pod_conditions(pod).any(|it| it["type"] == "Initialized" && it["status"] == "True");
-        if !is_initializing || is_initialized {
+        if !is_initializing || is_condition_true(pod, "Initialized") {
             summary.add_containers(pod);
         }
         if is_set(&pod["metadata"]["deletionTimestamp"]) {
@@ -171,7 +170,7 @@ impl PodSummary {
             }
         }
         if self.status == "Completed" {
-            let is_ready = pod_conditions(pod).any(|it| it["type"] == "Ready" && it["status"] == "True");
+            let is_ready = is_condition_true(pod, "Ready");
             match failure {
                 _ if is_any_running && is_ready => "Running".clone_into(&mut self.status),
                 Some(failure) => self.status = failure,
@@ -204,10 +203,6 @@ fn is_sidecar(init_container: &Value) -> bool {
     is_sidecar_policy(init_container["restartPolicy"].as_str())
 }
 
-fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
-    list_at(&pod["status"], "conditions").iter()
-}
-
 /// Returns the text of the column `Readiness Gates`: how many of the gates are true, such as `1/2`, or `<none>` for a
 /// pod without gates.
 fn readiness_gates(pod: &Value) -> String {
@@ -215,11 +210,7 @@ fn readiness_gates(pod: &Value) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let is_true = |gate: &&Value| {
-        pod_conditions(pod)
-            .find(|it| it["type"] == gate["conditionType"])
-            .is_some_and(|it| it["status"] == "True")
-    };
+    let is_true = |gate: &&Value| is_condition_true(pod, str_at(gate, "conditionType"));
     format!("{}/{}", gates.iter().filter(is_true).count(), gates.len())
 }
 

@@ -6,7 +6,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::go_json;
-use muster_api::labels::{self, LabelOperator, LabelRequirement};
 use muster_api::muster_v1alpha1::{self, daemon_rollout::StatusCondition};
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
@@ -371,20 +370,8 @@ fn eviction_body(pod: &Pod) -> Value {
 /// Returns the label selector of a DaemonSet as the value of the query parameter `labelSelector`, not percent-encoded.
 /// `None` if the selector selects no pod.
 pub fn label_selector_query(set: &Set) -> Option<String> {
-    let Selector::Requirements(labels::Selector::AllOf(requirements)) = &set.selector else { return None };
-    let one = |it: &LabelRequirement| {
-        let (key, of) = (&it.key, |values: &[Text]| values.join(","));
-        match &it.operator {
-            LabelOperator::In(values) => format!("{key} in ({})", of(values)),
-            LabelOperator::NotIn(values) => format!("{key} notin ({})", of(values)),
-            LabelOperator::Exists => key.to_string(),
-            LabelOperator::DoesNotExist => format!("!{key}"),
-            LabelOperator::GreaterThan(bound) => format!("{key}>{bound}"),
-            LabelOperator::LessThan(bound) => format!("{key}<{bound}"),
-        }
-    };
-    let parts: Vec<String> = requirements.iter().map(one).collect();
-    Some(parts.join(","))
+    let Selector::Requirements(selector) = &set.selector else { return None };
+    selector.to_query()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::registry::{DeleteOptions, DeletePropagation, Registry};
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
+use crate::unstructured::{self, is_condition_true, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
 /// Maximum number of pods in `status.disruptedPods` of a PodDisruptionBudget, which lists the evicted pods that the
@@ -110,7 +110,7 @@ impl Eviction<'_> {
             }
         };
         let name = str_at(budget, "metadata.name").to_owned();
-        if !is_ready(pod) && allows_unhealthy_pod_eviction(budget) {
+        if !is_condition_true(pod, "Ready") && allows_unhealthy_pod_eviction(budget) {
             // The budget does not count an unready pod as healthy, so it may be deleted unless it has become
             // ready.
             return match self.delete_pod(pod, requested_options, Some(resource_version(pod))).await {
@@ -194,8 +194,8 @@ impl Eviction<'_> {
             ));
         }
         let mut pod = pod.clone();
-        let mut conditions = list_at(&pod["status"], "conditions").to_vec();
-        if !conditions.iter().any(|it| it["type"] == DISRUPTION_TARGET && it["status"] == "True") {
+        if !is_condition_true(&pod, DISRUPTION_TARGET) {
+            let mut conditions = list_at(&pod["status"], "conditions").to_vec();
             conditions.retain(|it| it["type"] != DISRUPTION_TARGET);
             conditions.push(json!({
                 "type": DISRUPTION_TARGET,
@@ -309,11 +309,6 @@ fn allows_unhealthy_pod_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         || (number("desiredHealthy") <= number("currentHealthy") && 0 < number("desiredHealthy"))
-}
-
-/// Whether the pod has the condition `Ready` with the status `True`.
-fn is_ready(pod: &Value) -> bool {
-    list_at(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
 fn resource_version(object: &Value) -> String {
