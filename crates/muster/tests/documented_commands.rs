@@ -1,4 +1,5 @@
-//! Every `muster` and `make` command that a document shows exists, with its flags.
+//! Every `muster` and `make` command that a document shows exists, with its flags, and so do the files of this
+//! repository that a `kubectl` command names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,8 @@ fn every_documented_command_exists() {
         }
     }
     let makefile = fs::read_to_string(root.join("Makefile")).expect("read the Makefile");
-    let unknown = unknown_commands(&documents, &makefile, help);
+    let mut unknown = unknown_commands(&documents, &makefile, help);
+    unknown.extend(missing_files(&documents, |path| root.join(path).exists()));
     assert!(10 < documents.len() && unknown.is_empty(), "\n{}\n", unknown.join("\n"));
 }
 
@@ -38,14 +40,20 @@ fn unknown_commands(
 ) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut known: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
-    for (path, command) in documents.iter().flat_map(|(path, text)| shown(text).map(move |it| (path, it))) {
-        let words: Vec<&str> = command.split_whitespace().collect();
+    let all = documents
+        .iter()
+        .flat_map(|(path, text)| shown(text).map(bare).filter(|it| is_ours(it)).map(move |it| (path, it)));
+    for (path, command) in all {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
         if let ["make", target, ..] = words[..] {
             let is_target = makefile.lines().any(|it| it.starts_with(&format!("{target}:")));
             if !is_target {
                 complaints.push(format!("{path}: `{command}`: there is no target {target}"));
             }
-            continue;
+            // `make up` runs `muster up` with the flags in ARGS.
+            let Some((_, flags)) = command.split_once("ARGS=\"").filter(|_| target == "up") else { continue };
+            let flags = flags.split('"').next().unwrap_or_default();
+            words = ["muster", "up"].into_iter().chain(flags.split_whitespace()).collect();
         }
         // A command has parts, and then arguments: the longest that there is help for.
         let is_part =
@@ -72,7 +80,31 @@ fn unknown_commands(
     complaints
 }
 
-/// The commands of ours in a document: lines of blocks of code, and what stands between backticks.
+/// The files in `examples` and `deploy/kubernetes` that a `kubectl` command of a document names and that do not exist.
+fn missing_files(documents: &[(String, String)], exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let all = documents.iter().flat_map(|(path, text)| shown(text).map(move |it| (path, bare(it))));
+    let mut complaints = Vec::new();
+    for (path, command) in all.filter(|(_, it)| it.starts_with("kubectl ")) {
+        let files = command
+            .split_whitespace()
+            .filter(|it| it.starts_with("examples/") || it.starts_with("deploy/kubernetes"));
+        let missing = files.filter(|it| !exists(it.trim_end_matches('/')));
+        complaints.extend(missing.map(|it| format!("{path}: `{command}`: there is no file {it}")));
+    }
+    complaints
+}
+
+/// Whether a command is one of `muster` or `make`.
+fn is_ours(command: &str) -> bool {
+    command.starts_with("muster ") || command.starts_with("make ")
+}
+
+/// A command without what follows it: a comment, or a part for another program.
+fn bare(command: String) -> String {
+    command.split([';', '|', '>', '#', '\'']).next().unwrap_or_default().trim().to_owned()
+}
+
+/// The code in a document: lines of blocks, and what stands between backticks.
 fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut fenced = false;
     let in_blocks = text.lines().filter_map(move |line| {
@@ -84,27 +116,33 @@ fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
         inside.map(|it| it.strip_prefix("$ ").unwrap_or(it).to_owned())
     });
     let in_lines = text.lines().flat_map(|it| it.split('`').skip(1).step_by(2)).map(str::to_owned);
-    let ours = |it: &String| it.starts_with("muster ") || it.starts_with("make ");
-    // What follows is a comment, or for another program.
-    let bare = |it: String| it.split([';', '|', '>', '#', '\'']).next().unwrap_or_default().trim().to_owned();
-    in_blocks.chain(in_lines).map(|it| it.replace('…', "")).filter(ours).map(bare)
+    in_blocks.chain(in_lines).map(|it| it.replace('…', ""))
 }
 
 #[test]
 fn commands_that_do_not_exist_are_found() {
     let document = "`muster up --nodes 3` and `muster token create`; `make tea`\n\
-        ```console\n$ muster up --no-such=1 # word\n$ muster fly\n```\n    muster up FILE --sim-nodes 2\n";
+        ```console\n$ muster up --no-such=1 # word\n$ muster fly\n```\n    muster up FILE --sim-nodes 2\n\
+        ```sh\nmake up ARGS=\"--sim-nodes 2 --other\"\nkubectl apply -f examples/a.yaml -k deploy/kubernetes/b/\n```\n";
     let help = |words: &[&str]| match words {
         [] => Some("Commands: up token".to_owned()),
         ["up"] => Some("--nodes <N>\n --sim-nodes".to_owned()),
         ["token"] | ["token", "create"] => Some(String::new()),
         _ => None,
     };
+    let documents = [("README.md".to_owned(), document.to_owned())];
     assert_eq!(
-        unknown_commands(&[("README.md".to_owned(), document.to_owned())], "up: ## x\n", help),
+        missing_files(&documents, |path| path == "deploy/kubernetes/b"),
+        [
+            "README.md: `kubectl apply -f examples/a.yaml -k deploy/kubernetes/b/`: there is no file examples/a.yaml"
+        ]
+    );
+    assert_eq!(
+        unknown_commands(&documents, "up: ## x\n", help),
         [
             "README.md: `muster up --no-such=1`: there is no flag --no-such",
             "README.md: `muster fly`: there is no such command",
+            "README.md: `make up ARGS=\"--sim-nodes 2 --other\"`: there is no flag --other",
             "README.md: `make tea`: there is no target tea",
         ]
     );
