@@ -21,9 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_api::well_known::{
-    NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, USER_GROUP_MASTERS,
-};
+use muster_api::well_known::{NAMESPACE_NODE_LEASE, USER_GROUP_MASTERS};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -32,7 +30,7 @@ pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
 pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::connections::RequestClient;
 use crate::metrics::ServerMetrics;
-use crate::request::{AccessTarget, RequestAttributes, User, parse_service_account};
+use crate::request::{AccessTarget, RequestAttributes, User};
 
 /// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -132,23 +130,13 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     }
 }
 
-/// Namespaces whose service accounts take part in leader election with Leases in the same namespace.
-const LEADER_ELECTION_NAMESPACES: [&str; 2] = [NAMESPACE_SYSTEM, NAMESPACE_MUSTER_SYSTEM];
-
 /// Whether the request gets, creates, updates or patches the Lease of a leader election.
-///
-/// Rule: kube-controller-manager and kube-scheduler elect their leaders with Leases in `kube-system`, and the service
-/// accounts of `kube-system` and `muster-system` with Leases in their own namespace.
 fn is_leader_election_request(user: &User, action: &RequestAttributes) -> bool {
     let AccessTarget::Resource(on) = &action.target else { return false };
-    let namespace = match user.name.as_str() {
-        "system:kube-controller-manager" | "system:kube-scheduler" => NAMESPACE_SYSTEM,
-        name => parse_service_account(name).map_or("", |(namespace, _)| namespace),
-    };
-    LEADER_ELECTION_NAMESPACES.contains(&namespace)
-        && (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
+    user.leader_election_namespace().is_some_and(|namespace| {
+        (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
             == ("coordination.k8s.io", "leases", namespace)
-        && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
+    }) && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
 }
 
 /// Limits how many requests are executed at a time. Has one pool of seats for reads and one for writes.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_api::well_known::{USER_GROUP_MASTERS, USER_GROUP_NODES, USER_NODE_PREFIX};
+use muster_api::well_known::{
+    NAMESPACE_MUSTER_SYSTEM, NAMESPACE_SYSTEM, USER_GROUP_MASTERS, USER_GROUP_NODES, USER_NODE_PREFIX,
+};
 use serde_json::{Value, json};
 
 use crate::validation::names;
@@ -49,6 +51,9 @@ const COMPONENT_USERS: [&str; 8] = [
     SCHEDULER_USER,
     SIMULATED_NODES_USER,
 ];
+
+/// Namespaces whose service accounts take part in leader election with Leases in the same namespace.
+const LEADER_ELECTION_NAMESPACES: [&str; 2] = [NAMESPACE_SYSTEM, NAMESPACE_MUSTER_SYSTEM];
 
 /// Key in [`User::extra`] whose value identifies the certificate or token with which the user was authenticated.
 pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
@@ -146,6 +151,19 @@ impl User {
     /// of ordinary users, because a certificate signing request may ask for any name.
     pub(crate) fn is_component(&self) -> bool {
         COMPONENT_USERS.contains(&self.name.as_str())
+    }
+
+    /// Returns the namespace of the Leases with which the user takes part in leader election, or `None` if it takes part
+    /// in none. A component of Muster gets `None`, because flow control and the store admit its writes in other ways.
+    ///
+    /// Rule: kube-controller-manager and kube-scheduler elect their leaders with Leases in `kube-system`, and the
+    /// service accounts of `kube-system` and `muster-system` with Leases in their own namespace.
+    pub(crate) fn leader_election_namespace(&self) -> Option<&'static str> {
+        let namespace = match self.name.as_str() {
+            "system:kube-controller-manager" | "system:kube-scheduler" => NAMESPACE_SYSTEM,
+            name => parse_service_account(name)?.0,
+        };
+        LEADER_ELECTION_NAMESPACES.into_iter().find(|it| *it == namespace)
     }
 
     /// Returns the user as the API type `UserInfo`, for reviews and the audit log.

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use muster_api::well_known::{
-    NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, USER_GROUP_MASTERS,
+    ANNOTATION_CONFIG_MIRROR, NAMESPACE_MUSTER_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM,
+    USER_GROUP_MASTERS,
 };
 use muster_store::{
     Allocation, CommitConflict, CommitError, CommitWrite, LinkedUpdate, ObjectDraft, Precondition, Revision,
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use super::ObjectStorage;
 use super::fence::{LeaderFence, begins_term};
 use crate::error::ApiError;
-use crate::request::{RequestContext, RequestTarget};
+use crate::request::{RequestContext, RequestTarget, User};
 use crate::subresource::Subresource;
 
 /// Maximum size of a stored object in bytes. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
@@ -26,7 +27,12 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 /// Maximum length in bytes of a resourceVersion, which is a 64-bit number in decimal.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
-/// Namespaces with objects of the cluster itself. Writes to these namespaces may use the reserved part of the store.
+/// Maximum size in bytes of an object that a node or a leader election writes into the reserved part of the store. A Node
+/// with the names of 50 images has about 15 KiB, and a Lease less than 1 KiB.
+const RESERVE_OBJECT_BYTES_MAX: usize = 64 << 10;
+
+/// Namespaces with objects of the cluster itself. Components of Muster may use the reserved part of the store for writes
+/// to these namespaces.
 const SYSTEM_NAMESPACES: [&str; 3] = [NAMESPACE_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_MUSTER_SYSTEM];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
@@ -95,22 +101,21 @@ impl ObjectStorage {
                 draft,
             }
         };
-        let class = write_class(context, target);
         let begins_term = match commit {
             ObjectCommit::Create { object, .. } => begins_term(target, object, &Value::Null),
             ObjectCommit::Update { object, old, .. } => begins_term(target, object, old),
             ObjectCommit::MarkDeleted(_) | ObjectCommit::Delete => false,
         };
         let (write, namespace_revision, allocation, quotas, class) = match commit {
-            ObjectCommit::Create { object, namespace_revision, allocation, quotas } => (
-                put(object, self.draft_within_limit(target, object)?),
-                namespace_revision,
-                allocation,
-                quotas,
-                class,
-            ),
+            ObjectCommit::Create { object, namespace_revision, allocation, quotas } => {
+                let draft = self.draft_within_limit(target, object)?;
+                let class = write_class(&context.user, target, object, draft_bytes(&draft));
+                (put(object, draft), namespace_revision, allocation, quotas, class)
+            }
             ObjectCommit::Update { object, allocation, quotas, .. } => {
-                (put(object, self.draft_within_limit(target, object)?), None, allocation, quotas, class)
+                let draft = self.draft_within_limit(target, object)?;
+                let class = write_class(&context.user, target, object, draft_bytes(&draft));
+                (put(object, draft), None, allocation, quotas, class)
             }
             ObjectCommit::MarkDeleted(object) => {
                 (put(object, serialize_draft(object)), None, None, &[][..], WriteClass::Deletion)
@@ -177,7 +182,7 @@ impl ObjectStorage {
     /// It can be deleted, and can be updated if it does not grow.
     fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
         let draft = serialize_draft(object);
-        let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();
+        let bytes = draft_bytes(&draft);
         if OBJECT_BYTES_MAX < bytes {
             let stored = self
                 .read_store()
@@ -207,24 +212,50 @@ impl ObjectStorage {
     }
 }
 
-/// Returns the write class of a request, which determines whether it may use the reserved part of the store.
+/// Returns the maximum size in bytes that an object has when it is stored.
+fn draft_bytes(draft: &ObjectDraft) -> usize {
+    draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len()
+}
+
+/// Returns the write class of a create or update, which determines whether the write may use the reserved part of the
+/// store. `object` is the object to store, and `bytes` its size.
 ///
-/// Rule: the reserved part of the store is for Nodes, for objects in `kube-system`, `kube-node-lease` and
-/// `muster-system` (such as the Leases of nodes and leaders), for pod status that nodes report, and for
-/// `system:masters`.
-fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
-    let is_of_cluster = target.kind.resource() == ("", "nodes")
-        || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
-    let is_pod_status = || {
-        target.kind.resource() == ("", "pods")
-            && target.subresource == Subresource::Status
-            && context.user.node_name().is_some()
-    };
-    if is_of_cluster || is_pod_status() || context.user.is_in_group(USER_GROUP_MASTERS) {
-        WriteClass::System
+/// Rule: the reserved part of the store is for `system:masters`; for components of Muster that write a Node or an object
+/// in `kube-system`, `kube-node-lease` or `muster-system`; for a node that writes its own Node, its own Lease or the
+/// status of a pod that is not a mirror pod; and for the Leases of leader elections. An object that a node or a leader
+/// election writes there has at most 64 KiB. Events never use the reserved part.
+///
+/// A node may create any number of mirror pods, so neither they nor their status use the reserved part. All other pods
+/// are created by other users.
+fn write_class(user: &User, target: &RequestTarget, object: &Value, bytes: usize) -> WriteClass {
+    let resource = target.kind.resource();
+    let namespace = target.namespace.as_deref();
+    let may_use_reserve = if matches!(resource, ("" | "events.k8s.io", "events")) {
+        false
+    } else if user.is_in_group(USER_GROUP_MASTERS) {
+        true
+    } else if user.is_component() {
+        resource == ("", "nodes") || namespace.is_some_and(|it| SYSTEM_NAMESPACES.contains(&it))
+    } else if RESERVE_OBJECT_BYTES_MAX < bytes {
+        false
+    } else if let Some(node) = user.node_name() {
+        match resource {
+            ("", "nodes") => target.name == node,
+            ("coordination.k8s.io", "leases") => {
+                namespace == Some(NAMESPACE_NODE_LEASE) && target.name == node
+            }
+            ("", "pods") => {
+                target.subresource == Subresource::Status
+                    && object["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none()
+            }
+            _ => false,
+        }
     } else {
-        WriteClass::Ordinary
-    }
+        resource == ("coordination.k8s.io", "leases")
+            && namespace.is_some()
+            && user.leader_election_namespace() == namespace
+    };
+    if may_use_reserve { WriteClass::System } else { WriteClass::Ordinary }
 }
 
 /// Serializes an object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can omit them
@@ -400,7 +431,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || registry.storage.warn_about_oversized_objects());
         expect![[r#"
              WARN an object exceeds the size limit: it can be read and deleted, but not grow key="configmaps/default/older" bytes=2936076
-        "#]].assert_eq(&std::fs::read_to_string(log).unwrap());
+        "#]].assert_eq(std::fs::read_to_string(log).unwrap().trim_start());
         assert!(registry.storage.get(&target("older")).is_ok());
         assert!(grow("older", 3 * OBJECT_BYTES_MAX).await.starts_with("413 "));
         assert_eq!(grow("older", 2 * OBJECT_BYTES_MAX - 10_000).await, "ok");
@@ -409,36 +440,145 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_the_cluster_itself() {
-        let class = |group: &str,
-                     plural: &str,
-                     namespace: Option<&str>,
-                     subresource: Subresource,
-                     user: &User| {
-            let version = if group == "metrics.k8s.io" { "v1beta1" } else { "v1" };
-            let kind = Kind::builtin(group, version, plural);
-            let target =
-                RequestTarget { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
-            write_class(&RequestContext::new(user.clone(), "create", NOW), &target)
-        };
-        let tenant = User::new("tenant", ["system:authenticated"]);
+        use Subresource::{Status, Whole};
+        use WriteClass::{Ordinary, System};
+        const SMALL: usize = RESERVE_OBJECT_BYTES_MAX;
+        const LARGE: usize = RESERVE_OBJECT_BYTES_MAX + 1;
+        let user = |name: &str| User::new(name, ["system:authenticated"]);
+        let tenant = user("tenant");
         let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
-        let (leases, team) = ("coordination.k8s.io", Some("team"));
-        for (group, plural, namespace, subresource, user, expected) in [
-            ("", "configmaps", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
-            (leases, "leases", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
-            (leases, "leases", Some("kube-node-lease"), Subresource::Whole, &node, WriteClass::System),
-            (leases, "leases", Some("kube-system"), Subresource::Whole, &tenant, WriteClass::System),
-            (leases, "leases", Some("muster-system"), Subresource::Whole, &tenant, WriteClass::System),
-            ("", "nodes", None, Subresource::Status, &node, WriteClass::System),
-            ("metrics.k8s.io", "nodes", None, Subresource::Whole, &tenant, WriteClass::Ordinary),
-            ("", "pods", team, Subresource::Status, &node, WriteClass::System),
-            ("", "pods", team, Subresource::Status, &tenant, WriteClass::Ordinary),
-            ("", "events", team, Subresource::Whole, &node, WriteClass::Ordinary),
-            ("", "events", team, Subresource::Whole, &User::server(), WriteClass::System),
+        let component = user("system:muster-controller");
+        let elector = User::service_account("kube-system", "elector");
+        let scheduler = user("system:kube-scheduler");
+        let leases = "coordination.k8s.io";
+        let (team, system, heartbeats) = (Some("team"), Some("kube-system"), Some("kube-node-lease"));
+        for (group, plural, namespace, name, subresource, bytes, user, expected) in [
+            ("", "configmaps", team, "x", Whole, SMALL, &tenant, Ordinary),
+            ("", "configmaps", system, "x", Whole, SMALL, &tenant, Ordinary),
+            ("", "configmaps", system, "x", Whole, SMALL, &elector, Ordinary),
+            ("", "configmaps", system, "x", Whole, LARGE, &component, System),
+            ("", "configmaps", team, "x", Whole, SMALL, &component, Ordinary),
+            ("", "configmaps", team, "x", Whole, LARGE, &User::server(), System),
+            (leases, "leases", team, "x", Whole, SMALL, &tenant, Ordinary),
+            (leases, "leases", system, "x", Whole, SMALL, &tenant, Ordinary),
+            (leases, "leases", system, "x", Whole, SMALL, &elector, System),
+            (leases, "leases", system, "x", Whole, LARGE, &elector, Ordinary),
+            (leases, "leases", heartbeats, "x", Whole, SMALL, &elector, Ordinary),
+            (leases, "leases", system, "x", Whole, SMALL, &scheduler, System),
+            (leases, "leases", Some("muster-system"), "x", Whole, SMALL, &component, System),
+            (leases, "leases", heartbeats, "n", Whole, SMALL, &node, System),
+            (leases, "leases", heartbeats, "n", Whole, LARGE, &node, Ordinary),
+            (leases, "leases", heartbeats, "x", Whole, SMALL, &node, Ordinary),
+            (leases, "leases", system, "n", Whole, SMALL, &node, Ordinary),
+            ("", "nodes", None, "n", Whole, SMALL, &node, System),
+            ("", "nodes", None, "n", Status, SMALL, &node, System),
+            ("", "nodes", None, "n", Status, LARGE, &node, Ordinary),
+            ("", "nodes", None, "x", Status, SMALL, &node, Ordinary),
+            ("", "nodes", None, "n", Whole, SMALL, &tenant, Ordinary),
+            ("", "nodes", None, "n", Whole, LARGE, &component, System),
+            ("metrics.k8s.io", "nodes", None, "n", Whole, SMALL, &node, Ordinary),
+            ("", "pods", team, "x", Status, SMALL, &node, System),
+            ("", "pods", system, "x", Status, LARGE, &node, Ordinary),
+            ("", "pods", team, "mirror", Status, SMALL, &node, Ordinary),
+            ("", "pods", system, "x", Whole, SMALL, &node, Ordinary),
+            ("", "pods", team, "x", Status, SMALL, &tenant, Ordinary),
+            ("", "events", system, "x", Whole, SMALL, &node, Ordinary),
+            ("", "events", heartbeats, "n", Whole, SMALL, &node, Ordinary),
+            ("events.k8s.io", "events", system, "x", Whole, SMALL, &component, Ordinary),
+            ("", "events", system, "x", Whole, SMALL, &User::server(), Ordinary),
         ] {
-            let found = class(group, plural, namespace, subresource, user);
-            assert_eq!(found, expected, "{plural} in {namespace:?} by {}", user.name);
+            let version = if group == "metrics.k8s.io" { "v1beta1" } else { "v1" };
+            let target = RequestTarget {
+                kind: Kind::builtin(group, version, plural),
+                namespace: namespace.map(Into::into),
+                name: name.into(),
+                subresource,
+            };
+            let annotations =
+                if name == "mirror" { json!({ANNOTATION_CONFIG_MIRROR: "x"}) } else { json!({}) };
+            let object = json!({"metadata": {"annotations": annotations}});
+            let found = write_class(user, &target, &object, bytes);
+            assert_eq!(found, expected, "{plural} {namespace:?} {name} of {bytes} bytes by {}", user.name);
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_cannot_use_up_the_reserve() {
+        let registry = registry(2 << 20).await;
+        let context_of = |node: &str| {
+            RequestContext::new(User::new(format!("system:node:{node}"), ["system:nodes"]), "create", NOW)
+        };
+        let create_as = async |context: &RequestContext, group: &str, plural: &str, object: Value| {
+            let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+            let kind = Kind::builtin(group, "v1", plural);
+            registry.create(context, kind, namespace.as_deref(), object).await
+        };
+        let register = async |node: &str| {
+            let context = context_of(node);
+            let lease = json!({"metadata": {"name": node, "namespace": NAMESPACE_NODE_LEASE}});
+            let object = json!({"metadata": {"name": node}});
+            let stored = create_as(&context, "", "nodes", object).await.unwrap();
+            assert_eq!(said(create_as(&context, "coordination.k8s.io", "leases", lease).await), "ok");
+            serde_json::from_slice::<Value>(&stored).unwrap()["metadata"]["uid"].clone()
+        };
+        let uid = register("n").await;
+        let hostile = context_of("n");
+        let is_full = |outcome: String| {
+            assert!(outcome == "ok" || outcome.starts_with("403 "), "{outcome}");
+            outcome.contains("exceeded store limit")
+        };
+        for namespace in [NAMESPACE_SYSTEM, NAMESPACE_NODE_LEASE] {
+            let event = |index| {
+                json!({
+                    "metadata": {"name": format!("e{index}"), "namespace": namespace},
+                    "involvedObject": {"kind": "Pod", "name": "x", "namespace": namespace},
+                    "message": "x".repeat(60 << 10),
+                })
+            };
+            let mut refused = 0;
+            for index in 0..40 {
+                refused += usize::from(is_full(said(create_as(&hostile, "", "events", event(index)).await)));
+            }
+            assert!(0 < refused && registry.storage.largest_namespaces(1)[0].1 <= 1 << 20, "{namespace}");
+        }
+        // Small mirror pods, which still fit, and then their status.
+        let mut refused = 0;
+        for index in 0..20 {
+            let pod = json!({
+                "metadata": {
+                    "name": format!("m{index}"), "namespace": NAMESPACE_SYSTEM,
+                    "annotations": {ANNOTATION_CONFIG_MIRROR: "x"},
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": true}
+                    ],
+                },
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "a"}]},
+            });
+            let created = said(create_as(&hostile, "", "pods", pod).await);
+            if is_full(created) {
+                refused += 1;
+                continue;
+            }
+            let target = RequestTarget {
+                kind: Kind::builtin("", "v1", "pods"),
+                namespace: Some(NAMESPACE_SYSTEM.into()),
+                name: format!("m{index}"),
+                subresource: Subresource::Status,
+            };
+            let change = |old: &Value| {
+                let mut new = old.clone();
+                new["status"]["message"] = json!("x".repeat(30 << 10));
+                Ok(new)
+            };
+            refused += usize::from(is_full(said(registry.update(&hostile, &target, change).await)));
+        }
+        assert!(0 < refused);
+        let (bytes, bytes_max) = registry.storage.used_bytes_and_capacity();
+        assert!(bytes <= bytes_max - bytes_max / 10, "{bytes} of {bytes_max}");
+        let administrator = context(&[USER_GROUP_MASTERS]);
+        let created = registry.create(&administrator, maps(), Some("default"), map("a", 60 << 10)).await;
+        assert_eq!(said(created), "ok");
+        register("other").await;
     }
 
     #[tokio::test]
@@ -462,7 +602,8 @@ mod tests {
             "{refused}"
         );
         // The last tenth is for the cluster itself.
-        assert_eq!(create(&[], "kube-system", "c", 90 << 10).await, "ok");
+        assert!(create(&[], "kube-system", "c", 90 << 10).await.starts_with("403 "));
+        assert_eq!(create(&[USER_GROUP_MASTERS], "kube-system", "c", 90 << 10).await, "ok");
         assert!(create(&[USER_GROUP_MASTERS], "default", "d", 90 << 10).await.starts_with("403 "));
         let (bytes, bytes_max) = registry.storage.used_bytes_and_capacity();
         assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
