@@ -48,8 +48,9 @@ const REQUEST_BODIES_MAX: usize = 4_000;
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
 /// Maximum total bytes of the buffered request bodies that are larger than 64 KiB. Smaller bodies do not count. The
-/// same limit applies separately to the bytes of unsent responses that are larger than 64 KiB. Bodies and responses of
-/// Muster's own components and members of `system:masters` do not count, except streamed responses.
+/// same limit applies separately to the bytes of unsent responses that are larger than 64 KiB and of unsent frames of
+/// streamed responses that are larger than 4 KiB. Bodies and responses of Muster's own components and members of
+/// `system:masters` do not count, except streamed responses.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 
 /// Like [`BUFFERED_BYTES_MAX`], but for the request bodies of one user, and separately for the unsent responses of one

@@ -22,14 +22,17 @@ use crate::request::TrustLevel;
 
 /// Maximum size in bytes of the chunks into which a large data frame of a response is split, so that HTTP/2 buffers at
 /// most one chunk for each stream.
-pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// Maximum size in bytes of a data frame that is sent without splitting it into chunks.
-const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
+/// Maximum size in bytes of a small data frame. A larger frame is split into chunks, and charged to the user if it is
+/// part of a streamed response. For an unread HTTP/2 stream, `h2` and `hyper` each hold one frame. So the 5,000 watches
+/// of one user hold at most 40 MiB of small frames, which are not charged, and all 50,000 watches hold 390 MiB.
+pub(crate) const SMALL_FRAME_BYTES_MAX: usize = 4 << 10;
 
 /// Size in bytes of the last chunk of a data frame that is split into chunks. In a streamed response, the charge for a
-/// data frame ends when its last chunk is passed to the connection. The last chunk is small, so that nearly the whole
-/// data frame has been sent by then.
+/// data frame ends when the connection polls for the next data frame. By then, `hyper` has passed the last chunk to
+/// `h2`, which it does only when all earlier chunks fit into the window of the stream. The last chunk is small, so that
+/// nearly the whole data frame has been sent by then.
 const LAST_CHUNK_BYTES: usize = 1 << 10;
 
 /// Minimum average rate at which a client must read a response after `SendRateCheck::initial_timeout`. The streams of
@@ -68,8 +71,8 @@ pub(crate) struct ResponseCharges {
     pub(crate) is_small: bool,
     /// Permits of the connection for a large response, one for each KiB.
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges the large data frames (above `CHUNK_BYTES`) of a streamed response to the user while they are sent.
-    /// `None` for a response that is not streamed.
+    /// Charges the data frames of a streamed response that are larger than `SMALL_FRAME_BYTES_MAX` to the user while
+    /// they are sent. `None` for a response that is not streamed.
     pub(crate) meter: Option<ResponseMeter>,
 }
 
@@ -97,7 +100,7 @@ pub(crate) struct SendingBody<B> {
     charges: ResponseCharges,
     /// The HTTP/2 stream of the response. `None` over HTTP/1 and for an in-process client.
     stream: Option<Arc<StreamState>>,
-    /// Whether data frames of more than `UNCHUNKED_BYTES_MAX` bytes are split into chunks.
+    /// Whether data frames of more than `SMALL_FRAME_BYTES_MAX` bytes are split into chunks.
     is_chunked: bool,
     /// Checks that the client reads the response at a minimum rate. `None` for a streamed response, which has no
     /// minimum rate.
@@ -178,6 +181,9 @@ where
             return Poll::Ready(Some(Err("the client reads the response too slowly".into())));
         }
         if response.unsent_frame.is_empty() {
+            if response.charges.meter.is_some() {
+                response.charges.charge = None;
+            }
             // A panic ends this response only, not the connection with its other streams.
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut response.body).poll_frame(context)));
             let Ok(polled) = polled else {
@@ -193,10 +199,8 @@ where
             };
             response.set_idle(false);
             match frame.into_data() {
-                Ok(data) if response.is_chunked && UNCHUNKED_BYTES_MAX < data.len() => {
-                    if CHUNK_BYTES < data.len()
-                        && let Some(meter) = &response.charges.meter
-                    {
+                Ok(data) if response.is_chunked && SMALL_FRAME_BYTES_MAX < data.len() => {
+                    if let Some(meter) = &response.charges.meter {
                         let Some(lease) = meter.charge(data.len()) else {
                             return Poll::Ready(Some(Err(
                                 "too many response bytes of this user are unsent".into()
@@ -216,9 +220,6 @@ where
             }
         }
         let chunk = response.next_chunk();
-        if response.unsent_frame.is_empty() && response.charges.meter.is_some() {
-            response.charges.charge = None;
-        }
         if let Some(send_rate_check) = &mut response.send_rate {
             send_rate_check.sent_bytes += chunk.len() as u64;
         }

@@ -12,7 +12,8 @@ pub(crate) enum UsageKind {
     UnfinishedBodies,
     /// Bytes of large request bodies (above 64 KiB), counted until the body is dropped.
     BodyBytes,
-    /// Bytes of large responses (above 64 KiB) that wait to be sent.
+    /// Bytes of large responses (above 64 KiB), and of data frames of streamed responses above 4 KiB, that wait to be
+    /// sent.
     UnsentResponseBytes,
     /// Number of small responses (up to 64 KiB) that wait to be sent.
     UnsentSmallResponses,

@@ -21,7 +21,7 @@ use super::ApiResponse;
 use super::agent::ClientUpgrade;
 use super::reply::{TEXT_PLAIN, full_response};
 use crate::error::ApiError;
-use crate::flow_control::response::{CHUNK_BYTES, ResponseMeter};
+use crate::flow_control::response::{ResponseMeter, SMALL_FRAME_BYTES_MAX};
 use crate::headers;
 
 /// Maximum number of bytes of a message that the client of a watch sends. Such a client sends only pings and the close
@@ -35,8 +35,8 @@ const CLIENT_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// The server confirms the first subprotocol that the client offers. The subprotocol has no effect on the messages.
 /// Upstream: `WatchServer.HandleWS`.
 ///
-/// Rule: an item of `events` that is larger than `CHUNK_BYTES` is charged to the user until it has been sent. The watch
-/// ends if the charge would exceed a limit of the user. The same rule applies to watches without a WebSocket.
+/// Rule: an item of `events` that is larger than `SMALL_FRAME_BYTES_MAX` is charged to the user until it has been sent.
+/// The watch ends if the charge would exceed a limit of the user. The same rule applies to watches without a WebSocket.
 pub(super) fn serve_watch(
     upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,
@@ -90,7 +90,7 @@ async fn send_events(
         while let Some(lines) = events.next().await {
             let _charge =
                 match lines.len() {
-                    0..=CHUNK_BYTES => None,
+                    0..=SMALL_FRAME_BYTES_MAX => None,
                     bytes => Some(meter.charge(bytes).ok_or_else(|| {
                         io::Error::other("too many response bytes of this user are unsent")
                     })?),

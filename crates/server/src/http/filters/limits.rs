@@ -126,7 +126,7 @@ impl Api {
         Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
     }
 
-    /// Returns the meter that counts the large unsent frames of a streamed response against the limit of `user`.
+    /// Returns the meter that counts the unsent frames above 4 KiB of a streamed response against the limit of `user`.
     pub(in crate::http) fn response_meter(&self, user: &User) -> ResponseMeter {
         let trust = user.trust_level();
         ResponseMeter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }

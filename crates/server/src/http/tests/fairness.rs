@@ -399,6 +399,37 @@ async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
     wait_until(|| watches() == 0).await;
 }
 
+/// A client that opens the window of each stream by one byte makes the server read a frame that cannot be sent.
+#[tokio::test(start_paused = true)]
+async fn unread_events_of_watches_are_bounded_in_bytes() {
+    const OBJECT_BYTES: usize = 60_000;
+    const USER_BYTES_MAX: usize = 64 << 20;
+    let api = api().await;
+    let user = editor(&api).await;
+    let mut admin = connect(&api, Some(User::server()), None).await;
+    let object = json!({"metadata": {"name": "large"}, "data": {"k": "x".repeat(OBJECT_BYTES)}});
+    assert_eq!(code(&mut admin, "POST", MAPS, whole(object.to_string())).await, 201);
+    let usage = || api.limits.usage.total_usage(UsageKind::UnsentResponseBytes);
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=600&fieldSelector=metadata.name%3Dlarge");
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut client = connect(&api, Some(user.clone()), Some(1)).await;
+        for _ in 0..200 {
+            client.ready().await.unwrap();
+            // A watch whose first event exceeds the limit is reset.
+            held.extend(client.send_request(request("GET", &path, whole(""))).await);
+        }
+    }
+    wait_until(|| USER_BYTES_MAX - 2 * OBJECT_BYTES < usage()).await;
+    assert!(usage() <= USER_BYTES_MAX, "{}", usage());
+    let held_max = i64::try_from(USER_BYTES_MAX / OBJECT_BYTES).unwrap();
+    wait_until(|| api.registry.metrics.long_running_requests.get() <= held_max).await;
+    others_are_served(&api).await;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!((usage(), api.registry.metrics.long_running_requests.get()), (0, 0));
+    drop(held);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_watches_leaves_watches_for_others() {
     let mut api = api().await;
