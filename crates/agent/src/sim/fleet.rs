@@ -14,9 +14,15 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use muster_api::well_known::{LABEL_TOPOLOGY_ZONE, NAMESPACE_NODE_LEASE};
+use muster_api::meta_v1::PartialObjectMetadata;
+use muster_api::text::Text;
+use muster_api::well_known::LABEL_TOPOLOGY_ZONE;
+use muster_engine::kubelet::node_status::{
+    HEARTBEAT_INTERVAL, REPORT_INTERVAL, lease_renewal_patch, node_lease,
+};
 use muster_events::error_chain::format_error_chain;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -26,13 +32,6 @@ use super::clock::{FleetClock, shift_timestamp};
 use super::node::{self, NewNode, PodAddressPool};
 use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
-
-/// Interval of node heartbeats. As with the kubelet, the Lease of a node expires after four missed heartbeats.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// `leaseDurationSeconds` of node Leases.
-const LEASE_DURATION_S: u64 = 40;
-/// Interval at which a node reports its status while the status does not change.
-const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Delay before the retry of a call that failed temporarily, for example because the connection was lost. Also the
 /// minimum interval between two status reports of a node.
@@ -96,7 +95,7 @@ impl Fleet {
             if let Some(number) = node::node_number(&node).filter(|_| behaviour.is_connected()) {
                 calls.push(node_status_request(
                     &name,
-                    &node::node_status(&name, number, &behaviour, &node.status.conditions, now),
+                    &node::node_status(&name, number, &behaviour, &node.conditions.parse(), now.into()),
                 ));
             }
             existing.insert(name);
@@ -186,8 +185,10 @@ async fn send_all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result
 
 /// Sends a write request and returns the resourceVersion of the written object.
 async fn send_write_request(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
-    let written: wire::WriteResponse = client.request(request).await?;
-    Ok(wire::resource_version(&written.metadata))
+    let written: Box<RawValue> = client.request(request).await?;
+    let written: PartialObjectMetadata<'_> =
+        serde_json::from_str(written.get()).map_err(kube::Error::SerdeError)?;
+    Ok(written.metadata.resource_version())
 }
 
 /// Builds a request with a JSON body. `media_type` is the type of the body.
@@ -198,7 +199,7 @@ fn api_request(method: Method, path: String, media_type: &str, body: &Value) -> 
 
 /// Builds the request that creates the Node object of a simulated node.
 fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
-    api_request(Method::POST, NODES_PATH.to_owned(), JSON_MEDIA_TYPE, &new.to_object(now))
+    api_request(Method::POST, NODES_PATH.to_owned(), JSON_MEDIA_TYPE, &new.to_object(now.into()))
 }
 
 /// Builds the request that patches the status of a node.
@@ -245,7 +246,7 @@ struct SimulatedNode {
     number: u16,
     behaviour: NodeBehaviour,
     /// The node's conditions on the API server.
-    conditions: Vec<wire::NodeCondition>,
+    conditions: wire::NodeConditions,
     /// Whether the node's Lease is known to exist.
     has_lease: bool,
     /// Time at which a report of the node's status was last queued, or `None` if none was queued yet.
@@ -546,7 +547,7 @@ impl FleetRunner {
         let behaviour = NodeBehaviour::read(object.annotations(), &mut |error| {
             tracing::warn!(node = &*name, error, "ignoring an invalid annotation");
         });
-        let shown = object.status.conditions.clone();
+        let shown = object.conditions.clone();
         if let Some(node) = self.nodes.get_mut(&name) {
             let before = std::mem::replace(&mut node.behaviour, behaviour);
             node.conditions = shown;
@@ -580,7 +581,9 @@ impl FleetRunner {
             self.apply_initial_behaviour(&name, now);
         }
         let node = self.nodes.get(&name).expect("the node was just added");
-        if node.behaviour.is_connected() && !node::is_status_current(&node.behaviour, &node.conditions) {
+        if node.behaviour.is_connected()
+            && !node::is_status_current(&node.behaviour, &node.conditions.parse())
+        {
             self.report_node(&name, now);
         }
     }
@@ -596,7 +599,7 @@ impl FleetRunner {
             fleet: self.options.fleet.clone(),
             ..NewNode::default()
         };
-        let object = new.to_object(Timestamp::now());
+        let object = new.to_object(Timestamp::now().into());
         let patch = json!({
             "metadata": {"labels": object["metadata"]["labels"]},
             "spec": {"podCIDR": object["spec"]["podCIDR"], "podCIDRs": object["spec"]["podCIDRs"]},
@@ -645,7 +648,8 @@ impl FleetRunner {
         }
         if node.behaviour.is_connected() {
             node.last_reported_at = Some(now);
-            let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
+            let current = node.conditions.parse();
+            let status = node::node_status(name, node.number, &node.behaviour, &current, now.into());
             let request = node_status_request(name, &status);
             self.heartbeat_queue.push_back(QueuedCall { key: CallKey::NodeReport(name.clone()), request });
         }
@@ -860,21 +864,13 @@ fn interval_offset(number: u16) -> f64 {
 
 /// Returns the call that renews the Lease of a node, or that creates the Lease if it was not created yet.
 fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> QueuedCall {
-    let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let lease = node_lease(name, Some(&Text::from(&*node.uid)), now.into());
     if node.has_lease {
-        let patch = json!({"spec": {"renewTime": at}});
+        let patch = lease_renewal_patch(&lease);
         let request =
             api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
         return QueuedCall { key: CallKey::LeaseRenewal(name.clone()), request };
     }
-    // The lease is garbage collected with its node.
-    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": NAMESPACE_NODE_LEASE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
-    });
     let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);
     QueuedCall { key: CallKey::LeaseCreation(name.clone()), request }
 }

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use expect_test::expect;
 use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -102,4 +104,42 @@ async fn clock_change_affects_neither_heartbeats_nor_pod_deletion() {
         assert!((8..=10).contains(&renewals), "{hours} h: {renewals} renewals in 90 s");
         assert!(removed, "{hours} h: the pod was not removed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_of_a_simulated_node_has_the_fields_of_a_real_one() {
+    let (sent, mut bodies) = tokio::sync::mpsc::unbounded_channel();
+    let client = kube::Client::new(
+        tower::service_fn(move |request: Request<Body>| {
+            let sent = sent.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                if parts.uri.query().is_some_and(|it| it.contains("watch=true")) {
+                    return std::future::pending().await;
+                }
+                if parts.uri.path().contains("/leases") {
+                    let body = body.collect().await.unwrap().to_bytes();
+                    sent.send(format!("{} {}", parts.method, String::from_utf8_lossy(&body))).unwrap();
+                }
+                let items =
+                    if parts.uri.path() == "/api/v1/nodes" { json!([node_json()]) } else { json!([]) };
+                let answer = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+                Ok::<_, std::io::Error>(Response::new(Body::from(serde_json::to_vec(&answer).unwrap())))
+            }
+        }),
+        "default",
+    );
+    let start = "2026-01-01T01:00:00.25Z".parse::<Timestamp>().unwrap();
+    let began = tokio::time::Instant::now();
+    let clock =
+        FleetClock::new(move || shift_timestamp(start, SignedDuration::try_from(began.elapsed()).unwrap()));
+    let mut fleet = FleetRunner::new(client, FleetOptions::default(), clock);
+    let requests = async { [bodies.recv().await.unwrap(), bodies.recv().await.unwrap()].join("\n") };
+    let requests = tokio::select! {
+        () = fleet.run() => panic!("the fleet has stopped"),
+        requests = requests => requests,
+    };
+    expect![[r#"
+        POST {"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"sim-1","namespace":"kube-node-lease","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"sim-1","uid":"n"}]},"spec":{"holderIdentity":"sim-1","leaseDurationSeconds":40,"renewTime":"2026-01-01T01:00:00.250000Z"}}
+        PATCH {"spec":{"holderIdentity":"sim-1","leaseDurationSeconds":40,"renewTime":"2026-01-01T01:00:06.431000Z"}}"#]].assert_eq(&requests);
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use jiff::Timestamp;
-use muster_api::well_known::{
-    LABEL_ARCH, LABEL_BETA_ARCH, LABEL_BETA_OS, LABEL_HOSTNAME, LABEL_OS, NODE_DISK_PRESSURE,
-    NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
-};
+use muster_api::quantity::Quantity;
+use muster_api::resources::ResourceQuantities;
+use muster_api::time::Time;
+use muster_api::well_known::NODE_NETWORK_UNAVAILABLE;
+use muster_engine::kubelet::node_status::{self, NodeCondition, NodeSystemInfo, Pressures};
 use serde_json::{Value, json};
 
 use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
@@ -34,32 +34,22 @@ pub struct NewNode {
 
 impl NewNode {
     /// Builds the Node object to create, with its status.
-    pub(super) fn to_object(&self, now: Timestamp) -> Value {
-        let mut labels = json!({
-            (LABEL_HOSTNAME): self.name,
-            (LABEL_OS): "linux",
-            (LABEL_ARCH): architecture(),
-            (LABEL_BETA_OS): "linux",
-            (LABEL_BETA_ARCH): architecture(),
-            FLEET_LABEL: self.fleet,
-        });
-        for (key, value) in &self.labels {
-            labels[key] = value.clone().into();
-        }
+    pub(super) fn to_object(&self, now: Time) -> Value {
+        let mut labels = self.labels.clone();
+        labels.insert(FLEET_LABEL.to_owned(), self.fleet.clone());
+        let node = status_source(&self.name, self.number, &NodeBehaviour::default());
+        let (mut object, _) = node_status::initial_node(&node, &labels, &self.taints, now);
         let range = format!("{}/24", pod_address(self.number, 0));
-        json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self.name, "labels": labels},
-            "spec": {"podCIDR": range, "podCIDRs": [range], "taints": self.taints},
-            "status": node_status(&self.name, self.number, &NodeBehaviour::default(), &[], now),
-        })
+        object["spec"]["podCIDR"] = range.as_str().into();
+        object["spec"]["podCIDRs"] = json!([range]);
+        remove_unsupported_fields(&mut object["status"]);
+        object
     }
 }
 
 /// Derives the number of a node from its pod CIDR. Returns `None` if a simulated node cannot have this pod CIDR.
 pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
-    let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
+    let (range, _) = node.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
     let [10, high, low, 0] = range.octets() else { return None };
     let number = u16::from_be_bytes([if 96 < high { high - 1 } else { high }, low]);
@@ -108,55 +98,63 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// Builds the complete status of a node as a strategic merge patch. `shown` are the node's conditions on the API
+/// Builds the complete status of a node as a strategic merge patch. `current` are the node's conditions on the API
 /// server. Conditions that other clients set are kept.
 pub(super) fn node_status(
     name: &str,
     number: u16,
     behaviour: &NodeBehaviour,
-    shown: &[wire::NodeCondition],
-    now: Timestamp,
+    current: &Value,
+    now: Time,
 ) -> Value {
-    let resources = json!({"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"});
-    let conditions = current_conditions(behaviour, shown).into_iter().map(|it| {
-        let before = shown.iter().find(|shown| *shown.r#type == *it.kind && *shown.status == *it.status());
-        let since = before.and_then(|it| it.last_transition_time).unwrap_or(now);
-        json!({
-            "type": it.kind,
-            "status": it.status(),
-            "reason": it.reason,
-            "message": it.message,
-            "lastHeartbeatTime": format_seconds(now),
-            "lastTransitionTime": format_seconds(since),
-        })
-    });
-    json!({
-        "capacity": resources,
-        "allocatable": resources,
-        "addresses": [
-            {"type": "InternalIP", "address": host_address(number).to_string()},
-            {"type": "Hostname", "address": name},
-        ],
-        "conditions": conditions.collect::<Vec<_>>(),
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-        "nodeInfo": {
-            "machineID": format!("{number:032x}"),
-            "systemUUID": format!("00000000-0000-0000-0000-{number:012x}"),
-            "bootID": format!("00000000-0000-0000-0001-{number:012x}"),
-            "kernelVersion": "simulated",
-            "osImage": "simulated",
-            "containerRuntimeVersion": "sim://0",
-            "kubeletVersion": concat!("v1.36.0+muster-sim-", env!("CARGO_PKG_VERSION")),
-            "kubeProxyVersion": "",
-            "operatingSystem": "linux",
-            "architecture": architecture(),
-        },
-    })
+    let node = status_source(name, number, behaviour);
+    let (mut status, _) = node_status::status_patch(&node, &json!({"conditions": current}), now);
+    if let Some(condition) = network_condition(behaviour, current)
+        && let Some(conditions) = status["conditions"].as_array_mut()
+    {
+        conditions.push(condition.to_json(current, now));
+    }
+    remove_unsupported_fields(&mut status);
+    status
 }
 
-/// Formats a timestamp with whole seconds, as Kubernetes does.
-pub(super) fn format_seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+/// Returns the properties of a simulated node from which the engine computes the Node object and its status.
+fn status_source(name: &str, number: u16, behaviour: &NodeBehaviour) -> node_status::Node {
+    let resources = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "64Gi"), ("pods", "110")];
+    let resources = resources.map(|(name, amount)| {
+        (name.to_owned(), Quantity::parse(amount).expect("the amounts of a simulated node are valid"))
+    });
+    let (pressures, not_ready_reasons) = faults(behaviour);
+    node_status::Node {
+        name: name.to_owned(),
+        arch: architecture().to_owned(),
+        addresses: vec![host_address(number).to_string()],
+        port: 0,
+        capacity: resources.into_iter().collect(),
+        reserved: ResourceQuantities::new(),
+        info: NodeSystemInfo {
+            machine_id: format!("{number:032x}"),
+            system_uuid: format!("00000000-0000-0000-0000-{number:012x}"),
+            boot_id: format!("00000000-0000-0000-0001-{number:012x}"),
+            kernel: "simulated".to_owned(),
+            os_image: "simulated".to_owned(),
+            runtime: "sim://0".to_owned(),
+            version: concat!("v1.36.0+muster-sim-", env!("CARGO_PKG_VERSION")).to_owned(),
+            swap_bytes: 0,
+        },
+        images: Vec::new(),
+        handlers: Vec::new(),
+        pressures,
+        not_ready_reasons,
+    }
+}
+
+/// Removes the fields of a node status that a simulated node does not report: its images and runtime handlers.
+fn remove_unsupported_fields(status: &mut Value) {
+    if let Some(status) = status.as_object_mut() {
+        status.remove("images");
+        status.remove("runtimeHandlers");
+    }
 }
 
 /// Returns the pod address with this number on the node with the number `node`.
@@ -167,75 +165,38 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the statuses of the node's conditions on the API server (`shown`) match its behaviour.
-pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::NodeCondition]) -> bool {
-    let current = current_conditions(behaviour, shown);
-    current
-        .iter()
-        .all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
+/// Whether the statuses of the node's conditions on the API server (`current`) match its behaviour.
+pub(super) fn is_status_current(behaviour: &NodeBehaviour, current: &Value) -> bool {
+    let (pressures, not_ready_reasons) = faults(behaviour);
+    let conditions = node_status::node_conditions(pressures, &not_ready_reasons);
+    let mut conditions = conditions.iter().map(|(it, _)| it);
+    conditions.all(|it| it.is_reported(current))
+        && network_condition(behaviour, current).is_none_or(|it| it.is_reported(current))
 }
 
-/// A condition of a simulated node.
-struct SimulatedCondition {
-    /// Type of the condition.
-    kind: &'static str,
-    is_true: bool,
-    reason: &'static str,
-    message: &'static str,
-}
-
-impl SimulatedCondition {
-    /// Returns the condition's status, `True` or `False`.
-    fn status(&self) -> &'static str {
-        if self.is_true { "True" } else { "False" }
-    }
-}
-
-/// Returns the conditions of a node with this behaviour. NetworkUnavailable is included only if the node has this fault
-/// or if `shown`, the conditions on the API server, include it.
-fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::NodeCondition]) -> Vec<SimulatedCondition> {
-    let condition =
-        |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
-    let pressure = |fault, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
-        let holds = behaviour.has_fault(fault);
-        let [reason, message] = if holds { if_so } else { if_not };
-        condition(kind, holds, reason, message)
+/// Returns the pressures of a node with this behaviour, and the messages that explain why the node is not ready.
+fn faults(behaviour: &NodeBehaviour) -> (Pressures, Vec<String>) {
+    let pressures = Pressures {
+        memory: behaviour.has_fault(NodeFault::MemoryPressure),
+        disk: behaviour.has_fault(NodeFault::DiskPressure),
+        pids: behaviour.has_fault(NodeFault::PidPressure),
     };
-    let mut all = vec![
-        pressure(
-            NodeFault::MemoryPressure,
-            NODE_MEMORY_PRESSURE,
-            ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
-            ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
-        ),
-        pressure(
-            NodeFault::DiskPressure,
-            NODE_DISK_PRESSURE,
-            ["KubeletHasDiskPressure", "kubelet has disk pressure"],
-            ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
-        ),
-        pressure(
-            NodeFault::PidPressure,
-            NODE_PID_PRESSURE,
-            ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
-            ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
-        ),
-        if behaviour.has_fault(NodeFault::NotReady) {
-            condition("Ready", false, "KubeletNotReady", "container runtime is down")
-        } else {
-            condition("Ready", true, "KubeletReady", "kubelet is posting ready status")
-        },
-    ];
-    // The kubelet does not set this condition, so it is reported only if it is, or was, True.
-    if behaviour.has_fault(NodeFault::NetworkUnavailable) {
-        all.push(condition(
-            NODE_NETWORK_UNAVAILABLE,
-            true,
-            "NoRouteCreated",
-            "no network agent has set the node up",
-        ));
-    } else if shown.iter().any(|it| *it.r#type == *NODE_NETWORK_UNAVAILABLE) {
-        all.push(condition(NODE_NETWORK_UNAVAILABLE, false, "RouteCreated", "the node's network is set up"));
+    let is_not_ready = behaviour.has_fault(NodeFault::NotReady);
+    (pressures, is_not_ready.then(|| "container runtime is down".to_owned()).into_iter().collect())
+}
+
+/// Returns the condition NetworkUnavailable of a node with this behaviour. The kubelet does not set this condition, so
+/// it is `None` unless the node has this fault, or `current`, the conditions on the API server, include the condition.
+fn network_condition(behaviour: &NodeBehaviour, current: &Value) -> Option<NodeCondition> {
+    let holds = behaviour.has_fault(NodeFault::NetworkUnavailable);
+    let is_reported = |it: &Value| it["type"] == NODE_NETWORK_UNAVAILABLE;
+    if !holds && !current.as_array().is_some_and(|it| it.iter().any(is_reported)) {
+        return None;
     }
-    all
+    let (reason, message) = if holds {
+        ("NoRouteCreated", "no network agent has set the node up")
+    } else {
+        ("RouteCreated", "the node's network is set up")
+    };
+    Some(NodeCondition { kind: NODE_NETWORK_UNAVAILABLE, holds, reason, message: message.to_owned() })
 }

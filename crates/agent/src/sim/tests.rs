@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use jiff::{SignedDuration, Timestamp};
+use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use super::behaviour::{ContainerBehaviour, ContainerTimings, NodeBehaviour, NodeFault, parse_duration};
@@ -626,7 +627,7 @@ fn spans() {
 #[test]
 fn a_node_reports_its_faults_as_conditions() {
     let mut said = String::new();
-    let mut shown: Vec<wire::NodeCondition> = Vec::new();
+    let mut shown = Value::Null;
     for (at, fail) in
         ["", "not-ready", "memory-pressure,disk-pressure", "pid-pressure", "network-unavailable", ""]
             .into_iter()
@@ -634,10 +635,10 @@ fn a_node_reports_its_faults_as_conditions() {
     {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), fail.to_owned())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
-        let now = Timestamp::from_second(at as i64).unwrap();
+        let now = Time::from_secs(at as i64);
         let before = node::is_status_current(&told, &shown);
         let status = node::node_status("n", 1, &told, &shown, now);
-        shown = serde_json::from_value(status["conditions"].clone()).unwrap();
+        shown = status["conditions"].clone();
         writeln!(said, "{fail}: {}", if before { "as before" } else { "new" }).unwrap();
         for it in status["conditions"].as_array().unwrap() {
             let [kind, status, reason, since] =
@@ -714,8 +715,8 @@ fn which_faults_stop_containers_and_calls() {
 fn addresses_say_the_number() {
     for number in [1, 255, 256, 24_575, 24_576, 24_577, node::NODES_MAX] {
         let new = node::NewNode { name: "n".into(), number, ..node::NewNode::default() };
-        let object: wire::Node = serde_json::from_value(new.to_object(Timestamp::UNIX_EPOCH)).unwrap();
-        assert_eq!(node::node_number(&object), Some(number), "{:?}", object.spec.pod_cidr);
+        let object: wire::Node = serde_json::from_value(new.to_object(Time::default())).unwrap();
+        assert_eq!(node::node_number(&object), Some(number), "{:?}", object.pod_cidr);
     }
     for range in ["10.96.0.0/24", "10.250.0.0/24", "10.0.1.4/30", "192.168.0.0/24", "x"] {
         let object = json!({"metadata": {}, "spec": {"podCIDR": range}});
@@ -736,4 +737,14 @@ fn no_two_pods_of_a_node_have_one_address() {
     assert_eq!(lent, all);
     addresses.release_address(Some(all[200]));
     assert_eq!([(); 3].map(|()| addresses.allocate_address(None)), [all[200], all[253], all[253]]);
+}
+
+#[test]
+fn a_simulated_node_registers_as_a_real_one_does() {
+    let now = Time::default();
+    let new =
+        node::NewNode { name: "sim-7".into(), number: 7, fleet: "up".into(), ..node::NewNode::default() };
+    let object = new.to_object(now).to_string().replace(crate::architecture(), "ARCH");
+    let object = object.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    expect![[r#"{"apiVersion":"v1","kind":"Node","metadata":{"labels":{"beta.kubernetes.io/arch":"ARCH","beta.kubernetes.io/os":"linux","kubernetes.io/arch":"ARCH","kubernetes.io/hostname":"sim-7","kubernetes.io/os":"linux","sim.muster.dev/fleet":"up"},"name":"sim-7"},"spec":{"podCIDR":"10.0.7.0/24","podCIDRs":["10.0.7.0/24"]},"status":{"addresses":[{"address":"10.200.0.7","type":"InternalIP"},{"address":"sim-7","type":"Hostname"}],"allocatable":{"cpu":"4","ephemeral-storage":"64Gi","memory":"8Gi","pods":"110"},"capacity":{"cpu":"4","ephemeral-storage":"64Gi","memory":"8Gi","pods":"110"},"conditions":[{"lastHeartbeatTime":"1970-01-01T00:00:00Z","lastTransitionTime":"1970-01-01T00:00:00Z","message":"kubelet has sufficient memory available","reason":"KubeletHasSufficientMemory","status":"False","type":"MemoryPressure"},{"lastHeartbeatTime":"1970-01-01T00:00:00Z","lastTransitionTime":"1970-01-01T00:00:00Z","message":"kubelet has no disk pressure","reason":"KubeletHasNoDiskPressure","status":"False","type":"DiskPressure"},{"lastHeartbeatTime":"1970-01-01T00:00:00Z","lastTransitionTime":"1970-01-01T00:00:00Z","message":"kubelet has sufficient PID available","reason":"KubeletHasSufficientPID","status":"False","type":"PIDPressure"},{"lastHeartbeatTime":"1970-01-01T00:00:00Z","lastTransitionTime":"1970-01-01T00:00:00Z","message":"kubelet is posting ready status","reason":"KubeletReady","status":"True","type":"Ready"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"architecture":"ARCH","bootID":"00000000-0000-0000-0001-000000000007","containerRuntimeVersion":"sim://0","kernelVersion":"simulated","kubeProxyVersion":"","kubeletVersion":"v1.36.0+muster-sim-VERSION","machineID":"00000000000000000000000000000007","operatingSystem":"linux","osImage":"simulated","systemUUID":"00000000-0000-0000-0000-000000000007"}}}"#]].assert_eq(&object);
 }

@@ -1,16 +1,17 @@
 //! Decodes only the fields of pods and nodes that simulated nodes need, from watch events and responses to writes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use muster_api::json::Str;
+use muster_api::{core_v1, meta_v1};
 use muster_engine::controller::Malformed;
 use muster_engine::kubelet::pod::PodObject;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// A pod in a watch event. Only its metadata and node name are decoded. The other fields are parsed on demand.
@@ -22,9 +23,10 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Returns the pod's resourceVersion as a number.
+    /// Returns the pod's resourceVersion as a number, or 0 if it is missing or not a number. The numbers of one API
+    /// server only increase.
     pub(super) fn resource_version(&self) -> u64 {
-        resource_version(&self.metadata)
+        self.metadata.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
     /// Parses the whole pod for the kubelet rules.
@@ -37,9 +39,9 @@ impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         /// The fields of a pod that are decoded.
         #[derive(Deserialize)]
-        struct PartialPod {
-            #[serde(deserialize_with = "deserialize_metadata")]
-            metadata: ObjectMeta,
+        struct PartialPod<'a> {
+            #[serde(borrow)]
+            metadata: meta_v1::ObjectMeta<'a>,
             #[serde(default)]
             spec: PartialPodSpec,
         }
@@ -51,86 +53,79 @@ impl<'de> Deserialize<'de> for Pod {
         }
         let json = Box::<RawValue>::deserialize(deserializer)?;
         let PartialPod { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        let metadata = kube_metadata(&metadata).map_err(D::Error::custom)?;
         Ok(Self { metadata, node_name: spec.node_name, json })
     }
 }
 
-/// A condition in the status of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct NodeCondition {
-    pub(super) r#type: Box<str>,
-    pub(super) status: Box<str>,
-    pub(super) last_transition_time: Option<Timestamp>,
-}
-
 /// A node in a watch event.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Node {
-    #[serde(deserialize_with = "deserialize_metadata")]
     pub(super) metadata: ObjectMeta,
-    #[serde(default)]
-    pub(super) spec: NodeSpec,
-    #[serde(default)]
-    pub(super) status: NodeStatus,
-}
-
-/// The fields of a node's spec that simulated nodes need.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct NodeSpec {
-    #[serde(rename = "podCIDR")]
     pub(super) pod_cidr: Option<Box<str>>,
+    pub(super) conditions: NodeConditions,
 }
 
-/// The fields of a node's status that simulated nodes need.
+/// The conditions in the status of a node, as JSON text. The text needs less memory than the parsed conditions.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NodeStatus {
-    pub(super) conditions: Vec<NodeCondition>,
-}
+#[serde(transparent)]
+pub(super) struct NodeConditions(Option<Box<RawValue>>);
 
-/// The response of the API server to a write.
-#[derive(Debug, Deserialize)]
-pub(super) struct WriteResponse {
-    #[serde(deserialize_with = "deserialize_metadata")]
-    pub(super) metadata: ObjectMeta,
-}
-
-/// Decodes only the metadata fields that simulated nodes need. Above all, `managedFields`, which make up half of the
-/// size of a pod, are skipped.
-fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    /// The metadata fields that are decoded.
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct MetadataSubset {
-        namespace: Option<String>,
-        name: Option<String>,
-        uid: Option<String>,
-        resource_version: Option<String>,
-        generation: Option<i64>,
-        annotations: Option<BTreeMap<String, String>>,
-        deletion_timestamp: Option<Timestamp>,
-        deletion_grace_period_seconds: Option<i64>,
+impl NodeConditions {
+    /// Parses the conditions. Returns `null` if the node has none.
+    pub(super) fn parse(&self) -> Value {
+        self.0.as_ref().and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default()
     }
-    let meta = MetadataSubset::deserialize(deserializer)?;
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// The fields of a node that are decoded.
+        #[derive(Deserialize)]
+        struct PartialNode<'a> {
+            #[serde(borrow)]
+            metadata: meta_v1::ObjectMeta<'a>,
+            #[serde(borrow)]
+            spec: Option<core_v1::NodeSpec<'a>>,
+            #[serde(default)]
+            status: PartialNodeStatus,
+        }
+        /// The fields of a node's status that are decoded.
+        #[derive(Default, Deserialize)]
+        struct PartialNodeStatus {
+            #[serde(default)]
+            conditions: NodeConditions,
+        }
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let PartialNode { metadata, spec, status } =
+            serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        Ok(Self {
+            metadata: kube_metadata(&metadata).map_err(D::Error::custom)?,
+            pod_cidr: spec.and_then(|it| it.pod_cidr).map(|it| (*it).into()),
+            conditions: status.conditions,
+        })
+    }
+}
+
+/// Converts the metadata fields that simulated nodes need. Above all, `managedFields`, which make up half of the size
+/// of a pod, are not decoded.
+fn kube_metadata(metadata: &meta_v1::ObjectMeta<'_>) -> Result<ObjectMeta, jiff::Error> {
+    let text = |it: &Option<Str<'_>>| it.as_deref().map(str::to_owned);
+    let annotations = metadata.annotations.as_ref();
+    let annotations =
+        annotations.map(|all| all.pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
+    let deletion_timestamp = metadata.deletion_timestamp.as_deref().map(str::parse).transpose()?;
     Ok(ObjectMeta {
-        namespace: meta.namespace,
-        name: meta.name,
-        uid: meta.uid,
-        resource_version: meta.resource_version,
-        generation: meta.generation,
-        annotations: meta.annotations,
-        deletion_timestamp: meta.deletion_timestamp.map(Time),
-        deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+        namespace: text(&metadata.namespace),
+        name: text(&metadata.name),
+        uid: text(&metadata.uid),
+        resource_version: text(&metadata.resource_version),
+        generation: metadata.generation,
+        annotations,
+        deletion_timestamp: deletion_timestamp.map(Time),
+        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
         ..ObjectMeta::default()
     })
-}
-
-/// Returns the resourceVersion as a number, or 0 if it is missing or not a number. The numbers of one API server only
-/// increase.
-pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
-    meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 
 impl Resource for Pod {

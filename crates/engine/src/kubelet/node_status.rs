@@ -166,14 +166,13 @@ pub fn status_patch(node: &Node, current: &Value, now: Time) -> (Value, Vec<Kube
     let conditions: Vec<Value> = node_conditions(node.pressures, &node.not_ready_reasons)
         .into_iter()
         .map(|(it, event)| {
-            let before = find_condition(&current["conditions"], it.kind);
-            let is_same = before.is_some_and(|before| before["status"] == it.status());
-            let since = before.filter(|_| is_same).and_then(|it| it["lastTransitionTime"].as_str());
+            let current = &current["conditions"];
             // No event if a new node is ready from the start.
-            if !is_same && (before.is_some() || it.kind != NODE_READY) {
+            let is_new = find_condition(current, it.kind).is_none();
+            if !it.is_reported(current) && !(is_new && it.kind == NODE_READY) {
                 events.push(KubeEvent::normal(event, format!("Node {name} status is now: {event}")));
             }
-            it.to_json(since, now)
+            it.to_json(current, now)
         })
         .collect();
     let boot_id = &current["nodeInfo"]["bootID"];
@@ -267,9 +266,21 @@ impl NodeCondition {
         if self.holds { "True" } else { "False" }
     }
 
-    /// Returns the JSON of the condition. `since` is the `lastTransitionTime` of the condition on the API server if it
-    /// has the same status there. If it is `None`, the condition changes now.
-    pub fn to_json(&self, since: Option<&str>, now: Time) -> Value {
+    /// Returns the condition of this type from `current`, the conditions on the API server. `None` if the API server
+    /// does not have the condition, or has it with another status.
+    fn find_reported<'a>(&self, current: &'a Value) -> Option<&'a Value> {
+        find_condition(current, self.kind).filter(|it| it["status"] == self.status())
+    }
+
+    /// Whether `current`, the conditions on the API server, have this condition with the same status.
+    pub fn is_reported(&self, current: &Value) -> bool {
+        self.find_reported(current).is_some()
+    }
+
+    /// Returns the JSON of the condition. `current` are the conditions on the API server. The `lastTransitionTime` is
+    /// kept if the condition has the same status there. Otherwise it is `now`.
+    pub fn to_json(&self, current: &Value, now: Time) -> Value {
+        let since = self.find_reported(current).and_then(|it| it["lastTransitionTime"].as_str());
         let now = now.to_rfc3339();
         json!({
             "type": self.kind,
@@ -397,6 +408,11 @@ pub fn node_lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
             json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
     }
     lease
+}
+
+/// Returns the merge patch that renews a Lease. `lease` is the Lease from [`node_lease`].
+pub fn lease_renewal_patch(lease: &Value) -> Value {
+    json!({"spec": lease["spec"]})
 }
 
 #[cfg(test)]

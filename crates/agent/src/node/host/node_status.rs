@@ -280,7 +280,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     async fn renew_lease(&self, uid: Option<&str>) -> kube::Result<()> {
         let name = &self.node.config.name;
         let lease = node_status::node_lease(name, uid.map(Into::into).as_ref(), now());
-        let patch = Patch::Merge(json!({"spec": lease["spec"]}));
+        let patch = Patch::Merge(node_status::lease_renewal_patch(&lease));
         match with_timeout(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
