@@ -10,9 +10,7 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::kubelet::pod::{
-    Action, ActionOutcome, Container, ContainerState, Host, Pod, PodObject, PodTermination,
-};
+use muster_engine::kubelet::pod::{Action, ActionOutcome, Host, Pod, PodObject, PodTermination};
 use serde_json::{Value, json};
 
 use crate::container_runtime::SimRuntime;
@@ -181,7 +179,7 @@ impl Kubelet {
         let all = self
             .runtime
             .pod_uids()
-            .flat_map(|uid| self.runtime.running_containers(uid).map(move |it| (uid, it)));
+            .flat_map(|uid| self.runtime.running_containers(uid).map(move |(it, _)| (uid, it)));
         let all: Vec<(Text, Text)> = all.map(|(uid, it)| (uid.clone(), it.id.clone())).collect();
         let (uid, id) = rng.pick(&all)?;
         let clock = self.node_time(now);
@@ -294,7 +292,8 @@ impl Kubelet {
             let RuntimeOperation { process_number, uid, action } = entry.remove();
             let running =
                 action.container_name().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
-                    self.runtime.running_containers(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
+                    let mut running = self.runtime.running_containers(&uid);
+                    running.find(|(it, _)| it.name == *name).map(|(it, _)| it.id.clone())
                 });
             let image = self.pods.get(&uid).map(|it| it.image.clone()).unwrap_or_default();
             let Some(outcome) = self.runtime.execute_action(&uid, &action, &image, iteration.clock) else {
@@ -332,7 +331,7 @@ impl Kubelet {
             };
             if let Some(code) = code {
                 let running: Vec<(Text, Time)> =
-                    runtime.running_containers(uid).map(|it| (it.id.clone(), running_since(it))).collect();
+                    runtime.running_containers(uid).map(|(it, since)| (it.id.clone(), since)).collect();
                 for (id, since) in running {
                     let end = since + *start_delay;
                     if iteration.clock < end {
@@ -567,14 +566,6 @@ fn image_outcome(action: &Action, behaviour: ImageBehaviour) -> ActionOutcome {
             message: "the registry does not answer".into(),
         },
         _ => ActionOutcome::Pulled { bytes: 1 },
-    }
-}
-
-/// Returns the start time of a running container, or the zero time for any other container.
-fn running_since(container: &Container) -> Time {
-    match container.state {
-        ContainerState::Running { since } => since,
-        _ => Time::default(),
     }
 }
 

@@ -25,6 +25,7 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_api::time;
+use muster_engine::kubelet::fake_runtime::{EXIT_CODE_SIGKILL, exit_reason};
 use muster_engine::kubelet::pod::ContainerRole;
 
 /// Annotation of a node with the names of its faults.
@@ -63,9 +64,6 @@ const EXIT_DELAY_DEFAULT: Duration = Duration::from_secs(1);
 /// Start delay of containers whose node has the fault `slow-start`, or whose image name contains `slow-start`, unless
 /// an annotation sets another delay.
 const SLOW_START_DELAY: Duration = Duration::from_secs(30);
-
-/// Exit code of a container that was killed with SIGKILL.
-pub(super) const EXIT_CODE_SIGKILL: i32 = 137;
 
 /// Upper limit of parsed durations. It can be added to any timestamp without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
@@ -323,12 +321,6 @@ impl ContainerBehaviour {
         }
         self
     }
-}
-
-/// Returns the reason that the kubelet reports for a container that exits with this code. The caller sets other
-/// reasons, such as `OOMKilled`.
-pub(super) fn exit_reason(code: i32) -> &'static str {
-    if code == 0 { "Completed" } else { "Error" }
 }
 
 /// Parses annotations, and passes the errors of invalid annotations to `on_invalid`.

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::behaviour::{ContainerBehaviour, ContainerTimings, StopBehaviour};
 use super::clock::shift_timestamp;
-use super::runtime::FakeRuntime;
+use super::runtime::SimulatedRuntime;
 use super::wire;
 
 /// A simulated pod.
@@ -35,7 +35,7 @@ pub(super) struct SimulatedPod {
     /// The pod's IP address: from its status, or else allocated by its node. `None` if it has no address yet.
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
-    runtime: FakeRuntime,
+    runtime: SimulatedRuntime,
     /// The pod's state machine. `None` while the pod is idle.
     active: Option<Box<ActivePod>>,
     /// The resourceVersion of the pod after the last successful API call. 0 before the first.
@@ -120,7 +120,7 @@ impl SimulatedPod {
     ) -> Option<Self> {
         let behaviour = ContainerBehaviour::read(event.annotations(), on_invalid);
         let object = event.parse().map_err(|error| on_invalid(error.to_string())).ok()?;
-        let mut runtime = FakeRuntime::restore(&object, now.into());
+        let mut runtime = SimulatedRuntime::restore(&object, now.into());
         let running: Vec<(Text, Text, Time)> =
             runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
         for (id, name, since) in running {
@@ -325,7 +325,7 @@ impl ActivePod {
     fn start_action(
         &mut self,
         action: Action,
-        runtime: &mut FakeRuntime,
+        runtime: &mut SimulatedRuntime,
         behaviour: &ContainerBehaviour,
         timings: ContainerTimings,
         address: Option<Ipv4Addr>,
@@ -362,10 +362,7 @@ impl ActivePod {
                 message: format!("failed to pull and unpack image {image:?}: {image}: not found").into(),
             },
             Action::Pull { .. } => ActionOutcome::Pulled { bytes: 0 },
-            action => {
-                runtime.execute_instant_action(action, address, now);
-                ActionOutcome::Done
-            }
+            action => runtime.execute_instant_action(action, address, now),
         };
         self.kubelet.apply_outcome(&action, outcome, now);
     }
@@ -373,7 +370,7 @@ impl ActivePod {
     /// Completes the container exits, starts and stops that are due. Cancels starts if the pod is deleted.
     fn complete_due_operations(
         &mut self,
-        runtime: &mut FakeRuntime,
+        runtime: &mut SimulatedRuntime,
         behaviour: &ContainerBehaviour,
         timings: ContainerTimings,
         now: Time,
@@ -391,15 +388,17 @@ impl ActivePod {
                     reason: "RunContainerError".into(),
                     message: "context canceled".into(),
                 },
-                Action::Start { container, position, .. } => {
+                Action::Start { position, .. } => {
                     let spec = self.object.spec.all_containers().nth(*position);
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
-                    let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
+                    let outcome = runtime.start_container(&self.object.uid, &image, &action, now);
                     let exit = spec.and_then(|it| {
                         behaviour.for_container(it.role, &it.image).exit_behaviour(it.role, timings)
                     });
-                    runtime.schedule_exit(&id, exit, now);
-                    ActionOutcome::Started { id }
+                    if let ActionOutcome::Started { id } = &outcome {
+                        runtime.schedule_exit(id, exit, now);
+                    }
+                    outcome
                 }
                 Action::Stop { container, id, grace, .. } => {
                     let spec = self.object.spec.find_container(container);

@@ -1,25 +1,27 @@
-//! A fake container runtime. Its containers have no processes. They only change their state when the simulated pod
-//! starts or stops them, or when their scheduled exit is due.
+//! The fake container runtime of a simulated pod: restores sandboxes and containers from the pod's status, and lets
+//! containers exit on their own.
 
 use std::net::Ipv4Addr;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{Action, Container, ContainerState, PodObject, RuntimeState, Sandbox};
+use muster_engine::kubelet::fake_runtime::{EXIT_CODE_SIGKILL, FakeRuntime, NewInstance, exit_reason};
+use muster_engine::kubelet::pod::{
+    Action, ActionOutcome, Container, ContainerState, PodObject, RuntimeState, Sandbox,
+};
 use serde_json::Value;
 
-use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
+use super::behaviour::ExitBehaviour;
 
-/// The sandboxes and containers of one simulated pod.
+/// The sandboxes and containers of one simulated pod, and the exits of containers that are due later.
 #[derive(Debug, Default)]
-pub(super) struct FakeRuntime {
-    sandboxes: Vec<Sandbox>,
-    containers: Vec<Container>,
+pub(super) struct SimulatedRuntime {
+    state: FakeRuntime,
     /// Scheduled exits of containers: the time, the container ID, and the code and reason of the exit.
     exits: Vec<(Time, Text, ExitBehaviour)>,
 }
 
-impl FakeRuntime {
+impl SimulatedRuntime {
     /// Restores the runtime state from the pod's status, so that a restarted process finds the containers of the
     /// previous process.
     pub(super) fn restore(object: &PodObject, now: Time) -> Self {
@@ -30,12 +32,12 @@ impl FakeRuntime {
             runtime.restore_container(&object.uid, it, now);
         }
         let has_address = status["podIP"].is_string() && !object.spec.on_host_network;
-        if has_address || !runtime.containers.is_empty() {
+        if has_address || !runtime.state.containers.is_empty() {
             let addresses = status["podIPs"].as_array().into_iter().flatten();
             let addresses = addresses.filter_map(|it| it["ip"].as_str()).map(Text::from).collect();
             let addresses = if object.spec.on_host_network { Vec::new() } else { addresses };
             let id = sandbox_id(0);
-            runtime.sandboxes.push(Sandbox { id, attempt: 0, is_ready: true, created: now, addresses });
+            runtime.state.sandboxes.push(Sandbox { id, attempt: 0, is_ready: true, created: now, addresses });
         }
         runtime
     }
@@ -78,65 +80,51 @@ impl FakeRuntime {
         let current_id =
             id(&status["containerID"]).unwrap_or_else(|| container_id(uid, &text(&status["name"]), count));
         if let Some(id) = id(&last["containerID"]).filter(|it| *it != current_id && 0 < count) {
-            self.containers.push(container(id, count - 1, exited(last)));
+            self.state.containers.push(container(id, count - 1, exited(last)));
         }
-        self.containers.push(container(current_id, count, current));
+        self.state.containers.push(container(current_id, count, current));
     }
 
     /// Returns the sandboxes and containers. `change_count` is the number of actions that have changed them.
     pub(super) fn runtime_state(&self, change_count: u64) -> RuntimeState {
-        RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
+        self.state.runtime_state(change_count)
     }
 
-    /// Executes an action that completes immediately. An action that changes no sandbox or container has no effect.
-    /// `address` is the pod's own IP address, or `None` for a hostNetwork pod.
-    pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
-        match action {
-            Action::RunSandbox { attempt } => {
-                let addresses = address.into_iter().map(|it| it.to_string().into()).collect();
-                let id = sandbox_id(*attempt);
-                self.sandboxes.push(Sandbox {
-                    id,
-                    attempt: *attempt,
-                    is_ready: true,
-                    created: now,
-                    addresses,
-                });
-            }
-            Action::RemoveContainer { id } => self.containers.retain(|it| it.id != *id),
-            Action::StopSandbox { id } => {
-                self.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
-            }
-            Action::RemoveSandbox { id } => {
-                self.sandboxes.retain(|it| it.id != *id);
-                self.containers.retain(|it| it.sandbox != *id);
-            }
-            _ => {}
-        }
+    /// Executes an action that completes immediately. `address` is the pod's own IP address, or `None` for a
+    /// hostNetwork pod.
+    pub(super) fn execute_instant_action(
+        &mut self,
+        action: &Action,
+        address: Option<Ipv4Addr>,
+        now: Time,
+    ) -> ActionOutcome {
+        let id = match action {
+            Action::RunSandbox { attempt } => sandbox_id(*attempt),
+            _ => Text::default(),
+        };
+        let addresses = address.into_iter().map(|it| it.to_string().into()).collect();
+        let outcome =
+            self.state.execute_action(action, NewInstance { id, addresses, ..NewInstance::default() }, now);
+        self.drop_exits_of_stopped_containers();
+        // The simulation has no volumes, hooks or logs: these actions succeed.
+        outcome.unwrap_or(ActionOutcome::Done)
     }
 
-    /// Starts the container of [`Action::Start`], and returns its ID.
+    /// Executes [`Action::Start`].
     pub(super) fn start_container(
         &mut self,
         uid: &str,
-        name: &Text,
         image: &Text,
         action: &Action,
         now: Time,
-    ) -> Text {
-        let Action::Start { sandbox, attempt, hash, .. } = action else { return "".into() };
-        let id = container_id(uid, name, *attempt);
-        self.containers.push(Container {
-            id: id.clone(),
-            sandbox: sandbox.clone(),
-            name: name.clone(),
-            attempt: *attempt,
-            hash: hash.clone(),
-            image: image.clone(),
-            image_id: format!("sim://{image}").into(),
-            state: ContainerState::Running { since: now },
-        });
-        id
+    ) -> ActionOutcome {
+        let id = match action {
+            Action::Start { container, attempt, .. } => container_id(uid, container, *attempt),
+            _ => Text::default(),
+        };
+        let image_id = format!("sim://{image}").into();
+        let new = NewInstance { id, image: image.clone(), image_id, ..NewInstance::default() };
+        self.state.execute_action(action, new, now).unwrap_or(ActionOutcome::Done)
     }
 
     /// Schedules the exit of a container that exits on its own. Does nothing if `exit` is `None`. `since` is the start
@@ -167,27 +155,24 @@ impl FakeRuntime {
     }
 
     pub(super) fn is_running(&self, id: &Text) -> bool {
-        self.containers.iter().any(|it| it.id == *id && matches!(it.state, ContainerState::Running { .. }))
+        self.running_containers().any(|(it, _)| it.id == *id)
     }
 
     /// Returns the running containers, each with its start time.
     pub(super) fn running_containers(&self) -> impl Iterator<Item = (&Container, Time)> {
-        self.containers.iter().filter_map(|it| match it.state {
-            ContainerState::Running { since } => Some((it, since)),
-            _ => None,
-        })
+        self.state.running_containers()
     }
 
     /// Marks a running container as exited with this exit code and reason.
     fn exit_container(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
-        self.exits.retain(|(_, it, _)| it != id);
-        for container in self.containers.iter_mut().filter(|it| it.id == *id) {
-            if let ContainerState::Running { since } = container.state {
-                let (reason, message) = (reason.into(), "".into());
-                container.state =
-                    ContainerState::Exited { code, reason, message, started: since, finished: now };
-            }
-        }
+        self.state.exit_container(id, code, reason, now);
+        self.drop_exits_of_stopped_containers();
+    }
+
+    /// Drops the scheduled exits of containers that no longer run.
+    fn drop_exits_of_stopped_containers(&mut self) {
+        let Self { state, exits } = self;
+        exits.retain(|(_, id, _)| state.running_containers().any(|(it, _)| it.id == *id));
     }
 }
 

@@ -6,7 +6,8 @@
 //! - [`node_status`]: the conditions, capacity and allocatable resources that a node reports;
 //! - [`static_pod`]: pods from files on the node, and their mirror pods;
 //! - [`downward_api`]: fields and resources of a pod as environment variables and files;
-//! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined.
+//! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined;
+//! - [`fake_runtime`]: a container runtime without processes, for simulated nodes and for the simulator.
 
 /// Decides whether the API server belongs to the cluster that the node joined.
 pub mod cluster_identity;
@@ -14,6 +15,8 @@ pub mod cluster_identity;
 pub mod downward_api;
 /// Eviction of pods from a node under resource pressure.
 pub mod eviction;
+/// A container runtime without processes, for simulated nodes and for the simulator.
+pub mod fake_runtime;
 /// Image garbage collection: chooses the unused images to delete.
 pub mod image_gc;
 /// Computes the Node object, its status and the Lease of a node.
