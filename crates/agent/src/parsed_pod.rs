@@ -1,19 +1,16 @@
 //! A pod of the node, parsed once and shared by all components of the agent.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use muster_api::core_v1::{PodWithoutContainerStatuses, is_sidecar_policy};
 use muster_api::object_key::ObjectKey;
 use muster_api::qos::QosClass;
-use muster_api::quantity::Quantity;
-use muster_api::resources::ResourceQuantities;
+use muster_api::resources::{ResourceQuantities, quantities_from_json};
 use muster_engine::kubelet::pod::PodObject;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::static_pod;
@@ -21,11 +18,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// A pod from the watch or from a manifest, in all parsed forms. It dereferences to the API type.
+/// A pod from the watch or from a manifest. It dereferences to the API type.
+///
+/// The JSON text of a pod is parsed once, into [`Self::json`]. All other forms are decoded from this tree at the same
+/// time, so that a pod that one component accepts is not malformed for another one. The components share the parsed pod
+/// in an `Arc`.
 #[derive(Debug, Clone)]
 pub struct ParsedPod {
     /// The pod as the API type.
     api: Pod,
+    /// The ephemeral containers as the API type of a container, in the order of the spec.
+    ephemeral_containers: Vec<Container>,
     /// The pod as the engine's kubelet rules read it.
     pub object: Arc<PodObject>,
     /// The pod as pod admission reads it.
@@ -33,38 +36,51 @@ pub struct ParsedPod {
     /// The object as JSON, without `managedFields`.
     pub json: Value,
     pub qos: QosClass,
-    /// The init, main and ephemeral containers, in this order. An `Action` refers to a container by its index in this
-    /// list.
-    pub containers: Vec<PodContainer>,
 }
 
 /// An init, main or ephemeral container of a pod spec. Only an init container can be a sidecar, and only an ephemeral
 /// container can have a `target`.
-#[derive(Debug, Clone)]
-pub struct PodContainer {
-    pub container: Container,
+#[derive(Debug, Clone, Copy)]
+pub struct PodContainer<'a> {
+    pub container: &'a Container,
+    /// The container as JSON.
+    json: &'a Value,
     pub is_sidecar: bool,
     /// `targetContainerName` of an ephemeral container: the container whose process namespace it shares. `None` if not
     /// set.
-    pub target: Option<String>,
+    pub target: Option<&'a str>,
+}
+
+impl PodContainer<'_> {
+    /// Returns the resource requests of the container. An invalid quantity is zero, see [`quantities_from_json`].
+    pub(crate) fn requests(&self) -> ResourceQuantities {
+        quantities_from_json(&self.json["resources"]["requests"])
+    }
+
+    /// Returns the resource limits of the container. An invalid quantity is zero, see [`quantities_from_json`].
+    pub(crate) fn limits(&self) -> ResourceQuantities {
+        quantities_from_json(&self.json["resources"]["limits"])
+    }
 }
 
 impl ParsedPod {
-    /// Parses all forms of a pod from one JSON value. Drops `managedFields`.
+    /// Decodes all forms of a pod from one JSON value. Drops `managedFields`.
     pub fn new(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         let api = Pod::deserialize(&tree)?;
-        let containers = match &api.spec {
-            Some(spec) => pod_containers(spec, &tree["spec"])?,
-            None => Vec::new(),
-        };
+        // An ephemeral container has all the fields of a container, and one more.
+        let ephemeral_containers = tree["spec"]["ephemeralContainers"].as_array().into_iter().flatten();
+        let ephemeral_containers =
+            ephemeral_containers.map(Container::deserialize).collect::<Result<_, _>>()?;
         let qos = QosClass::of_pod(&tree);
         let pod = PodWithoutContainerStatuses::deserialize(&tree)?;
         let object = Arc::new(PodObject::from_pod(&pod, &tree));
         let candidate = AdmissionCandidate::from_pod(&pod, qos);
-        Ok(Self { api, object, candidate, json: tree, qos, containers })
+        #[cfg(test)]
+        tests::DECODED_PODS.with(|it| it.set(it.get() + 1));
+        Ok(Self { api, ephemeral_containers, object, candidate, json: tree, qos })
     }
 
     /// Parses a pod from the API server. Removes the annotation `kubernetes.io/config.source`
@@ -91,44 +107,58 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// Returns the container with this name, or `None` if the spec has none.
-    pub fn container(&self, name: &str) -> Option<&PodContainer> {
-        self.containers.iter().find(|it| it.container.name == name)
+    /// Returns the init containers.
+    pub fn init_containers(&self) -> impl Iterator<Item = PodContainer<'_>> {
+        let containers = self.api.spec.iter().flat_map(|it| it.init_containers.iter().flatten());
+        self.with_json("initContainers", containers).map(|it| {
+            let is_sidecar = is_sidecar_policy(it.container.restart_policy.as_deref());
+            PodContainer { is_sidecar, ..it }
+        })
     }
-}
 
-/// Returns the init, main and ephemeral containers of a spec, in this order. `json` is the JSON of the spec.
-fn pod_containers(spec: &PodSpec, json: &Value) -> Result<Vec<PodContainer>, serde_json::Error> {
-    let init = spec.init_containers.iter().flatten().map(|it| {
-        let is_sidecar = is_sidecar_policy(it.restart_policy.as_deref());
-        PodContainer { container: it.clone(), is_sidecar, target: None }
-    });
-    let main = spec.containers.iter();
-    let main = main.map(|it| PodContainer { container: it.clone(), is_sidecar: false, target: None });
-    let ephemeral = spec.ephemeral_containers.iter().flatten().enumerate().map(|(index, it)| {
-        // An ephemeral container has all the fields of a container, and one more.
-        let container = Container::deserialize(&json["ephemeralContainers"][index])?;
-        Ok(PodContainer { container, is_sidecar: false, target: it.target_container_name.clone() })
-    });
-    init.chain(main).map(Ok).chain(ephemeral).collect()
-}
+    /// Returns the main containers.
+    pub fn main_containers(&self) -> impl Iterator<Item = PodContainer<'_>> {
+        self.with_json("containers", self.api.spec.iter().flat_map(|it| &it.containers))
+    }
 
-/// Returns the resource requests of a container. Malformed quantities are omitted.
-pub(crate) fn container_requests(container: &Container) -> ResourceQuantities {
-    parse_quantities(container.resources.as_ref().and_then(|it| it.requests.as_ref()))
-}
+    /// Returns the ephemeral containers.
+    fn ephemeral_containers(&self) -> impl Iterator<Item = PodContainer<'_>> {
+        self.with_json("ephemeralContainers", &self.ephemeral_containers)
+            .map(|it| PodContainer { target: it.json["targetContainerName"].as_str(), ..it })
+    }
 
-/// Returns the resource limits of a container. Malformed quantities are omitted.
-pub(crate) fn container_limits(container: &Container) -> ResourceQuantities {
-    parse_quantities(container.resources.as_ref().and_then(|it| it.limits.as_ref()))
-}
+    /// Returns the init, main and ephemeral containers, in this order. An `Action` refers to a container by its
+    /// position in this order.
+    pub fn containers(&self) -> impl Iterator<Item = PodContainer<'_>> {
+        self.init_containers().chain(self.main_containers()).chain(self.ephemeral_containers())
+    }
 
-/// Parses quantities by resource name. Malformed quantities are omitted.
-fn parse_quantities(amounts: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
-    let parse = |(name, ApiQuantity(amount)): (&String, &ApiQuantity)| {
-        Some((name.clone(), Quantity::parse(amount).ok()?))
-    };
-    amounts.into_iter().flatten().filter_map(parse).collect()
+    /// Returns the container at a position in [`Self::containers`]. Panics if the pod has no such container: the
+    /// positions in actions come from the same pod.
+    pub fn container_at(&self, position: usize) -> PodContainer<'_> {
+        self.containers().nth(position).expect("the position in an action is that of a container of the pod")
+    }
+
+    /// Returns the container with this name, or `None` if the spec has none.
+    pub fn container(&self, name: &str) -> Option<PodContainer<'_>> {
+        self.containers().find(|it| it.container.name == name)
+    }
+
+    /// Adds its JSON to each of `containers`. `list` is the field of the spec that has these containers.
+    fn with_json<'a>(
+        &'a self,
+        list: &str,
+        containers: impl IntoIterator<Item = &'a Container>,
+    ) -> impl Iterator<Item = PodContainer<'a>> {
+        let json = &self.json["spec"][list];
+        let containers = containers.into_iter().enumerate();
+        containers.map(move |(index, container)| PodContainer {
+            container,
+            json: &json[index],
+            is_sidecar: false,
+            target: None,
+        })
+    }
 }
 
 impl Deref for ParsedPod {
@@ -175,10 +205,33 @@ impl Resource for ParsedPod {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use expect_test::expect;
+    use muster_api::quantity::Quantity;
+    use muster_api::resources::spec_pod_total;
 
     use super::*;
+
+    thread_local! {
+        /// Number of pods that this thread has decoded.
+        pub(crate) static DECODED_PODS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn invalid_quantities_of_a_container_are_zero_as_in_totals_of_the_pod() {
+        let resources =
+            json!({"requests": {"cpu": "1x", "memory": "1Mi"}, "limits": {"cpu": "2", "memory": ""}});
+        let spec = json!({"containers": [{"name": "main", "resources": resources}]});
+        let pod = ParsedPod::new(json!({"spec": spec})).unwrap();
+        let main = pod.container("main").unwrap();
+        for (amounts, part) in [(main.requests(), "requests"), (main.limits(), "limits")] {
+            assert_eq!(amounts, spec_pod_total(&pod.json["spec"], part), "{part}");
+        }
+        assert_eq!(main.requests().get("cpu"), Some(&Quantity::ZERO));
+        assert_eq!(main.limits().get("memory"), Some(&Quantity::ZERO));
+    }
 
     #[test]
     fn actions_name_containers_by_their_position() {
@@ -192,13 +245,11 @@ mod tests {
         }));
         let pod = pod.unwrap();
         let decided = pod.object.spec.all_containers().map(|it| format!("{} {}", it.position, it.name));
-        let executed = pod.containers.iter().enumerate();
+        let executed = pod.containers().enumerate();
         let executed = executed.map(|(position, it)| format!("{position} {}", it.container.name));
         assert_eq!(decided.collect::<Vec<_>>(), executed.collect::<Vec<_>>());
-        let roles = pod
-            .containers
-            .iter()
-            .map(|it| format!("{} {} {:?}", it.container.name, it.is_sidecar, it.target));
+        let roles =
+            pod.containers().map(|it| format!("{} {} {:?}", it.container.name, it.is_sidecar, it.target));
         expect![[r#"
             first false None
             proxy true None
@@ -218,7 +269,7 @@ mod tests {
         let pod = ParsedPod::new(json!({"spec": spec})).unwrap();
         let mut fields = debug;
         fields.as_object_mut().unwrap().remove("targetContainerName");
-        assert_eq!(serde_json::to_value(&pod.container("debug").unwrap().container).unwrap(), fields);
+        assert_eq!(serde_json::to_value(pod.container("debug").unwrap().container).unwrap(), fields);
     }
 
     /// As in Go: `null` is an absent field, and a field of another type makes the whole pod malformed.

@@ -6,13 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
 use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{add_quantities, pod_limit, quantities_from_json, spec_pod_total};
 use muster_api::well_known::NODE_CRITICAL_PRIORITY;
 
-use crate::parsed_pod::{ParsedPod, PodContainer, container_limits, container_requests};
+use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
 /// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
@@ -48,11 +47,10 @@ fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
 /// `node_memory` is the allocatable memory of the node in bytes.
 pub(crate) fn container_resources(
     pod: &ParsedPod,
-    container: &PodContainer,
+    container: PodContainer<'_>,
     node_memory: i64,
 ) -> LinuxContainerResources {
-    let (requested, limited) =
-        (container_requests(&container.container), container_limits(&container.container));
+    let (requested, limited) = (container.requests(), container.limits());
     LinuxContainerResources {
         cpu_period: CPU_PERIOD_US,
         cpu_quota: limited.get("cpu").map_or(0, |it| cpu_quota(*it)),
@@ -102,7 +100,7 @@ fn cpu_quota(limit: Quantity) -> i64 {
 /// lowest in Guaranteed and node-critical pods and highest in BestEffort pods. In Burstable pods, a smaller memory
 /// request causes a higher value. A sidecar's value is at most the value of the main container with the smallest
 /// request. Upstream: `GetContainerOOMScoreAdjust`.
-fn oom_score_adjust(pod: &ParsedPod, container: &PodContainer, node_memory: i64) -> i64 {
+fn oom_score_adjust(pod: &ParsedPod, container: PodContainer<'_>, node_memory: i64) -> i64 {
     /// `oom_score_adj` of containers in Guaranteed and node-critical pods.
     const GUARANTEED_SCORE: i64 = -997;
     let priority = pod.spec.as_ref().and_then(|it| it.priority);
@@ -112,14 +110,13 @@ fn oom_score_adjust(pod: &ParsedPod, container: &PodContainer, node_memory: i64)
     if pod.qos == QosClass::BestEffort {
         return 1000;
     }
-    let request_bytes =
-        |it: &Container| container_requests(it).get("memory").map_or(0, |it| whole_units(*it));
+    let request_bytes = |it: PodContainer<'_>| it.requests().get("memory").map_or(0, |it| whole_units(*it));
     let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(node_memory.max(1));
-    let mut adjust = score(request_bytes(&container.container));
+    let mut adjust = score(request_bytes(container));
     if container.is_sidecar {
         // A sidecar must not be killed before the containers that it serves.
-        let main = pod.spec.iter().flat_map(|it| &it.containers);
-        adjust = adjust.min(score(main.map(request_bytes).min().unwrap_or(0)));
+        let main = pod.main_containers().map(request_bytes);
+        adjust = adjust.min(score(main.min().unwrap_or(0)));
     }
     i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED_SCORE), 999)).unwrap_or(999)
 }
@@ -378,7 +375,7 @@ mod tests {
             let qos = pod.qos;
             let mut text =
                 format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
-            for it in &pod.containers {
+            for it in pod.containers() {
                 let of = container_resources(&pod, it, 1 << 30);
                 text += &format!(
                     "\n  {}: shares {} quota {} memory {} oom {}",

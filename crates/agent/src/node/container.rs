@@ -45,7 +45,7 @@ const LOG_FALLBACK_LINES_MAX: usize = 80;
 pub(crate) struct ContainerConfigBuilder<'a> {
     pub config: &'a Config,
     pub pod: &'a ParsedPod,
-    pub pod_container: &'a PodContainer,
+    pub pod_container: PodContainer<'a>,
     /// Number of earlier instances of the container.
     pub attempt: u32,
     /// Hash of the container's spec.
@@ -67,7 +67,7 @@ impl ContainerConfigBuilder<'_> {
     /// Builds the CRI configuration, and creates the termination message file on the node if the container needs one.
     /// The error is a message for the pod's status.
     pub(crate) fn build(self) -> Result<v1::ContainerConfig, String> {
-        let container = &self.pod_container.container;
+        let container = self.pod_container.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
         let expand = |text: &String| {
             downward_api::expand_variables(text, |name| self.variables.get(name).cloned(), &mut |_| {})

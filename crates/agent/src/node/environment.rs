@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
 use muster_api::resources::ResourceQuantities;
-use muster_engine::kubelet::downward_api;
+use muster_engine::kubelet::downward_api::{self, PodAddresses};
 use serde_json::Value;
 
 use crate::references::{PodReferenceClient, ReferenceError};
@@ -13,8 +13,10 @@ use crate::references::{PodReferenceClient, ReferenceError};
 pub(crate) struct EnvironmentSource<'a> {
     pub references: &'a PodReferenceClient,
     pub pod: &'a Pod,
-    /// The pod object as JSON, with its current IP addresses.
+    /// The pod object as JSON.
     pub pod_json: &'a Value,
+    /// The current IP addresses of the pod and the node.
+    pub addresses: PodAddresses<'a>,
     /// Allocatable resources of the node, which replace missing limits in `resourceFieldRef`.
     pub allocatable: &'a ResourceQuantities,
     /// Environment variables that announce Services, such as `WEB_SERVICE_HOST`.
@@ -120,7 +122,8 @@ impl EnvironmentReader<'_> {
     ) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
-            return downward_api::field_value(self.source.pod_json, &field.field_path)
+            let EnvironmentSource { pod_json, addresses, .. } = *self.source;
+            return downward_api::field_value(pod_json, addresses, &field.field_path)
                 .map(Some)
                 .map_err(|it| it.to_string());
         }

@@ -13,11 +13,11 @@ use kube::Api;
 use muster_api::object_key::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
+use muster_engine::kubelet::downward_api::PodAddresses;
 use muster_engine::kubelet::pod::{
     Action, ActionOutcome, Container, ContainerState, ProbeKind, RuntimeState,
 };
 use muster_engine::service_proxy;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::container::{self, ContainerConfigBuilder};
@@ -76,16 +76,16 @@ impl<R: Runtime> Executor<R> {
             Action::FindImage { image, .. } => self.find_image(&image).await,
             Action::Pull { image, .. } => self.pull_image(&image).await,
             Action::Start { position, sandbox, attempt, hash, .. } => {
-                match self.start_container(&self.pod.containers[position], &sandbox, attempt, &hash).await {
+                match self.start_container(self.pod.container_at(position), &sandbox, attempt, &hash).await {
                     Ok(id) => ActionOutcome::Started { id: id.into() },
                     Err(outcome) => outcome,
                 }
             }
             Action::PostStart { position, id, .. } => {
-                self.run_post_start_hook(&self.pod.containers[position], &id).await
+                self.run_post_start_hook(self.pod.container_at(position), &id).await
             }
             Action::Probe { position, id, probe, .. } => {
-                self.run_probe(&self.pod.containers[position], &id, probe).await
+                self.run_probe(self.pod.container_at(position), &id, probe).await
             }
             Action::Stop { container, id, grace, pre_stop } => {
                 self.stop_container(&container, &id, grace, pre_stop).await
@@ -130,22 +130,22 @@ impl<R: Runtime> Executor<R> {
 
     /// Sets up the pod's volumes. Updates the content of volumes that are already set up.
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
-        let tree = self.pod_json_with_addresses();
-        let prepared = self.node.volumes.prepare_volumes(&self.pod, &tree, &self.node.allocatable()).await;
+        let node_addresses = self.node_addresses();
+        let addresses = self.pod_addresses(&node_addresses);
+        let allocatable = self.node.allocatable();
+        let prepared =
+            self.node.volumes.prepare_volumes(&self.pod, &self.pod.json, addresses, &allocatable).await;
         prepared.map_err(|it| it.to_string())
     }
 
-    /// Returns the pod object as JSON with the current IP addresses of the pod and the node, for the downward API.
-    fn pod_json_with_addresses(&self) -> Value {
-        let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
-        let host = self.node.config.address.to_string();
-        let mut tree = self.pod.json.clone();
-        let status = &mut tree["status"];
-        status["podIP"] = json!(self.addresses.first());
-        status["podIPs"] = ips(&self.addresses);
-        status["hostIPs"] = ips(std::slice::from_ref(&host));
-        status["hostIP"] = host.into();
-        tree
+    /// Returns the IP addresses of the node, as the pod's `status.hostIPs` has them.
+    fn node_addresses(&self) -> [String; 1] {
+        [self.node.config.address.to_string()]
+    }
+
+    /// Returns the current IP addresses of the pod and the node, for the downward API.
+    fn pod_addresses<'a>(&'a self, node: &'a [String]) -> PodAddresses<'a> {
+        PodAddresses { pod: &self.addresses, node }
     }
 
     /// Creates the pod's log directory and log marker, and runs a new sandbox. Fails while the pod network is not
@@ -252,7 +252,7 @@ impl<R: Runtime> Executor<R> {
     /// log. `hash` is the hash of the container's spec.
     async fn start_container(
         &self,
-        role: &PodContainer,
+        role: PodContainer<'_>,
         sandbox_id: &str,
         attempt: u32,
         hash: &str,
@@ -268,16 +268,17 @@ impl<R: Runtime> Executor<R> {
             })?;
 
         let object: &ParsedPod = &self.pod;
-        let value = self.pod_json_with_addresses();
+        let node_addresses = self.node_addresses();
         let services = self.service_environment().await.map_err(config_error)?;
         let source = environment::EnvironmentSource {
             references: &node.references,
             pod: object,
-            pod_json: &value,
+            pod_json: &object.json,
+            addresses: self.pod_addresses(&node_addresses),
             allocatable: &node.allocatable(),
             services: &services,
         };
-        let variables = source.resolve_variables(&role.container).await.map_err(config_error)?;
+        let variables = source.resolve_variables(role.container).await.map_err(config_error)?;
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
         let mounts = node.volumes.resolve_mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
@@ -312,8 +313,8 @@ impl<R: Runtime> Executor<R> {
 
     /// Returns the ID of the running container that the `targetContainerName` of an ephemeral container names. Returns
     /// `None` if `targetContainerName` is not set, and an error if the target is not running.
-    fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
-        let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
+    fn target_container_id(&self, role: PodContainer<'_>) -> Result<Option<String>, String> {
+        let Some(name) = role.target.filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
         let target = running.filter(|it| *it.name == *name).max_by_key(|it| it.attempt);
         let id = target.map(|it| it.id.to_string());
@@ -355,12 +356,12 @@ impl<R: Runtime> Executor<R> {
 
     /// Returns the runner of the probes and lifecycle hooks of a container of the pod spec. `id` is the ID of its
     /// instance in the runtime.
-    fn handler_runner<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> HandlerRunner<'a, R> {
+    fn handler_runner<'a>(&'a self, role: PodContainer<'a>, id: &'a str) -> HandlerRunner<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
-        HandlerRunner { runtime: &self.node.runtime, container: &role.container, id, address }
+        HandlerRunner { runtime: &self.node.runtime, container: role.container, id, address }
     }
 
-    async fn run_post_start_hook(&self, role: &PodContainer, id: &str) -> ActionOutcome {
+    async fn run_post_start_hook(&self, role: PodContainer<'_>, id: &str) -> ActionOutcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
         let Some(hook) = hook else { return ActionOutcome::Done };
         match self.handler_runner(role, id).run_hook(hook, &self.pod_display_name()).await {
@@ -369,7 +370,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    async fn run_probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> ActionOutcome {
+    async fn run_probe(&self, role: PodContainer<'_>, id: &str, kind: ProbeKind) -> ActionOutcome {
         let probe = match kind {
             ProbeKind::Startup => role.container.startup_probe.as_ref(),
             ProbeKind::Liveness => role.container.liveness_probe.as_ref(),

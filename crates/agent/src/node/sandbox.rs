@@ -47,7 +47,7 @@ pub(crate) fn sandbox_config(
         port_mappings: spec
             .containers
             .iter()
-            .chain(pod.containers.iter().filter(|it| it.is_sidecar).map(|it| &it.container))
+            .chain(pod.init_containers().filter(|it| it.is_sidecar).map(|it| it.container))
             .flat_map(port_mappings)
             .collect(),
         labels: labels.into_iter().collect(),

@@ -295,3 +295,6 @@ fn host_info<R: Runtime>(node: &Node<R>) -> Host {
 fn to_instant(at: Time, now: Time) -> Instant {
     Instant::now() + at.since(now)
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{ResourceQuantities, pod_limit};
-use muster_engine::kubelet::downward_api;
+use muster_engine::kubelet::downward_api::{self, PodAddresses};
 use serde_json::Value;
 
 use self::empty_dir::{EmptyDir, EmptyDirMedium};
@@ -123,12 +123,13 @@ impl VolumeManager {
     }
 
     /// Sets up all volumes of a pod, or updates their content if they are already set up. Stops at the first volume
-    /// that fails. `tree` is the pod object as JSON, with the pod's current IP addresses. `allocatable` has the
-    /// allocatable resources of the node.
+    /// that fails. `pod_json` is the pod object as JSON. `addresses` are the current IP addresses of the pod and the
+    /// node. `allocatable` has the allocatable resources of the node.
     pub async fn prepare_volumes(
         &self,
         pod: &Pod,
-        tree: &Value,
+        pod_json: &Value,
+        addresses: PodAddresses<'_>,
         allocatable: &ResourceQuantities,
     ) -> Result<(), VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -137,7 +138,7 @@ impl VolumeManager {
         let _turn = turn.lock().await;
         create_pod_dir(&dir).map_err(|why| VolumeError::from_io("create", &dir, why))?;
 
-        let context = PodContext { pod, pod_json: tree, allocatable };
+        let context = PodContext { pod, pod_json, addresses, allocatable };
         let mut may_change = false;
         for volume in pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()) {
             let made = self.prepare_volume(&dir, volume, &context).await;

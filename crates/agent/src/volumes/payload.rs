@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeProjection,
 };
 use muster_api::resources::ResourceQuantities;
-use muster_engine::kubelet::downward_api;
+use muster_engine::kubelet::downward_api::{self, PodAddresses};
 use serde_json::Value;
 
 use super::VolumeError;
@@ -48,8 +48,10 @@ pub(super) struct VolumeFile {
 pub(super) struct PodContext<'a> {
     /// The pod as the API type.
     pub(super) pod: &'a Pod,
-    /// The pod object as JSON, with its current addresses.
+    /// The pod object as JSON.
     pub(super) pod_json: &'a Value,
+    /// The current IP addresses of the pod and the node.
+    pub(super) addresses: PodAddresses<'a>,
     /// Allocatable resources of the node.
     pub(super) allocatable: &'a ResourceQuantities,
 }
@@ -210,7 +212,7 @@ impl VolumePayload {
         for item in items {
             let resolved = if let Some(it) = &item.field_ref {
                 self.may_change = true;
-                downward_api::field_value(context.pod_json, &it.field_path)
+                downward_api::field_value(context.pod_json, context.addresses, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());

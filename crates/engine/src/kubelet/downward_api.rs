@@ -38,12 +38,21 @@ impl fmt::Display for DownwardApiError {
 
 impl core::error::Error for DownwardApiError {}
 
-/// Returns the value of a `fieldRef` with this `fieldPath`. The error says why the path cannot be referenced.
+/// The current IP addresses of a pod and of its node. The `status` of the pod object may not have them yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PodAddresses<'a> {
+    pub pod: &'a [String],
+    pub node: &'a [String],
+}
+
+/// Returns the value of a `fieldRef` with this `fieldPath`. `pod` is the pod object in JSON, of which the status is not
+/// read. The error says why the path cannot be referenced.
 ///
 /// Rule: only these fields can be referenced: name, namespace, UID, labels and annotations of the pod, its node name,
 /// its service account name, its addresses and the addresses of its node. A field that is not set is empty. Upstream:
 /// `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
-pub fn field_value(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
+pub fn field_value(pod: &Value, addresses: PodAddresses<'_>, path: &str) -> Result<String, DownwardApiError> {
+    let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
         let map = match map {
@@ -61,10 +70,10 @@ pub fn field_value(pod: &Value, path: &str) -> Result<String, DownwardApiError> 
         "metadata.annotations" => format_map(&pod["metadata"]["annotations"]),
         "spec.nodeName" => text("/spec/nodeName"),
         "spec.serviceAccountName" => text("/spec/serviceAccountName"),
-        "status.hostIP" => text("/status/hostIP"),
-        "status.hostIPs" => join_addresses(&pod["status"]["hostIPs"]),
-        "status.podIP" => text("/status/podIP"),
-        "status.podIPs" => join_addresses(&pod["status"]["podIPs"]),
+        "status.hostIP" => first(addresses.node),
+        "status.hostIPs" => addresses.node.join(","),
+        "status.podIP" => first(addresses.pod),
+        "status.podIPs" => addresses.pod.join(","),
         _ => return Err(DownwardApiError::Field(path.into())),
     })
 }
@@ -104,18 +113,6 @@ pub fn resource_value(
     let (amount, divisor) =
         if name == "cpu" { (amount.millis(), divisor.millis()) } else { (amount.units(), divisor.units()) };
     Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
-}
-
-/// Joins the addresses of `podIPs` or `hostIPs` with commas.
-fn join_addresses(list: &Value) -> String {
-    let mut text = String::new();
-    for ip in list.as_array().into_iter().flatten().filter_map(|it| it["ip"].as_str()) {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.push_str(ip);
-    }
-    text
 }
 
 /// Formats a map as lines `key="value"`, sorted by key. Values are quoted by [`push_quoted`].
@@ -218,8 +215,10 @@ mod tests {
             "metadata": {"name": "web-1", "namespace": "shop", "uid": "u",
                 "labels": {"b": "2", "a": "1"}, "annotations": {"note": "two\nlines \"quoted\" \u{1}é\u{a0}"}},
             "spec": {"nodeName": "n1"},
-            "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
+            "status": {"podIP": "192.0.2.1"},
         });
+        let addresses = ["10.0.0.1", "fd00::1"].map(String::from);
+        let addresses = PodAddresses { pod: &addresses, node: &["10.0.0.9".into()] };
         let paths = [
             "metadata.name",
             "metadata.labels",
@@ -228,13 +227,16 @@ mod tests {
             "metadata.annotations",
             "spec.nodeName",
             "spec.serviceAccountName",
+            "status.podIP",
             "status.podIPs",
+            "status.hostIP",
+            "status.hostIPs",
             "spec.containers",
             "spec.nodeSelector['x']",
         ];
         let report: Vec<String> = paths
             .into_iter()
-            .map(|path| match field_value(&pod, path) {
+            .map(|path| match field_value(&pod, addresses, path) {
                 Ok(text) => format!("{path}: {text}"),
                 Err(why) => format!("{path}! {why}"),
             })
@@ -248,7 +250,10 @@ mod tests {
             metadata.annotations: note="two\nlines \"quoted\" \x01é\u00a0"
             spec.nodeName: n1
             spec.serviceAccountName: 
+            status.podIP: 10.0.0.1
             status.podIPs: 10.0.0.1,fd00::1
+            status.hostIP: 10.0.0.9
+            status.hostIPs: 10.0.0.9
             spec.containers! unsupported fieldPath: spec.containers
             spec.nodeSelector['x']! fieldPath "spec.nodeSelector['x']" does not support subscript"#]]
         .assert_eq(&report.join("\n"));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::stats;
 use crate::node::Node;
-use crate::parsed_pod::{ParsedPod, container_limits};
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
@@ -76,9 +76,9 @@ fn storage_limits(pod: &ParsedPod) -> Option<PodStorage> {
         Some(limit(&it.name, size))
     };
     let together = spec_total_with_overhead(&pod.json["spec"], "limits");
-    let of_each = spec.containers.iter().filter_map(|it| {
-        let stated = container_limits(it).remove(EPHEMERAL_STORAGE).filter(some)?;
-        Some(limit(&it.name, stated))
+    let of_each = pod.main_containers().filter_map(|it| {
+        let stated = it.limits().remove(EPHEMERAL_STORAGE).filter(some)?;
+        Some(limit(&it.container.name, stated))
     });
     let storage = PodStorage {
         volumes: spec.volumes.iter().flatten().filter_map(of_volume).collect(),

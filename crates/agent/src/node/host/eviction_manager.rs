@@ -26,7 +26,7 @@ use super::stats::{ContainerStats, PodStats};
 use super::{log_rotation, node_reference};
 use crate::clock::now;
 use crate::node::{Node, cgroup};
-use crate::parsed_pod::{ParsedPod, container_requests};
+use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::Runtime;
 
 /// Maximum interval between two image garbage collections. The interval is six times
@@ -350,16 +350,15 @@ fn eviction_candidate(
         EvictionResource::EphemeralStorage => "ephemeral-storage",
         EvictionResource::Inodes | EvictionResource::Pids => "",
     };
-    let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
-    let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
     let amount =
         |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-    let usage_of = |container: &core::Container| {
-        let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
+    let usage_of = |of: PodContainer<'_>| {
+        let name = of.container.name.as_str();
+        let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == name));
         ContainerUsage {
-            name: container.name.as_str().into(),
-            request: amount(&container_requests(container)),
+            name: name.into(),
+            request: amount(&of.requests()),
             usage: stats.map(|it| bytes(container_usage(it, resource))),
         }
     };
@@ -379,7 +378,7 @@ fn eviction_candidate(
             .any(|it| it.controller == Some(true) && it.kind == "DaemonSet"),
         request: amount(&spec_total_with_overhead(&pod.json["spec"], "requests")),
         usage: usage.map(bytes),
-        containers: containers.iter().chain(init).map(usage_of).collect(),
+        containers: pod.main_containers().chain(pod.init_containers()).map(usage_of).collect(),
     }
 }
 

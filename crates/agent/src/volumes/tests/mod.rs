@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{Pod, VolumeMount};
 use kube::client::Body;
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
+use muster_engine::kubelet::downward_api::PodAddresses;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -89,7 +90,8 @@ impl Bed {
         let node: ResourceQuantities =
             [("cpu".into(), Quantity::from_units(2)), ("memory".into(), Quantity::from_units(1 << 30))]
                 .into();
-        match self.volumes.prepare_volumes(pod, &serde_json::to_value(pod).unwrap(), &node).await {
+        let json = serde_json::to_value(pod).unwrap();
+        match self.volumes.prepare_volumes(pod, &json, PodAddresses::default(), &node).await {
             Ok(()) if self.volumes.are_volumes_final("u1") => "made, and settled".to_owned(),
             Ok(()) => "made".to_owned(),
             Err(why) => self.without_root(&why.to_string()),

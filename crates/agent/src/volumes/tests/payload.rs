@@ -348,7 +348,12 @@ fn an_empty_dir_in_memory_is_no_larger_than_the_limit_of_the_pods_cgroup() {
         let source = serde_json::from_value(json!({"medium": "Memory", "sizeLimit": size_limit})).unwrap();
         let allocatable = ResourceQuantities::from([("memory".into(), Quantity::from_units(1000))]);
         let api = serde_json::from_value(pod.clone()).unwrap();
-        let context = PodContext { pod: &api, pod_json: &pod, allocatable: &allocatable };
+        let context = PodContext {
+            pod: &api,
+            pod_json: &pod,
+            addresses: PodAddresses::default(),
+            allocatable: &allocatable,
+        };
         match empty_dir_medium(&source, &context) {
             Ok(EmptyDirMedium::Memory { bytes_max: Some(bytes) }) => bytes,
             other => panic!("{other:?}"),
