@@ -25,6 +25,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use muster_api::backoff::BackoffPolicy;
 use muster_api::well_known::{USER_GROUP_NODES, USER_NODE_PREFIX};
 use muster_events::error_chain::format_error_chain;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use self::connection::{Credentials, ServerConnection};
 use self::pem::Certificate;
 use crate::api_servers::{ApiServers, ServerFailures};
+use crate::retry_delay::RetryDelay;
 
 pub use self::ca::fingerprint;
 pub(crate) use self::pem::write_private_file;
@@ -51,17 +53,13 @@ const SERVING_FILE: &str = "serving.pem";
 /// fails, and a renewal is tried again with a new request. The time is long because, on a Kubernetes cluster, an
 /// administrator may have to approve the request.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Initial interval at which a CertificateSigningRequest or the Node is polled. The interval doubles up to
-/// [`POLL_INTERVAL_MAX`].
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Maximum interval at which a CertificateSigningRequest or the Node is polled.
-const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// Interval at which a CertificateSigningRequest or the Node is polled. It doubles with each poll.
+const POLL_INTERVAL: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(50), max: Duration::from_secs(5) };
 
-/// Pause after a renewal of a certificate. While renewals fail, the pause doubles up to [`RENEWAL_BACKOFF_MAX`].
-/// Upstream: `rotateCerts`.
-const RENEWAL_BACKOFF_MIN: Duration = Duration::from_secs(2);
-/// Maximum pause after a failed renewal of a certificate.
-const RENEWAL_BACKOFF_MAX: Duration = Duration::from_secs(32);
+/// Pause after a renewal of a certificate. While renewals fail, the pause doubles. Upstream: `rotateCerts`.
+const RENEWAL_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(2), max: Duration::from_secs(32) };
 
 /// Maximum time that a machine without a certificate waits for an existing Node with the same name and address to
 /// become NotReady. With the default node monitor grace period, a node becomes NotReady after about a minute.
@@ -244,13 +242,14 @@ impl JoinedNode {
     /// Renews the client certificate whenever its renewal time comes. Never returns.
     async fn renew_client_certificate(&self) {
         let mut current = self.certificate.clone();
-        let mut pause = RENEWAL_BACKOFF_MIN;
+        let mut pause = RetryDelay::new(RENEWAL_BACKOFF);
         loop {
             self.wait_for_renewal(Some(&current)).await;
             match self.request_client_certificate(&current).await {
                 Ok(new) => {
                     tracing::info!(until = %new.not_after, "renewed the client certificate");
-                    (current, pause) = (new, RENEWAL_BACKOFF_MIN);
+                    current = new;
+                    pause.reset();
                 }
                 Err(error) => {
                     let (error, until) = (format_error_chain(&error), current.not_after);
@@ -258,7 +257,7 @@ impl JoinedNode {
                 }
             }
             // The pause also applies to a certificate that is due for renewal as soon as it is issued.
-            pause = sleep_with_backoff(pause).await;
+            pause.wait().await;
         }
     }
 
@@ -283,7 +282,7 @@ impl JoinedNode {
         let mut current = Certificate::read(&path).ok().flatten();
         // The stored certificate may be for another address, or of a server that was replaced.
         current = current.filter(|it| it.addresses == [address] && !it.is_expired());
-        let mut pause = RENEWAL_BACKOFF_MIN;
+        let mut pause = RetryDelay::new(RENEWAL_BACKOFF);
         if let Some(current) = &current {
             serve(&current.pem);
         }
@@ -299,7 +298,8 @@ impl JoinedNode {
                     }
                     serve(&new.pem);
                     tracing::info!(until = %new.not_after, "renewed the serving certificate");
-                    (current, pause) = (Some(new), RENEWAL_BACKOFF_MIN);
+                    current = Some(new);
+                    pause.reset();
                 }
                 Err(error) => {
                     let error = format_error_chain(&error);
@@ -309,7 +309,7 @@ impl JoinedNode {
                     );
                 }
             }
-            pause = sleep_with_backoff(pause).await;
+            pause.wait().await;
         }
     }
 
@@ -317,7 +317,7 @@ impl JoinedNode {
     /// method first waits until the status has the address.
     async fn request_serving_certificate(&self, address: IpAddr) -> Result<Certificate, JoinError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let mut wait = POLL_INTERVAL_MIN;
+        let mut poll_interval = RetryDelay::new(POLL_INTERVAL);
         loop {
             let node = nodes
                 .get_opt(&self.options.name)
@@ -328,8 +328,7 @@ impl JoinedNode {
             if addresses.any(|it| it.address.parse() == Ok(address)) {
                 break;
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(POLL_INTERVAL_MAX);
+            poll_interval.wait().await;
         }
         let name = &self.options.name;
         request_certificate(&self.client, name, SERVING_SIGNER, &[name.clone(), address.to_string()]).await
@@ -444,10 +443,9 @@ async fn request_certificate(
     let name = created.metadata.name.unwrap_or_default();
 
     let began = tokio::time::Instant::now();
-    let mut wait = POLL_INTERVAL_MIN;
+    let mut poll_interval = RetryDelay::new(POLL_INTERVAL);
     while began.elapsed() < SIGNING_TIMEOUT {
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(POLL_INTERVAL_MAX);
+        poll_interval.wait().await;
         let read = call_with_failover(async || requests.get(&name).await).await.map_err(unanswered)?;
         let status = read.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
@@ -481,12 +479,6 @@ async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -
         tracing::debug!(error = format_error_chain(error), "a call of the API server failed");
     }
     call().await
-}
-
-/// Sleeps for `pause`, and returns the pause after the next renewal if that fails.
-async fn sleep_with_backoff(pause: Duration) -> Duration {
-    tokio::time::sleep(pause).await;
-    (pause * 2).min(RENEWAL_BACKOFF_MAX)
 }
 
 /// Returns the time at which a certificate is renewed: after 70 to 90 % of its lifetime, depending on the name of the

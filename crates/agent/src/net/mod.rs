@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use muster_api::backoff::BackoffPolicy;
 use muster_engine::service_proxy::{self as decide, ThisNode};
 use muster_events::error_chain::format_error_chain;
 use serde_json::json;
@@ -39,6 +40,7 @@ pub(crate) use self::api_server_access::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::membership::ClusterMembership;
+use crate::retry_delay::RetryDelay;
 pub use muster_api::cidr::Ipv4Cidr;
 
 /// Delay between a change of the service cache and the reconciliation of the network, so that a burst of changes causes
@@ -54,10 +56,9 @@ const ROUTE_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Minimum interval between two checks that route changes in the kernel trigger.
 const ROUTE_CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
-/// Initial backoff after a failed reconciliation of the network. The backoff doubles up to [`RETRY_BACKOFF_MAX`].
-const RETRY_BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum backoff after a failed reconciliation of the network.
-const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Backoff after a failed reconciliation of the network.
+const RETRY_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 
 /// Error of setting up the node's network.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +112,7 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
     let mut routes = routes::PodRoutes::new(config.address);
     let mut servers = api_server_access::ResolvedServers::default();
     servers.update(&config.api_servers.all()).await;
-    let mut retry = RETRY_BACKOFF_MIN;
+    let mut retry = RetryDelay::new(RETRY_BACKOFF);
     let kernel = route_changes::RouteChanges::subscribe();
     let mut checked = Instant::now();
     let mut check_at = checked + CHECK_INTERVAL;
@@ -124,15 +125,13 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
         let done = reconcile(config, client, cache, &servers, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
-                retry = RETRY_BACKOFF_MIN;
+                retry.reset();
                 check_at.saturating_duration_since(Instant::now())
             }
             Err(error) => {
                 let error = format_error_chain(&error);
                 tracing::warn!(error, "cannot reconcile the node's network, retrying");
-                let wait = retry;
-                retry = (retry * 2).min(RETRY_BACKOFF_MAX);
-                wait
+                retry.next_delay()
             }
         };
         tokio::select! {

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
+use muster_api::backoff::BackoffPolicy;
 use muster_api::interner::Interner;
 use muster_api::resources::ResourceQuantities;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{measure, node_reference, reserved_resources};
 use crate::clock::now;
 use crate::node::Node;
+use crate::retry_delay::RetryDelay;
 use crate::runtime::{Runtime, RuntimeStatus};
 
 /// Timeout of an API call. It is the heartbeat interval, because a late heartbeat has no use.
@@ -35,10 +37,9 @@ const CALL_TIMEOUT: Duration = HEARTBEAT_INTERVAL;
 /// `maxWaitForContainerRuntime`.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Initial backoff after a failed API call. The backoff doubles up to [`RETRY_BACKOFF_MAX`].
-const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum backoff after a failed API call.
-const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(7);
+/// Backoff after a failed API call.
+const RETRY_BACKOFF: BackoffPolicy =
+    BackoffPolicy { min: Duration::from_millis(100), max: Duration::from_secs(7) };
 /// Minimum interval between two log messages about a persistent failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -150,7 +151,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     /// Registers the Node and retries until registration succeeds. An existing Node keeps the fields that other clients
     /// have set.
     async fn register(&self) {
-        let mut retry = FailureBackoff::default();
+        let mut retry = FailureBackoff::new();
         loop {
             let node = self.measure_node(&mut RuntimeInfoCache::default()).await;
             let (mut object, events) =
@@ -172,7 +173,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         let node = &self.node.config.name;
                         tracing::warn!(node, error, "cannot register the node, retrying");
                     }
-                    retry.wait_before_retry().await;
+                    retry.delay.wait().await;
                 }
             }
         }
@@ -252,7 +253,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     /// Renews the Lease periodically while the Node exists. Never returns.
     async fn renew_lease_loop(&self) {
         let mut own = self.node.state.watch_node();
-        let mut retry = FailureBackoff::default();
+        let mut retry = FailureBackoff::new();
         loop {
             let Some(uid) = own.borrow_and_update().as_ref().map(|it| it.uid()) else {
                 if own.changed().await.is_err() {
@@ -262,7 +263,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             };
             match self.renew_lease(uid.as_deref()).await {
                 Ok(()) => {
-                    retry = FailureBackoff::default();
+                    retry = FailureBackoff::new();
                     sleep(HEARTBEAT_INTERVAL).await;
                 }
                 Err(error) => {
@@ -270,7 +271,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         let error = format_error_chain(&error);
                         tracing::warn!(node = self.node.config.name, error, "cannot renew the node's lease");
                     }
-                    retry.wait_before_retry().await;
+                    retry.delay.wait().await;
                 }
             }
         }
@@ -299,7 +300,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         let mut ending = self.node.state.stop.subscribe();
         let mut images = RuntimeInfoCache::default();
         let mut reported: Option<Instant> = None;
-        let mut retry = FailureBackoff::default();
+        let mut retry = FailureBackoff::new();
         loop {
             own.mark_unchanged();
             pressures.mark_unchanged();
@@ -317,7 +318,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                     {
                         Ok(own) => {
                             reported = Some(Instant::now());
-                            retry = FailureBackoff::default();
+                            retry = FailureBackoff::new();
                             self.store_node(own);
                             self.record_events(events);
                         }
@@ -326,7 +327,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                                 let (node, error) = (&self.node.config.name, format_error_chain(&error));
                                 tracing::warn!(node, error, "cannot report the node's status");
                             }
-                            retry.wait_before_retry().await;
+                            retry.delay.wait().await;
                             continue;
                         }
                     }
@@ -440,15 +441,17 @@ impl RuntimeInfoCache {
 }
 
 /// Backoff and log throttling for consecutive failures.
-#[derive(Default)]
 struct FailureBackoff {
-    /// The backoff before the last retry. `None` before the first failure.
-    delay: Option<Duration>,
+    delay: RetryDelay,
     /// When a failure was last logged, or `None` if none was logged yet.
     logged_at: Option<Instant>,
 }
 
 impl FailureBackoff {
+    fn new() -> Self {
+        Self { delay: RetryDelay::new(RETRY_BACKOFF), logged_at: None }
+    }
+
     /// Whether to log this failure. The first failure is logged, then at most one per `LOG_INTERVAL`.
     fn should_log(&mut self) -> bool {
         let is_due = self.logged_at.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
@@ -456,13 +459,6 @@ impl FailureBackoff {
             self.logged_at = Some(Instant::now());
         }
         is_due
-    }
-
-    /// Waits for the backoff, which doubles with each failure.
-    async fn wait_before_retry(&mut self) {
-        let delay = self.delay.map_or(RETRY_BACKOFF_MIN, |it| (it * 2).min(RETRY_BACKOFF_MAX));
-        self.delay = Some(delay);
-        sleep(delay).await;
     }
 }
 
