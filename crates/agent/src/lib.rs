@@ -9,6 +9,8 @@ pub mod api_servers;
 mod clock;
 /// Configuration of a node.
 pub mod config;
+/// SHA-256 digests as text.
+mod digest;
 /// The agent's HTTPS endpoint.
 pub mod endpoint;
 /// Imports images into containerd without a registry.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_api::core_v1::PodPhase;
 use muster_engine::kubelet::pod::{Action, ActionOutcome};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -229,16 +230,13 @@ impl AgentMetrics {
     /// Updates the gauges and the CPU time, and encodes all metrics in the OpenMetrics text format. `phases` has the
     /// phase of each pod. `pki` is the directory of the node's certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
-        /// All pod phases. The metric `muster_pods` has a value for each phase, even if no pod has this phase. A pod
-        /// without a known phase counts as Pending.
-        const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
-        let mut counts = [0; POD_PHASES.len()];
-        for phase in phases {
-            let phase = POD_PHASES.iter().position(|it| phase == *it).unwrap_or(0);
-            counts[phase] += 1;
-        }
-        for (phase, count) in POD_PHASES.into_iter().zip(counts) {
-            self.pods.get_or_create(&PhaseLabels { phase }).set(count);
+        // The metric `muster_pods` has a value for each phase, even if no pod has this phase. A pod without a known phase
+        // counts as Pending.
+        let phases: Vec<PodPhase> = phases.map(|it| PodPhase::parse(&it)).collect();
+        for phase in PodPhase::ALL {
+            let count = phases.iter().filter(|it| **it == phase).count();
+            let labels = PhaseLabels { phase: phase.as_str() };
+            self.pods.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         for (gauge, until) in
             [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiries(pki))

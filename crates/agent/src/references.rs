@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::PostParams;
@@ -30,6 +31,69 @@ const TOKEN_LIFETIME_DEFAULT_S: i64 = 3600;
 pub struct PodReferenceClient {
     client: Client,
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
+}
+
+/// A kind of object with data that a pod refers to by key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DataKind {
+    ConfigMap,
+    Secret,
+}
+
+impl DataKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+
+    /// Returns the name of the kind in error messages of the API server.
+    pub(crate) fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+/// The data of a ConfigMap or Secret.
+#[derive(Default)]
+pub(crate) struct ReferencedData {
+    /// The values in the field `data`, by key.
+    pub(crate) data: BTreeMap<String, Vec<u8>>,
+    /// The values in the field `binaryData` of a ConfigMap, by key.
+    pub(crate) binary_data: BTreeMap<String, Vec<u8>>,
+    pub(crate) is_immutable: bool,
+}
+
+impl From<ConfigMap> for ReferencedData {
+    fn from(object: ConfigMap) -> Self {
+        let ConfigMap { data, binary_data, immutable, .. } = object;
+        let data = data.unwrap_or_default().into_iter();
+        Self {
+            data: data.map(|(key, text)| (key, text.into_bytes())).collect(),
+            binary_data: to_bytes(binary_data),
+            is_immutable: immutable == Some(true),
+        }
+    }
+}
+
+impl From<Secret> for ReferencedData {
+    fn from(object: Secret) -> Self {
+        let Secret { data, immutable, .. } = object;
+        Self { data: to_bytes(data), is_immutable: immutable == Some(true), ..Self::default() }
+    }
+}
+
+/// Returns the bytes of each value, by key.
+fn to_bytes(values: Option<BTreeMap<String, ByteString>>) -> BTreeMap<String, Vec<u8>> {
+    values.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect()
+}
+
+/// Returns the namespace of a pod, or `default` if it is not set.
+pub(crate) fn pod_namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
 /// Key of a cached token: pod UID, audience and lifetime.
@@ -72,16 +136,33 @@ impl PodReferenceClient {
         Self { client, tokens: Arc::default() }
     }
 
-    /// Reads a ConfigMap from the API server.
-    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<ConfigMap, ReferenceError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        await_response("configmap", name, api.get(name)).await
+    /// Reads the data of a ConfigMap or Secret in the pod's namespace from the API server. Returns `None` if the object
+    /// does not exist and `is_optional` is true.
+    pub(crate) async fn data(
+        &self,
+        kind: DataKind,
+        pod: &Pod,
+        name: &str,
+        is_optional: bool,
+    ) -> Result<Option<ReferencedData>, ReferenceError> {
+        let namespace = pod_namespace(pod);
+        let found = match kind {
+            DataKind::ConfigMap => {
+                let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+                await_response(kind.resource(), name, api.get(name)).await.map(ReferencedData::from)
+            }
+            DataKind::Secret => self.secret(namespace, name).await.map(ReferencedData::from),
+        };
+        match found {
+            Err(error) if is_optional && error.is_not_found() => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// Reads a Secret from the API server.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ReferenceError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        await_response("secret", name, api.get(name)).await
+        await_response(DataKind::Secret.resource(), name, api.get(name)).await
     }
 
     /// Returns a token of the pod's service account that is bound to the pod. A cached token is returned until it is
@@ -105,7 +186,7 @@ impl PodReferenceClient {
 
         let account = pod.spec.as_ref().and_then(|it| it.service_account_name.as_deref());
         let account = account.filter(|it| !it.is_empty()).unwrap_or("default");
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let namespace = pod_namespace(pod);
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {

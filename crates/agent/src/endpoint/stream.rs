@@ -144,48 +144,50 @@ impl UpgradeRequest {
 /// Upgrades the connection of an exec or attach request, and starts to stream. `url` is the URL of the session on the
 /// runtime's streaming server. Returns the response with status 101.
 pub(super) async fn stream_command(
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     url: &str,
     streams: CommandStreams,
     context: StreamContext,
 ) -> Result<EndpointResponse, HttpError> {
-    let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
-    if !upgrade_request.offers_subprotocol(CHANNEL_V5_SUBPROTOCOL) {
-        return splice_to_runtime(request, &upgrade_request, url, context).await;
-    }
-    let accept = websocket_accept_value(request.headers())?;
-    let (_, runtime) =
-        upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(CHANNEL_V4_SUBPROTOCOL)).await?;
-    let client = hyper::upgrade::on(&mut request);
-    spawn_stream(context, async move {
-        let (client, runtime) =
-            (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
-        relay_channels(client, runtime, streams).await
-    });
-    Ok(web_socket_accepted_response(&accept, Some(CHANNEL_V5_SUBPROTOCOL)))
+    let subprotocols = (CHANNEL_V5_SUBPROTOCOL, CHANNEL_V4_SUBPROTOCOL);
+    let relay = move |client, runtime| relay_channels(client, runtime, streams);
+    stream_to_runtime(request, url, subprotocols, context, relay).await
 }
 
 /// Upgrades the connection of a port-forward request, and starts to stream. `url` is the URL of the session on the
 /// runtime's streaming server. Returns the response with status 101.
 pub(super) async fn stream_port_forward(
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     url: &str,
     context: StreamContext,
 ) -> Result<EndpointResponse, HttpError> {
+    let subprotocols = (PORT_FORWARD_TUNNEL_SUBPROTOCOL, PORT_FORWARD_SUBPROTOCOL);
+    stream_to_runtime(request, url, subprotocols, context, relay_tunnel).await
+}
+
+/// Upgrades the client's connection and a connection to the runtime, and starts to stream between them. Returns the
+/// response with status 101. `subprotocols` are a WebSocket subprotocol, and the SPDY subprotocol of the runtime to
+/// which `relay` translates it. If the client does not offer the WebSocket subprotocol, the bytes are copied unchanged.
+async fn stream_to_runtime<F: Future<Output = io::Result<()>> + Send>(
+    mut request: Request<Incoming>,
+    url: &str,
+    (client_subprotocol, runtime_subprotocol): (&'static str, &'static str),
+    context: StreamContext,
+    relay: impl FnOnce(WebSocketStream<TokioIo<Upgraded>>, TokioIo<Upgraded>) -> F + Send + 'static,
+) -> Result<EndpointResponse, HttpError> {
     let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
-    if !upgrade_request.offers_subprotocol(PORT_FORWARD_TUNNEL_SUBPROTOCOL) {
+    if !upgrade_request.offers_subprotocol(client_subprotocol) {
         return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
     let accept = websocket_accept_value(request.headers())?;
-    let (_, runtime) =
-        upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(PORT_FORWARD_SUBPROTOCOL)).await?;
+    let headers = runtime_upgrade_headers(runtime_subprotocol);
+    let (_, runtime) = upgrade_runtime(url, Method::POST, &headers).await?;
     let client = hyper::upgrade::on(&mut request);
     spawn_stream(context, async move {
-        let (client, runtime) =
-            (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
-        relay_tunnel(client, runtime).await
+        let client = server_web_socket(client.await.map_err(io::Error::other)?).await;
+        relay(client, TokioIo::new(runtime)).await
     });
-    Ok(web_socket_accepted_response(&accept, Some(PORT_FORWARD_TUNNEL_SUBPROTOCOL)))
+    Ok(web_socket_accepted_response(&accept, Some(client_subprotocol)))
 }
 
 /// Whether the request upgrades to a WebSocket.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ImageDescriptor, ImageError, open_file};
 use crate::architecture;
+use crate::digest::sha256_digest;
 
 /// Media type of OCI image manifests.
 pub(super) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -404,13 +405,6 @@ fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String
 /// uncompressed content, which containerd needs. Returns no label if `diff_id` is `None`.
 fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
-}
-
-/// Returns the digest of the content, in the form `sha256:HEX`.
-pub(super) fn sha256_digest(content: &[u8]) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, content);
-    let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
-    format!("sha256:{hex}")
 }
 
 /// Parses the content of a file as JSON. The error names the file.

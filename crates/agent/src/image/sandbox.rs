@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::archive::{Blob, sha256_digest};
+use super::archive::Blob;
 use super::{BuiltImage, ImageDescriptor};
 use crate::architecture;
+use crate::digest::sha256_digest;
 
 /// Default name of the built-in sandbox image. A containerd that is configured with another name gets the image under
 /// that name.

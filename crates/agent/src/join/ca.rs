@@ -18,12 +18,11 @@ use tokio_rustls::rustls::{
 use super::connection::connect_timeout;
 use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 use crate::api_servers::{ServerFailures, ServerUrl};
+use crate::digest::sha256_digest;
 
 /// Returns the fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
 pub fn fingerprint(der: &[u8]) -> String {
-    let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
-    let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
-    format!("sha256:{hex}")
+    sha256_digest(der)
 }
 
 /// Returns the fingerprint of the first certificate of a PEM text, or `None` if the text has no certificate.

@@ -34,6 +34,7 @@ pub use self::prerequisites::{
     missing_optional_tools,
 };
 
+use crate::digest::format_hex;
 use crate::image::ImageError;
 use crate::volumes::mount_table;
 
@@ -230,8 +231,7 @@ impl LocalNode {
 fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
     let dir = canonical_path(data_dir).map_err(file_error(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
-    let id = digest.as_ref().iter().take(3).map(|it| format!("{it:02x}")).collect();
-    Ok((dir, id))
+    Ok((dir, format_hex(&digest.as_ref()[..3])))
 }
 
 /// Returns the canonical path of a directory. If the directory does not exist, the canonical path of its parent is

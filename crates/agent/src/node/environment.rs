@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
 use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api::{self, PodAddresses};
 use serde_json::Value;
 
-use crate::references::{PodReferenceClient, ReferenceError};
+use crate::references::{DataKind, PodReferenceClient, pod_namespace};
 
 /// The inputs, besides the container's spec, from which its environment variables are resolved.
 pub(crate) struct EnvironmentSource<'a> {
@@ -35,22 +35,18 @@ impl EnvironmentSource<'_> {
         &self,
         container: &Container,
     ) -> Result<BTreeMap<String, String>, String> {
-        let mut read =
-            EnvironmentReader { source: self, config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
+        let mut reader = EnvironmentReader { source: self, values: BTreeMap::new() };
         let mut variables = BTreeMap::new();
         for from in container.env_from.iter().flatten() {
             let prefix = from.prefix.as_deref().unwrap_or_default();
-            if let Some(map) = &from.config_map_ref {
-                let found = read.config_map(&map.name, map.optional == Some(true)).await?;
-                for (key, value) in found.into_iter().flat_map(|it| it.data.iter().flatten()) {
+            let config_map = from.config_map_ref.as_ref();
+            let config_map = config_map.map(|it| (DataKind::ConfigMap, it.name.as_str(), it.optional));
+            let secret = from.secret_ref.as_ref();
+            let secret = secret.map(|it| (DataKind::Secret, it.name.as_str(), it.optional));
+            for (kind, name, optional) in config_map.into_iter().chain(secret) {
+                let found = reader.values(kind, name, optional == Some(true)).await?;
+                for (key, value) in found.into_iter().flatten() {
                     variables.insert(format!("{prefix}{key}"), value.clone());
-                }
-            }
-            if let Some(secret) = &from.secret_ref {
-                let found = read.secret(&secret.name, secret.optional == Some(true)).await?;
-                for (key, value) in found.into_iter().flat_map(|it| it.data.iter().flatten()) {
-                    variables
-                        .insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
                 }
             }
         }
@@ -61,7 +57,7 @@ impl EnvironmentSource<'_> {
                         |name: &str| variables.get(name).or_else(|| self.services.get(name)).cloned();
                     Some(downward_api::expand_variables(text, lookup, &mut |_| {}))
                 }
-                (_, Some(from)) => read.resolve_value_from(container, from).await?,
+                (_, Some(from)) => reader.resolve_value_from(container, from).await?,
                 _ => Some(String::new()),
             };
             if let Some(value) = value {
@@ -85,33 +81,29 @@ impl EnvironmentSource<'_> {
 /// Reads ConfigMaps and Secrets for one container. Each existing object is read once.
 struct EnvironmentReader<'a> {
     source: &'a EnvironmentSource<'a>,
-    config_maps: BTreeMap<String, ConfigMap>,
-    secrets: BTreeMap<String, Secret>,
+    /// The values in the `data` of the objects that were read, by kind and name of the object.
+    values: BTreeMap<(DataKind, String), BTreeMap<String, String>>,
 }
 
 impl EnvironmentReader<'_> {
-    fn namespace(&self) -> &str {
-        self.source.pod.metadata.namespace.as_deref().unwrap_or("default")
-    }
-
-    /// Returns the ConfigMap with this name, or `None` if it does not exist and `is_optional` is true.
-    async fn config_map(&mut self, name: &str, is_optional: bool) -> Result<Option<&ConfigMap>, String> {
-        if !self.config_maps.contains_key(name) {
-            let found = self.source.references.config_map(self.namespace(), name).await;
-            let Some(found) = none_if_optional(found, is_optional)? else { return Ok(None) };
-            self.config_maps.insert(name.to_owned(), found);
+    /// Returns the values of a ConfigMap or Secret, by key. Returns `None` if the object does not exist and
+    /// `is_optional` is true.
+    async fn values(
+        &mut self,
+        kind: DataKind,
+        name: &str,
+        is_optional: bool,
+    ) -> Result<Option<&BTreeMap<String, String>>, String> {
+        let object = (kind, name.to_owned());
+        if !self.values.contains_key(&object) {
+            let EnvironmentSource { references, pod, .. } = *self.source;
+            let found = references.data(kind, pod, name, is_optional).await.map_err(|it| it.to_string())?;
+            let Some(found) = found else { return Ok(None) };
+            let values = found.data.into_iter();
+            let values = values.map(|(key, value)| (key, String::from_utf8_lossy(&value).into_owned()));
+            self.values.insert(object.clone(), values.collect());
         }
-        Ok(self.config_maps.get(name))
-    }
-
-    /// Returns the Secret with this name, or `None` if it does not exist and `is_optional` is true.
-    async fn secret(&mut self, name: &str, is_optional: bool) -> Result<Option<&Secret>, String> {
-        if !self.secrets.contains_key(name) {
-            let found = self.source.references.secret(self.namespace(), name).await;
-            let Some(found) = none_if_optional(found, is_optional)? else { return Ok(None) };
-            self.secrets.insert(name.to_owned(), found);
-        }
-        Ok(self.secrets.get(name))
+        Ok(self.values.get(&object))
     }
 
     /// Resolves a `valueFrom`. Returns `None` if the reference is optional and its object or key is missing.
@@ -120,7 +112,6 @@ impl EnvironmentReader<'_> {
         container: &Container,
         from: &EnvVarSource,
     ) -> Result<Option<String>, String> {
-        let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
             let EnvironmentSource { pod_json, addresses, .. } = *self.source;
             return downward_api::field_value(pod_json, addresses, &field.field_path)
@@ -135,37 +126,92 @@ impl EnvironmentReader<'_> {
             let resolved = downward_api::resource_value(value, of, &resource.resource, divisor, allocatable);
             return resolved.map(Some).map_err(|it| it.to_string());
         }
-        if let Some(it) = &from.config_map_key_ref {
-            let is_optional = it.optional == Some(true);
-            let map = self.config_map(&it.name, is_optional).await?;
-            let value = map.and_then(|map| map.data.as_ref()?.get(&it.key).cloned());
-            return match value {
-                None if !is_optional => {
-                    Err(format!("couldn't find key {} in ConfigMap {namespace}/{}", it.key, it.name))
-                }
-                value => Ok(value),
-            };
+        let config_map = from.config_map_key_ref.as_ref();
+        let config_map = config_map.map(|it| (DataKind::ConfigMap, &it.name, &it.key, it.optional));
+        let secret = from.secret_key_ref.as_ref();
+        let secret = secret.map(|it| (DataKind::Secret, &it.name, &it.key, it.optional));
+        let Some((kind, name, key, optional)) = config_map.or(secret) else {
+            return Err("valueFrom of an environment variable has no supported source".to_owned());
+        };
+        let is_optional = optional == Some(true);
+        match self.values(kind, name, is_optional).await?.and_then(|it| it.get(key).cloned()) {
+            None if !is_optional => {
+                let (kind, namespace) = (kind.as_str(), pod_namespace(self.source.pod));
+                Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
+            }
+            value => Ok(value),
         }
-        if let Some(it) = &from.secret_key_ref {
-            let is_optional = it.optional == Some(true);
-            let secret = self.secret(&it.name, is_optional).await?;
-            let value = secret.and_then(|secret| secret.data.as_ref()?.get(&it.key));
-            let value = value.map(|it| String::from_utf8_lossy(&it.0).into_owned());
-            return match value {
-                None if !is_optional => {
-                    Err(format!("couldn't find key {} in Secret {namespace}/{}", it.key, it.name))
-                }
-                value => Ok(value),
-            };
-        }
-        Err("valueFrom of an environment variable has no supported source".to_owned())
     }
 }
 
-/// Turns the error of a missing object into `None` if the reference is optional.
-fn none_if_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, String> {
-    match found {
-        Err(error) if is_optional && error.is_not_found() => Ok(None),
-        found => found.map(Some).map_err(|it| it.to_string()),
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use expect_test::expect;
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn variables_from_config_maps_and_secrets() {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = requests.clone();
+        let answer = move |request: Request<Body>| {
+            let path = request.uri().path().trim_start_matches("/api/v1/namespaces/shop/").to_owned();
+            let (code, body) = match path.as_str() {
+                "configmaps/app" => (200, json!({"data": {"color": "red"}, "binaryData": {"logo": "AAE="}})),
+                "secrets/app" => (200, json!({"data": {"color": "Ymx1ZQ==", "raw": "/w=="}})),
+                _ => (404, json!({"kind": "Status", "status": "Failure", "code": 404})),
+            };
+            log.lock().unwrap().push(path);
+            let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+            std::future::ready(response.body(Body::from(serde_json::to_vec(&body).unwrap())))
+        };
+        let references = PodReferenceClient::new(kube::Client::new(tower::service_fn(answer), "default"));
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"namespace": "shop"}})).unwrap();
+        let source = EnvironmentSource {
+            references: &references,
+            pod: &pod,
+            pod_json: &Value::Null,
+            addresses: PodAddresses::default(),
+            allocatable: &ResourceQuantities::new(),
+            services: &BTreeMap::new(),
+        };
+        let resolve = async |from: Value, reference: Value| {
+            let env = json!([{"name": "V", "valueFrom": reference}]);
+            let container = json!({"name": "main", "envFrom": from, "env": env});
+            let container: Container = serde_json::from_value(container).unwrap();
+            format!("{:?}\n", source.resolve_variables(&container).await)
+        };
+        let both = json!([{"configMapRef": {"name": "app"}, "secretRef": {"name": "app"}, "prefix": "P_"}]);
+        let missing = json!([{"configMapRef": {"name": "none", "optional": true}}]);
+        let mut report = resolve(both, json!({"secretKeyRef": {"name": "app", "key": "color"}})).await;
+        report += &format!("  {:?}\n", requests.lock().unwrap());
+        for (from, reference) in [
+            (missing, json!({"configMapKeyRef": {"name": "app", "key": "color"}})),
+            (json!([]), json!({"configMapKeyRef": {"name": "app", "key": "logo"}})),
+            (json!([]), json!({"secretKeyRef": {"name": "app", "key": "none"}})),
+            (json!([]), json!({"secretKeyRef": {"name": "app", "key": "none", "optional": true}})),
+            (json!([]), json!({"secretKeyRef": {"name": "none", "key": "color"}})),
+            (json!([]), json!({"configMapKeyRef": {"name": "none", "key": "color", "optional": true}})),
+            (json!([]), json!({})),
+        ] {
+            report += &resolve(from, reference).await;
+        }
+        expect![[r#"
+            Ok({"P_color": "blue", "P_raw": "�", "V": "blue"})
+              ["configmaps/app", "secrets/app"]
+            Ok({"V": "red"})
+            Err("couldn't find key logo in ConfigMap shop/app")
+            Err("couldn't find key none in Secret shop/app")
+            Ok({})
+            Err("secret \"none\" not found")
+            Ok({})
+            Err("valueFrom of an environment variable has no supported source")
+        "#]]
+        .assert_eq(&report);
     }
 }

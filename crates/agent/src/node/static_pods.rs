@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::Node;
 use super::pod_manager::{PodEntry, PodSource};
 use crate::clock::now;
+use crate::digest::format_hex;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
@@ -214,7 +215,7 @@ fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
         hasher.update(&(part.len() as u64).to_be_bytes());
         hasher.update(part);
     }
-    hasher.finish().as_ref()[..16].iter().map(|it| format!("{it:02x}")).collect()
+    format_hex(&hasher.finish().as_ref()[..16])
 }
 
 /// Parses a manifest into the static pod of this node.

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretVolumeSource,
-    Volume, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
 use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api::{self, PodAddresses};
 use serde_json::Value;
 
 use super::VolumeError;
-use crate::references::{PodReferenceClient, ReferenceError};
+use crate::references::{DataKind, PodReferenceClient};
 
 /// Maximum total size of a volume's files: the size of sixteen full ConfigMaps. The limit is needed because the agent
 /// holds the files in its own memory.
@@ -65,10 +62,14 @@ impl VolumePayload {
         references: &PodReferenceClient,
     ) -> Result<Option<Self>, VolumeError> {
         let mut payload = Self::default();
-        if let Some(source) = &volume.config_map {
-            payload.add_config_map(source, source.default_mode, context, references).await?;
-        } else if let Some(source) = &volume.secret {
-            payload.add_secret(source, source.default_mode, context, references).await?;
+        if let Some(it) = &volume.config_map {
+            let source = (DataKind::ConfigMap, it.name.as_str());
+            let (items, mode) = (it.items.as_deref(), it.default_mode);
+            payload.add_data(source, items, it.optional, mode, context, references).await?;
+        } else if let Some(it) = &volume.secret {
+            let source = (DataKind::Secret, it.secret_name.as_deref().unwrap_or_default());
+            let (items, mode) = (it.items.as_deref(), it.default_mode);
+            payload.add_data(source, items, it.optional, mode, context, references).await?;
         } else if let Some(source) = &volume.downward_api {
             payload.add_downward_api(source.items.iter().flatten(), source.default_mode, context)?;
         } else if let Some(source) = &volume.projected {
@@ -91,18 +92,11 @@ impl VolumePayload {
         references: &PodReferenceClient,
     ) -> Result<(), VolumeError> {
         if let Some(it) = &part.config_map {
-            let (items, optional) = (it.items.clone(), it.optional);
-            let source = ConfigMapVolumeSource { name: it.name.clone(), items, optional, default_mode: None };
-            self.add_config_map(&source, mode, context, references).await
+            let source = (DataKind::ConfigMap, it.name.as_str());
+            self.add_data(source, it.items.as_deref(), it.optional, mode, context, references).await
         } else if let Some(it) = &part.secret {
-            let (items, optional) = (it.items.clone(), it.optional);
-            let source = SecretVolumeSource {
-                secret_name: Some(it.name.clone()),
-                items,
-                optional,
-                default_mode: None,
-            };
-            self.add_secret(&source, mode, context, references).await
+            let source = (DataKind::Secret, it.name.as_str());
+            self.add_data(source, it.items.as_deref(), it.optional, mode, context, references).await
         } else if let Some(it) = &part.downward_api {
             self.add_downward_api(it.items.iter().flatten(), mode, context)
         } else if let Some(it) = &part.service_account_token {
@@ -126,46 +120,25 @@ impl VolumePayload {
         }
     }
 
-    /// Adds the files of a ConfigMap. A missing optional ConfigMap has no files. `mode` is the volume's `defaultMode`.
-    async fn add_config_map(
+    /// Adds the files of a ConfigMap or Secret. A missing optional object has no files. `mode` is the volume's
+    /// `defaultMode`.
+    async fn add_data(
         &mut self,
-        source: &ConfigMapVolumeSource,
+        (kind, name): (DataKind, &str),
+        items: Option<&[KeyToPath]>,
+        is_optional: Option<bool>,
         mode: Option<i32>,
         context: &PodContext<'_>,
         references: &PodReferenceClient,
     ) -> Result<(), VolumeError> {
-        let is_optional = source.optional.unwrap_or(false);
-        let found = references.config_map(pod_namespace(context.pod), &source.name).await;
-        let Some(ConfigMap { data, binary_data, immutable, .. }) = none_if_optional(found, is_optional)?
-        else {
+        let is_optional = is_optional == Some(true);
+        let Some(found) = references.data(kind, context.pod, name, is_optional).await? else {
             self.may_change = true;
             return Ok(());
         };
-        self.may_change |= immutable != Some(true);
-        let text = data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
-        let binary = binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
-        let data = text.chain(binary).collect();
-        self.add_keys("configmap", &source.name, data, source.items.as_deref(), mode, is_optional)
-    }
-
-    /// Adds the files of a Secret. A missing optional Secret has no files. `mode` is the volume's `defaultMode`.
-    async fn add_secret(
-        &mut self,
-        source: &SecretVolumeSource,
-        mode: Option<i32>,
-        context: &PodContext<'_>,
-        references: &PodReferenceClient,
-    ) -> Result<(), VolumeError> {
-        let is_optional = source.optional.unwrap_or(false);
-        let name = source.secret_name.as_deref().unwrap_or_default();
-        let found = references.secret(pod_namespace(context.pod), name).await;
-        let Some(Secret { data, immutable, .. }) = none_if_optional(found, is_optional)? else {
-            self.may_change = true;
-            return Ok(());
-        };
-        self.may_change |= immutable != Some(true);
-        let data = data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect();
-        self.add_keys("secret", name, data, source.items.as_deref(), mode, is_optional)
+        self.may_change |= !found.is_immutable;
+        let data = found.data.into_iter().chain(found.binary_data).collect();
+        self.add_keys(kind.resource(), name, data, items, mode, is_optional)
     }
 
     /// Adds the keys of a ConfigMap or Secret as files. If `items` lists keys, only the listed keys are added,
@@ -299,19 +272,4 @@ fn common_user(pod: &Pod) -> Option<u32> {
     let first = users.next()??;
     let is_common = users.all(|it| it == Some(first));
     u32::try_from(first).ok().filter(|_| is_common)
-}
-
-fn pod_namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or("default")
-}
-
-/// Turns the error of a missing object into `None` if the reference is optional.
-fn none_if_optional<T>(
-    found: Result<T, ReferenceError>,
-    is_optional: bool,
-) -> Result<Option<T>, ReferenceError> {
-    match found {
-        Err(why) if is_optional && why.is_not_found() => Ok(None),
-        other => other.map(Some),
-    }
 }

@@ -168,8 +168,8 @@ pub fn status_patch(node: &Node, current: &Value, now: Time) -> (Value, Vec<Kube
         .map(|(it, event)| {
             let current = &current["conditions"];
             // No event if a new node is ready from the start.
-            let is_new = find_condition(current, it.kind).is_none();
-            if !it.is_reported(current) && !(is_new && it.kind == NODE_READY) {
+            let is_initial_ready = it.kind == NODE_READY && find_condition(current, it.kind).is_none();
+            if !it.is_reported(current) && !is_initial_ready {
                 events.push(KubeEvent::normal(event, format!("Node {name} status is now: {event}")));
             }
             it.to_json(current, now)

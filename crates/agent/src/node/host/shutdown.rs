@@ -89,6 +89,7 @@ fn has_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
 /// Whether the pod has terminated, and its termination was reported. For a pod that is being deleted, no report is
 /// needed.
 fn is_termination_complete(PodSnapshot { has_ended, status, object, .. }: &PodSnapshot) -> bool {
-    let is_reported = status["reason"] == TERMINATED_REASON || status["phase"] == "Succeeded";
+    let is_reported =
+        status["reason"] == TERMINATED_REASON || status["phase"] == PodPhase::Succeeded.as_str();
     *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())
 }
