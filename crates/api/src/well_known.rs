@@ -1,5 +1,6 @@
 //! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, verdicts, conditions, finalizers,
-//! namespaces, objects, API groups, users, HTTP headers, system priority classes and the default scheduler.
+//! namespaces, objects, API groups, users, HTTP headers, media types, system priority classes, the default scheduler and the
+//! default grace period.
 
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -132,6 +133,9 @@ pub const NAMESPACE_MUSTER_SYSTEM: &str = "muster-system";
 /// The `schedulerName` of pods that request no other scheduler.
 pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
 
+/// Grace period of a pod whose spec has none, in seconds. Upstream: `DefaultTerminationGracePeriodSeconds`.
+pub const DEFAULT_TERMINATION_GRACE_PERIOD_S: i64 = 30;
+
 /// Maximum value of a PriorityClass that users create. Higher values are reserved for the system. Upstream:
 /// `HighestUserDefinablePriority`.
 pub const USER_DEFINABLE_PRIORITY_MAX: i32 = 1_000_000_000;
@@ -173,6 +177,17 @@ pub const USER_NODE_PREFIX: &str = "system:node:";
 /// User name in the client certificate with which the API server connects to agents. The certificate also contains the
 /// group [`USER_GROUP_MASTERS`], so that no other client can obtain such a certificate. Agents accept no other client.
 pub const USER_AGENT_CLIENT: &str = "kube-apiserver-kubelet-client";
+
+pub const JSON_MEDIA_TYPE: &str = "application/json";
+pub const YAML_MEDIA_TYPE: &str = "application/yaml";
+pub const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// Media type of JSON patches (RFC 6902).
+pub const JSON_PATCH_MEDIA_TYPE: &str = "application/json-patch+json";
+/// Media type of JSON merge patches (RFC 7386).
+pub const MERGE_PATCH_MEDIA_TYPE: &str = "application/merge-patch+json";
+pub const STRATEGIC_MERGE_PATCH_MEDIA_TYPE: &str = "application/strategic-merge-patch+json";
+/// Media type of server-side apply patches.
+pub const APPLY_PATCH_MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
 /// Hop-by-hop HTTP headers, which a proxy does not forward. Upstream: `hopHeaders` of Go's `ReverseProxy`.
 pub const HOP_BY_HOP_HEADERS: [&str; 9] = [

@@ -8,13 +8,14 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_api::well_known::LEASE_FENCE_HEADER;
 use muster_engine::controller::{Accept, CallError, EncodedRequest, Outcome, Verb};
 use tokio::time::Instant;
 
 use crate::lease::Term;
 use crate::rate_limit::RateLimiter;
-use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
+use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, request};
 
 /// Timeout of a call. A caller with [`CallLimits`] has two exceptions: the timeout of a list is [`LIST_TIMEOUT`], and
 /// the timeout of a write is [`Term::write_timeout`], which may be shorter.

@@ -13,6 +13,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use muster_api::muster_v1alpha1::checks::{CaConfigMapRef, TokenSecretRef};
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_engine::controller::measurement::{decode_query_response, evaluate_prometheus, evaluate_webhook};
 use muster_engine::controller::{
@@ -27,7 +28,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use crate::CONTROLLER_NAME;
 use crate::call::Caller;
 use crate::check_endpoints::{CheckEndpoint, EndpointUrl};
-use crate::request::JSON_MEDIA_TYPE;
 
 /// Maximum number of concurrent measurements of one [`CheckClient`]. It bounds the memory for responses, which have at
 /// most 1 MiB each.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use futures::join;
 use kube::{Client, Config};
+use muster_api::json;
+use muster_api::meta_v1::PartialObjectMetadata;
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest;
@@ -14,12 +17,12 @@ use muster_engine::explain::{
 };
 use muster_events::clock::now;
 use muster_events::error_chain::format_error_chain;
-use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::explain_query::ExplainQueries;
+use crate::paged_list::Page;
 use crate::read::{Permission, ReadError, for_each_object, get};
-use crate::request::{JSON_MEDIA_TYPE, request};
+use crate::request::request;
 
 /// Timeout of the explain query to the controller. It is short, because the controller answers from memory.
 const CONTROLLER_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,23 +110,12 @@ pub(crate) fn add_daemonset_to_snapshot(
 
 /// Returns the names of up to five DaemonSets in the namespace, for an error message. Empty if they cannot be read.
 async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct DaemonSetList {
-        items: Vec<ListedDaemonSet>,
-    }
-    #[derive(Deserialize)]
-    struct ListedDaemonSet {
-        metadata: ListedMetadata,
-    }
-    #[derive(Deserialize)]
-    struct ListedMetadata {
-        name: String,
-    }
     let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}?limit=5", Kind::Sets.watch().resource.collection_path(Some(namespace)));
     let text = get(client, permission, path).await.unwrap_or_default();
-    let list: Result<DaemonSetList, _> = serde_json::from_str(&text);
-    list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
+    let Ok(page) = serde_json::from_str::<Page<'_>>(&text) else { return Vec::new() };
+    let objects = page.objects().filter_map(|it| json::from_slice::<PartialObjectMetadata<'_>>(it).ok());
+    objects.map(|it| it.metadata.name().to_owned()).collect()
 }
 
 /// Reads all nodes, the pods and revisions that the DaemonSet's selector matches, and the objects of its progressive

@@ -10,6 +10,7 @@ use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use http::HeaderValue;
 use kube::Client;
 use muster_api::text::Text;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::Verb;
 use muster_engine::controller::lease::{Election, LeaderElectionConfig, LeaseAction, LeaseRecord, LostLease};
 use muster_events::clock::now;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::CONTROLLER_NAME;
-use crate::request::{JSON_MEDIA_TYPE, request};
+use crate::request::request;
 
 /// Configuration of leader election: the Lease object, the identity of this replica, and the durations.
 #[derive(Debug, Clone)]

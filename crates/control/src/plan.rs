@@ -5,6 +5,7 @@ use std::fmt;
 
 use kube::Client;
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::{PatchFormat, Verb};
 use muster_engine::daemonset::ControllerMode;
 use muster_engine::daemonset::facts::Kind;
@@ -16,7 +17,7 @@ use serde_json::Value;
 use crate::conflict_detection;
 use crate::explain::{add_daemonset_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
-use crate::request::{JSON_MEDIA_TYPE, request};
+use crate::request::request;
 
 /// A DaemonSet from a manifest file, whose rollout is to be previewed.
 #[derive(Debug, Clone, PartialEq)]

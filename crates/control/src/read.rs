@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::Request;
 use kube::Client;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
 use tokio::time::timeout;
 
 use crate::paged_list::{Page, page_query};
-use crate::request::{JSON_MEDIA_TYPE, request};
+use crate::request::request;
 
 /// Timeout of one request of `muster explain` or `muster plan`.
 const READ_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

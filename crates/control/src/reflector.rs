@@ -15,13 +15,14 @@ use kube::Client;
 use muster_api::backoff::BackoffPolicy;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
 use muster_events::error_chain::format_error_chain;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::paged_list::{Page, page_query};
-use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, JSON_MEDIA_TYPE, request};
+use crate::request::{ACCEPT_METADATA, ACCEPT_METADATA_LIST, request};
 
 /// `timeoutSeconds` of a watch request, after which the server ends the watch.
 const WATCH_TIMEOUT_S: u64 = 290;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::lease::LeaseRecord;
 use muster_engine::controller::{CallError, PatchFormat, Verb};
 use muster_engine::daemonset::execution::{Call, Response};
@@ -24,7 +25,7 @@ use crate::lease::{self, Term};
 use crate::monitor::Monitor;
 use crate::paged_list::{Page, page_query};
 use crate::rate_limit::RateLimiter;
-use crate::request::{JSON_MEDIA_TYPE, request};
+use crate::request::request;
 use crate::{Context, Options};
 
 /// Maximum number of attempts to write the status of one DaemonSet. Another client may keep writing the same status.

@@ -2,10 +2,8 @@
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::Verb;
-
-/// Media type of JSON.
-pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// `Accept` header that requests only the metadata of an object. For example, a write uses it if the caller does not
 /// need the whole object in the response. A whole pod has some kilobytes.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use kube::Client;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::EventRecord;
 use muster_engine::controller::Verb;
 use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
@@ -28,8 +29,6 @@ const EVENT_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum time between two log messages about a full queue. A full queue may drop thousands of Events at once.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(10);
-
-const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// The component that reports Events, with its node. Upstream: `v1.EventSource`.
 #[derive(Debug, Clone)]

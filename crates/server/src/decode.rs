@@ -7,6 +7,7 @@ mod scalar;
 /// Decodes values of a given type, and values of any type.
 pub(crate) mod value_reader;
 
+use muster_api::well_known::{JSON_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -20,13 +21,6 @@ use crate::validation::FieldError;
 use value_reader::{ContentErrors, MemoryBudget};
 
 pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};
-
-/// Media type of JSON bodies.
-pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
-/// Media type of YAML bodies.
-pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
-/// Media type of protobuf bodies.
-const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent. If they are present, they
 /// must be those of `expected`, except that DeleteOptions may have any `apiVersion`. `media_type` has no parameters. An

@@ -7,6 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, PodSpec, SeccompProfile};
+use muster_api::well_known::DEFAULT_TERMINATION_GRACE_PERIOD_S;
 use muster_engine::kubelet::downward_api;
 
 use super::{Config, cgroup, sandbox};
@@ -90,7 +91,8 @@ impl ContainerConfigBuilder<'_> {
         }
         let mut labels = sandbox::pod_labels(self.pod);
         labels.insert(label::CONTAINER_NAME.to_owned(), container.name.clone());
-        let grace = spec.termination_grace_period_seconds.unwrap_or(30).to_string();
+        let grace =
+            spec.termination_grace_period_seconds.unwrap_or(DEFAULT_TERMINATION_GRACE_PERIOD_S).to_string();
         let annotations = [
             (HASH_ANNOTATION, self.hash.to_owned()),
             ("io.kubernetes.container.restartCount", self.attempt.to_string()),

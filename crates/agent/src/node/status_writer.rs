@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use muster_api::well_known::{JSON_MEDIA_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE};
 use muster_engine::kubelet::pod::ActionOutcome;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ impl StatusWriter<'_> {
         let request = Request::builder()
             .method(Method::PATCH)
             .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}/status"))
-            .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json");
+            .header(header::CONTENT_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE);
         self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
@@ -53,7 +54,7 @@ impl StatusWriter<'_> {
         let request = Request::builder()
             .method(Method::DELETE)
             .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
-            .header(header::CONTENT_TYPE, "application/json");
+            .header(header::CONTENT_TYPE, JSON_MEDIA_TYPE);
         self.send_request(request.body(options.to_string().into_bytes())).await
     }
 

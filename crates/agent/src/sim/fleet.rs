@@ -16,7 +16,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use muster_api::meta_v1::PartialObjectMetadata;
 use muster_api::text::Text;
-use muster_api::well_known::LABEL_TOPOLOGY_ZONE;
+use muster_api::well_known::{
+    JSON_MEDIA_TYPE, LABEL_TOPOLOGY_ZONE, MERGE_PATCH_MEDIA_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
+};
 use muster_engine::kubelet::node_status::{
     HEARTBEAT_INTERVAL, REPORT_INTERVAL, lease_renewal_patch, node_lease,
 };
@@ -44,9 +46,6 @@ const CONCURRENT_CALLS_MAX: usize = 64;
 const NODES_PATH: &str = "/api/v1/nodes";
 /// URL path of the node Leases.
 const LEASES_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-const MERGE_PATCH_MEDIA_TYPE: &str = "application/merge-patch+json";
-const STRATEGIC_MERGE_PATCH_MEDIA_TYPE: &str = "application/strategic-merge-patch+json";
-const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// Configuration of a fleet.
 #[derive(Debug, Clone)]

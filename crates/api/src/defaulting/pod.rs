@@ -8,7 +8,7 @@ use super::{
 };
 use crate::json::is_set;
 use crate::resources::set_default_resources;
-use crate::well_known::DEFAULT_SCHEDULER_NAME;
+use crate::well_known::{DEFAULT_SCHEDULER_NAME, DEFAULT_TERMINATION_GRACE_PERIOD_S};
 
 /// Sets the defaults of a pod. `pod` is a JSON object. Upstream: `SetDefaults_Pod`.
 pub fn set_pod_defaults(pod: &mut Value) {
@@ -50,7 +50,7 @@ pub fn set_pod_spec_defaults(spec: &mut Value) {
     set_if_zero(spec, "restartPolicy", "Always");
     set_if_zero(spec, "schedulerName", DEFAULT_SCHEDULER_NAME);
     set_if_absent(spec, "securityContext", Map::new());
-    set_if_absent(spec, "terminationGracePeriodSeconds", 30);
+    set_if_absent(spec, "terminationGracePeriodSeconds", DEFAULT_TERMINATION_GRACE_PERIOD_S);
     // The deprecated field `serviceAccount` mirrors `serviceAccountName`, which takes precedence.
     if is_set(&spec["serviceAccountName"]) {
         spec["serviceAccount"] = spec["serviceAccountName"].clone();

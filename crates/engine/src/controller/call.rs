@@ -8,6 +8,9 @@ use core::time::Duration;
 use muster_api::json;
 use muster_api::meta_v1::PartialObjectMetadata;
 use muster_api::text::Text;
+use muster_api::well_known::{
+    APPLY_PATCH_MEDIA_TYPE, MERGE_PATCH_MEDIA_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
+};
 use serde_json::{Value, json};
 
 /// An API request that a controller makes. Its body is a JSON value.
@@ -106,9 +109,9 @@ impl PatchFormat {
     /// Returns the media type of this patch format, for the header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
-            Self::Merge => "application/merge-patch+json",
-            Self::Strategic => "application/strategic-merge-patch+json",
-            Self::Apply => "application/apply-patch+yaml",
+            Self::Merge => MERGE_PATCH_MEDIA_TYPE,
+            Self::Strategic => STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
+            Self::Apply => APPLY_PATCH_MEDIA_TYPE,
         }
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use muster_api::go_json;
 use muster_api::image_reference::default_pull_policy;
 use muster_api::quantity::Quantity;
-use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
+use muster_api::well_known::{DEFAULT_SCHEDULER_NAME, DEFAULT_TERMINATION_GRACE_PERIOD_S};
 use serde_json::{Map, Value};
 
 /// Hash of a normalized pod template. Equivalent templates have the same hash.
@@ -67,7 +67,7 @@ const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("spec.restartPolicy", Text("Always")),
     ("spec.dnsPolicy", Text("ClusterFirst")),
     ("spec.schedulerName", Text(DEFAULT_SCHEDULER_NAME)),
-    ("spec.terminationGracePeriodSeconds", Number(30)),
+    ("spec.terminationGracePeriodSeconds", Number(DEFAULT_TERMINATION_GRACE_PERIOD_S)),
     ("spec.enableServiceLinks", True),
     ("spec.securityContext", Empty),
     ("spec.securityContext.supplementalGroups", Empty),

@@ -8,10 +8,10 @@ mod document;
 
 use std::sync::Arc;
 
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use serde_json::{Value, json};
 
 pub(crate) use self::document::{ApiDocument, DocumentCache};
-use crate::decode::JSON_MEDIA_TYPE;
 use crate::health;
 use crate::kinds::{Kind, ServedKinds, group_version};
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use muster_api::well_known::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::decode::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::storage::ListMeta;

@@ -10,10 +10,10 @@ use http_body_util::{BodyExt as _, Collected, Either, Full, StreamBody};
 use hyper::StatusCode;
 use hyper::body::{Body as _, Frame};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
+use muster_api::well_known::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use serde_json::{Value, json};
 
 use super::negotiation::{self, Encoding, Representation};
-use crate::decode::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use crate::discovery::ApiDocument;
 use crate::error::{ApiError, omit_empty};
 use crate::kinds::{Kind, ServedKinds};

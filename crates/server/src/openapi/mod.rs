@@ -16,9 +16,9 @@ mod schema;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::decode::JSON_MEDIA_TYPE;
 use crate::discovery::{ApiDocument, DocumentCache};
 use crate::kinds::{Kind, ServedKinds};
 use schema::SchemasBuilder;

@@ -1,5 +1,9 @@
 //! OpenAPI paths, and the operations that each kind has on them.
 
+use muster_api::well_known::{
+    APPLY_PATCH_MEDIA_TYPE, JSON_MEDIA_TYPE, JSON_PATCH_MEDIA_TYPE, MERGE_PATCH_MEDIA_TYPE,
+    PROTOBUF_MEDIA_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE, YAML_MEDIA_TYPE,
+};
 use serde_json::{Map, Value, json};
 
 use super::{OpenApiVersion, api_root};
@@ -7,15 +11,14 @@ use crate::kinds::Kind;
 use crate::types;
 
 /// Media types of request bodies that contain an object.
-const BODY_MEDIA_TYPES: &[&str] =
-    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const BODY_MEDIA_TYPES: &[&str] = &[JSON_MEDIA_TYPE, YAML_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE];
 
 /// Media types of patches. kubectl reads from them which patch types the server supports.
 const PATCH_MEDIA_TYPES: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
+    JSON_PATCH_MEDIA_TYPE,
+    MERGE_PATCH_MEDIA_TYPE,
+    STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
+    APPLY_PATCH_MEDIA_TYPE,
 ];
 
 /// Query parameters of lists and watches, as pairs of name and type.

@@ -10,6 +10,9 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
+use muster_api::well_known::{
+    APPLY_PATCH_MEDIA_TYPE, JSON_PATCH_MEDIA_TYPE, MERGE_PATCH_MEDIA_TYPE, STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
+};
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -38,10 +41,10 @@ impl PatchType {
     /// Returns the patch type for a `Content-Type`. Fails if the server does not support it.
     pub(crate) fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         match content_type {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
+            JSON_PATCH_MEDIA_TYPE => Ok(Self::Json),
+            MERGE_PATCH_MEDIA_TYPE => Ok(Self::Merge),
+            STRATEGIC_MERGE_PATCH_MEDIA_TYPE => Ok(Self::Strategic),
+            APPLY_PATCH_MEDIA_TYPE => Ok(Self::Apply),
             _ => Err(ApiError::unsupported_patch_type()),
         }
     }

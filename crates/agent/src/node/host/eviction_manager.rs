@@ -12,6 +12,7 @@ use muster_api::core_v1::PodPhase;
 use muster_api::object_key::ObjectKey;
 use muster_api::resources::{ResourceQuantities, spec_total_with_overhead};
 use muster_api::text::Text;
+use muster_api::well_known::DEFAULT_TERMINATION_GRACE_PERIOD_S;
 use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
 use muster_engine::kubelet::eviction::{
     self, ContainerUsage, CrossedThreshold, EvictionCandidate, EvictionResource, ThresholdMonitor,
@@ -194,7 +195,11 @@ impl<R: Runtime> EvictionManager<'_, R> {
         };
         let message = eviction::eviction_message(crossed, pod);
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
-        let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
+        let own = object
+            .spec
+            .as_ref()
+            .and_then(|it| it.termination_grace_period_seconds)
+            .unwrap_or(DEFAULT_TERMINATION_GRACE_PERIOD_S);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
         let grace = crossed.pod_grace_period(own, self.node.config.eviction_and_gc.eviction_grace_max);
         self.evict_pod(object, crossed.signal.name(), &message, grace, true);

@@ -10,6 +10,7 @@ use muster_api::json::{self, Str};
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::DEFAULT_TERMINATION_GRACE_PERIOD_S;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -236,7 +237,9 @@ impl PodObject {
     pub fn from_pod(pod: &PodWithoutContainerStatuses<'_>, object: &Value) -> Self {
         let no_spec = core_v1::PodSpec::default();
         let (meta, spec) = (&pod.metadata, pod.spec.as_ref().unwrap_or(&no_spec));
-        let grace = duration_from_seconds(spec.termination_grace_period_seconds.unwrap_or(30));
+        let grace = duration_from_seconds(
+            spec.termination_grace_period_seconds.unwrap_or(DEFAULT_TERMINATION_GRACE_PERIOD_S),
+        );
         let deletion_grace = meta.deletion_grace_period_seconds.map_or(grace, duration_from_seconds);
         let restart = parse_restart_policy(spec.restart_policy.as_deref());
         let mut positions = 0..;

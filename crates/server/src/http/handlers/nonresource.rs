@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::{Method, StatusCode};
 use muster_api::metrics_exposition::ExpositionFormat;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use serde_json::Value;
 
-use crate::decode::JSON_MEDIA_TYPE;
 use crate::error::ApiError;
 use crate::health::HealthState;
 use crate::http::reply::{TEXT_PLAIN, full_response, json_response, not_found_page};

@@ -7,8 +7,8 @@ use futures::StreamExt as _;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
 use hyper::{Method, StatusCode};
+use muster_api::well_known::JSON_MEDIA_TYPE;
 
-use crate::decode::JSON_MEDIA_TYPE;
 use crate::error::ApiError;
 use crate::http::negotiation::prefers_yaml;
 use crate::http::query::RequestQuery;

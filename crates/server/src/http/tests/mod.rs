@@ -32,6 +32,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use jiff::Timestamp;
+use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_store::{HistoryWindow, StoreLimits};
 use regex::{Captures, Regex};
 use serde_json::{Value, json};
@@ -39,7 +40,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::bootstrap;
-use crate::decode::JSON_MEDIA_TYPE;
 use crate::kinds::Kind;
 use crate::limits::{LimitsConfig, ServerLimits};
 use crate::registry::test_store::TestStore;
