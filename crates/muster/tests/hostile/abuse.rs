@@ -9,14 +9,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::connection::{Credential, Failure, Http2, token};
-use crate::identity::{Attacker, TEAM, VAULT};
+use crate::identity::{Attacker, HOSTILE_NODE, OWN_POD, TEAM, VAULT, WATCHED, node_signing_request};
 
 pub(crate) type Abuse = fn(Attacker, Outcome) -> BoxFuture<'static, Result<(), Failure>>;
 
@@ -24,6 +25,7 @@ pub(crate) const ABUSES: &[(&str, Abuse)] = &[
     ("open bodies", |it, outcome| Box::pin(open_bodies(it, outcome))),
     ("zero HTTP/2 window", |it, outcome| Box::pin(zero_window(it, outcome))),
     ("watch flood", |it, outcome| Box::pin(watch_flood(it, outcome))),
+    ("HTTP/2 window of one byte", |it, outcome| Box::pin(window_of_one(it, outcome))),
     ("request flood", |it, outcome| Box::pin(request_flood(it, outcome))),
     ("JSON bombs", |it, outcome| Box::pin(json_bombs(it, outcome))),
     ("YAML bombs", |it, outcome| Box::pin(yaml_bombs(it, outcome))),
@@ -31,6 +33,7 @@ pub(crate) const ABUSES: &[(&str, Abuse)] = &[
     ("patch bombs", |it, outcome| Box::pin(patch_bombs(it, outcome))),
     ("growing object", |it, outcome| Box::pin(growing_object(it, outcome))),
     ("filling the store", |it, outcome| Box::pin(fill_store(it, outcome))),
+    ("filling the reserve", |it, outcome| Box::pin(fill_reserve(it, outcome))),
     ("slow reads", |it, outcome| Box::pin(slow_reads(it, outcome))),
     ("slow bodies", |it, outcome| Box::pin(slow_bodies(it, outcome))),
     ("slow headers", |it, outcome| Box::pin(slow_headers(it, outcome))),
@@ -55,6 +58,11 @@ pub(crate) struct Outcome(Arc<Mutex<BTreeMap<String, u64>>>);
 impl Outcome {
     fn count(&self, what: impl Into<String>) {
         *self.0.lock().expect("no panic").entry(what.into()).or_default() += 1;
+    }
+
+    /// Whether this answer came at least once.
+    pub(crate) fn contains(&self, answer: &str) -> bool {
+        self.0.lock().expect("no panic").contains_key(answer)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -96,9 +104,153 @@ impl Attacker {
         match self.name {
             "editor" => ("POST", "/api/v1/namespaces/team/configmaps"),
             "anonymous" => ("GET", "/version"),
-            _ => ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+            _ => ("POST", SELF_REVIEWS),
         }
     }
+
+    /// The path of a request that this identity may send, with its method and body.
+    fn own_request(&self) -> (&'static str, &'static str, &'static str) {
+        const REVIEW: &str = r#"{"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}"#;
+        match self.name {
+            "editor" => ("GET", "/api/v1/namespaces/team/configmaps?limit=5", ""),
+            "node" => ("GET", "/api/v1/services?limit=5", ""),
+            "anonymous" => ("GET", "/version", ""),
+            _ => ("POST", SELF_REVIEWS, REVIEW),
+        }
+    }
+
+    /// The path of a watch that this identity may open and that sends few events. An account without roles may watch
+    /// nothing, and neither may an anonymous client.
+    fn quiet_watch(&self) -> String {
+        match self.name {
+            "editor" => {
+                format!("/api/v1/namespaces/{TEAM}/configmaps?watch=1&fieldSelector=metadata.name%3Dnone")
+            }
+            "node" => "/api/v1/services?watch=1".to_owned(),
+            _ => "/api/v1/pods?watch=1".to_owned(),
+        }
+    }
+
+    /// The path of a watch that this identity may open, of an object of 60 kB. An account without roles may watch nothing,
+    /// and neither may an anonymous client: a request without a watch takes its place.
+    fn large_watch(&self) -> String {
+        match self.name {
+            "editor" => format!(
+                "/api/v1/namespaces/{TEAM}/configmaps?watch=1&fieldSelector=metadata.name%3D{WATCHED}"
+            ),
+            "node" => format!("/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{HOSTILE_NODE}"),
+            "anonymous" => "/version".to_owned(),
+            _ => "/openapi/v2".to_owned(),
+        }
+    }
+
+    /// Creates that store an object, each a function of the index and the size of the object: the path and the body. Empty
+    /// for an identity that may store nothing.
+    fn own_creates(&self) -> Vec<Create> {
+        match self.name {
+            "editor" => vec![|index, bytes| {
+                let object = json!({"metadata": {"name": format!("fill-{bytes}-{index}")}, "data": {"a": "x".repeat(bytes)}});
+                (format!("/api/v1/namespaces/{TEAM}/configmaps"), object)
+            }],
+            "node" => vec![
+                |index, bytes| event("kube-system", index, bytes),
+                |index, bytes| event("kube-node-lease", index, bytes),
+                |index, bytes| event(TEAM, index, bytes),
+                signing_request,
+            ],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Objects that this identity may let grow: the path of each, and a patch.
+    fn own_patches(&self) -> Vec<(String, GrowingPatch)> {
+        let condition: GrowingPatch = |index| {
+            let message = "x".repeat(300_000);
+            json!({"status": {"conditions": [{"type": format!("k{index}"), "status": "True", "message": message}]}})
+        };
+        let annotation: GrowingPatch =
+            |index| json!({"metadata": {"annotations": {format!("k{index}"): "x".repeat(300_000)}}});
+        let datum: GrowingPatch = |index| json!({"data": {format!("k{index}"): "x".repeat(300_000)}});
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        match self.name {
+            "editor" => vec![("/api/v1/namespaces/team/configmaps/grown".to_owned(), datum)],
+            "node" => vec![
+                (format!("/api/v1/nodes/{HOSTILE_NODE}"), annotation),
+                (format!("/api/v1/nodes/{HOSTILE_NODE}/status"), condition),
+                (format!("{lease}/{HOSTILE_NODE}"), annotation),
+                (format!("/api/v1/namespaces/default/pods/{OWN_POD}/status"), condition),
+            ],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sends a JSON body, counts the answer, and connects again if the connection has ended.
+    async fn send_json(
+        &self,
+        connection: &mut Http2,
+        outcome: &Outcome,
+        (method, path, body): (&str, &str, &Value),
+    ) -> Result<Option<(StatusCode, Bytes)>, Failure> {
+        let mut request = connection.request(method, path).body(())?;
+        if method == "PATCH" {
+            let media_type = if path.contains("/leases/") { "merge-patch" } else { "strategic-merge-patch" };
+            request.headers_mut().insert("content-type", format!("application/{media_type}+json").parse()?);
+        }
+        let answered = connection.send(request, Bytes::from(body.to_string())).await;
+        outcome.answer(&answered);
+        if answered.is_err() {
+            *connection = self.http2().await?;
+        }
+        Ok(answered.ok())
+    }
+
+    /// Sends reviews of a megabyte, which the server echoes and does not store.
+    async fn send_reviews(&self, outcome: &Outcome) -> Result<(), Failure> {
+        outcome.count("may store nothing");
+        let mut connection = self.http2().await?;
+        let attributes = json!({"verb": "x".repeat(1_000_000), "resource": "pods"});
+        for _ in 0..20 {
+            let review = json!({"spec": {"resourceAttributes": attributes}});
+            self.send_json(&mut connection, outcome, ("POST", SELF_REVIEWS, &review)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The path and body of a create, from an index and the size of the object.
+type Create = fn(usize, usize) -> (String, Value);
+
+/// A patch that adds 300 kB to an object, from an index that is different for each addition.
+type GrowingPatch = fn(usize) -> Value;
+
+/// Reviews that every authenticated user may create.
+const SELF_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The path and body that create an Event of this size.
+fn event(namespace: &str, index: usize, bytes: usize) -> (String, Value) {
+    let event = json!({
+        "metadata": {"name": format!("fill-{bytes}-{index}"), "namespace": namespace},
+        "involvedObject": {"kind": "Pod", "name": "x", "namespace": namespace},
+        "message": "x".repeat(bytes),
+    });
+    (format!("/api/v1/namespaces/{namespace}/events"), event)
+}
+
+/// The path and body that create a CertificateSigningRequest with annotations of this size, or of 250 kB if that is less,
+/// which is the most that annotations may have.
+fn signing_request(index: usize, bytes: usize) -> (String, Value) {
+    static REQUEST: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        BASE64.encode(node_signing_request(HOSTILE_NODE, &key))
+    });
+    let request = json!({
+        "metadata": {
+            "name": format!("fill-{bytes}-{index}"),
+            "annotations": {"a": "x".repeat(bytes.min(250_000))},
+        },
+        "spec": {"request": &*REQUEST, "signerName": "example.com/none", "usages": ["client auth"]},
+    });
+    ("/apis/certificates.k8s.io/v1/certificatesigningrequests".to_owned(), request)
 }
 
 /// Streams whose request bodies never end.
@@ -175,14 +327,25 @@ async fn zero_window(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
 
 /// As many watches as the server takes, over ten connections.
 async fn watch_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
-    let path = match attacker.name {
-        "editor" => "/api/v1/namespaces/team/configmaps?watch=1",
-        "node" => "/api/v1/services?watch=1",
-        _ => "/api/v1/pods?watch=1",
-    };
+    hold_watches(&attacker, &outcome, &attacker.quiet_watch(), (10, 1 << 20)).await
+}
+
+/// Watches of a large object over connections that accept one byte of each response: the server reads the event and cannot
+/// send it.
+async fn window_of_one(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    hold_watches(&attacker, &outcome, &attacker.large_watch(), (5, 1)).await
+}
+
+/// Opens as many watches as the server takes, over connections whose streams begin with this window, and reads nothing.
+async fn hold_watches(
+    attacker: &Attacker,
+    outcome: &Outcome,
+    path: &str,
+    (connections, window): (usize, u32),
+) -> Result<(), Failure> {
     let mut held = Vec::new();
-    for _ in 0..10 {
-        let mut connection = attacker.http2().await?;
+    for _ in 0..connections {
+        let mut connection = attacker.endpoint.http2(&attacker.credential, window).await?;
         for _ in 0..HELD {
             let Ok(Ok(sender)) =
                 tokio::time::timeout(Duration::from_secs(1), connection.sender.clone().ready()).await
@@ -194,11 +357,14 @@ async fn watch_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
             let Ok((response, _)) = connection.sender.send_request(request, true) else { break };
             let outcome = outcome.clone();
             held.push(tokio::spawn(async move {
-                if let Ok(response) = response.await {
-                    outcome.count(response.status().as_str());
-                    let body = response.into_body();
-                    tokio::time::sleep(Duration::from_secs(600)).await;
-                    drop(body);
+                match response.await {
+                    Ok(response) => {
+                        outcome.count(response.status().as_str());
+                        let body = response.into_body();
+                        tokio::time::sleep(Duration::from_secs(600)).await;
+                        drop(body);
+                    }
+                    Err(_) => outcome.count("reset"),
                 }
             }));
         }
@@ -217,6 +383,7 @@ async fn request_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failu
     for _ in 0..8 {
         let (attacker, outcome) = (attacker.clone(), outcome.clone());
         workers.spawn(async move {
+            let (method, path, body) = attacker.own_request();
             let Ok(connection) = attacker.http2().await else { return };
             let mut senders = tokio::task::JoinSet::new();
             let connection = Arc::new(connection);
@@ -225,14 +392,18 @@ async fn request_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failu
                 senders.spawn(async move {
                     for _ in 0..200 {
                         let Ok(mut sender) = connection.sender.clone().ready().await else { return };
-                        let request = connection.request("GET", "/api/v1/namespaces/team/configmaps?limit=5");
-                        let Ok(request) = request.body(()) else { return };
-                        let Ok((response, _)) = sender.send_request(request, true) else { return };
+                        let Ok(request) = connection.request(method, path).body(()) else { return };
+                        let Ok((response, mut stream)) = sender.send_request(request, body.is_empty()) else {
+                            return;
+                        };
+                        if !body.is_empty() {
+                            let _ = stream.send_data(Bytes::from_static(body.as_bytes()), true);
+                        }
                         let Ok(response) = response.await else { return };
                         outcome.count(response.status().as_str());
-                        let mut body = response.into_body();
-                        while let Some(Ok(piece)) = body.data().await {
-                            let _ = body.flow_control().release_capacity(piece.len());
+                        let mut answer = response.into_body();
+                        while let Some(Ok(piece)) = answer.data().await {
+                            let _ = answer.flow_control().release_capacity(piece.len());
                         }
                     }
                 });
@@ -364,9 +535,6 @@ async fn yaml_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
 /// Patches that double a value with every operation, or have very many operations.
 async fn patch_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
     let mut connection = attacker.http2().await?;
-    let made = json!({"metadata": {"name": "patched"}, "data": {"a": "x".repeat(1_000)}}).to_string();
-    let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
-    outcome.answer(&connection.send(request, Bytes::from(made)).await);
     let doubled: Vec<_> =
         (0..40).map(|it| json!({"op": "copy", "from": "/data", "path": format!("/data/d{it}")})).collect();
     let copies: Vec<_> = (0..9_999)
@@ -395,52 +563,117 @@ async fn patch_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
     Ok(())
 }
 
-/// One object that grows with every patch. No response may show an object above the limit.
+/// Objects that grow with every patch. No response may show an object above the limit.
 async fn growing_object(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
     /// 1.4 MiB, and what a response adds.
     const STORED_MAX: usize = (14 << 20) / 10 + 10_000;
+    let patches = attacker.own_patches();
+    if patches.is_empty() {
+        return attacker.send_reviews(&outcome).await;
+    }
     let mut connection = attacker.http2().await?;
-    let made = json!({"metadata": {"name": "grown"}}).to_string();
-    let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
-    outcome.answer(&connection.send(request, Bytes::from(made)).await);
-    for index in 0..12 {
-        let patch = json!([{"op": "add", "path": if index == 0 { "/data" } else { "/data/next" },
-            "value": if index == 0 { json!({"a": ""}) } else { json!("x".repeat(300_000)) }}, 
-            {"op": "add", "path": format!("/data/k{index}"), "value": "x".repeat(300_000)}]);
-        let mut request = connection.request("PATCH", "/api/v1/namespaces/team/configmaps/grown").body(())?;
-        request.headers_mut().insert("content-type", "application/json-patch+json".parse()?);
-        let answered = connection.send(request, Bytes::from(patch.to_string())).await;
-        outcome.answer(&answered);
-        if let Ok((status, body)) = &answered
-            && status.is_success()
-            && STORED_MAX < body.len()
-        {
-            outcome.broken(format!("an object of {} bytes was stored", body.len()));
+    for (path, patch) in patches {
+        for index in 0..12 {
+            let answered =
+                attacker.send_json(&mut connection, &outcome, ("PATCH", &path, &patch(index))).await?;
+            if let Some((status, body)) = answered
+                && status.is_success()
+                && STORED_MAX < body.len()
+            {
+                outcome.broken(format!("{path} was stored with {} bytes", body.len()));
+            }
         }
     }
     Ok(())
 }
 
-/// Objects of a megabyte that fit into half of the 64 MiB that the store takes, which is what one namespace may use.
-const NAMESPACE_OBJECTS_MAX: usize = 33;
+/// Objects of a megabyte that fit into half of the 16 MiB that the store takes, which is what one namespace may use.
+const NAMESPACE_OBJECTS_MAX: usize = 8;
 
 /// Objects of a megabyte until the server stores no more.
 async fn fill_store(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let creates = attacker.own_creates();
+    if creates.is_empty() {
+        return attacker.send_reviews(&outcome).await;
+    }
     let mut connection = attacker.http2().await?;
-    let mut stored = 0;
-    for index in 0..150 {
-        let body =
-            json!({"metadata": {"name": format!("fill-{index}")}, "data": {"a": "x".repeat(1_000_000)}});
-        let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
-        let answered = connection.send(request, Bytes::from(body.to_string())).await;
-        outcome.answer(&answered);
-        stored += usize::from(matches!(&answered, Ok((StatusCode::CREATED, _))));
-        if NAMESPACE_OBJECTS_MAX < stored {
-            outcome.broken(format!("{stored} MB were stored, more than half of the store's limit"));
+    for create in creates {
+        let mut stored = 0;
+        for index in 0..20 {
+            let (path, object) = create(index, 1_000_000);
+            let answered = attacker.send_json(&mut connection, &outcome, ("POST", &path, &object)).await?;
+            stored += usize::from(matches!(&answered, Some((StatusCode::CREATED, _))));
+            if path.contains("/namespaces/") && NAMESPACE_OBJECTS_MAX < stored {
+                outcome.broken(format!(
+                    "{stored} MB were stored by {path}, more than half of the store's limit"
+                ));
+            }
         }
-        if answered.is_err() {
-            connection = attacker.http2().await?;
+    }
+    Ok(())
+}
+
+/// Objects of each kind that the identity may create, and mirror pods with a large status, until the attack ends. The part
+/// of the store that these writes may not use is for administrators, controllers and heartbeats: the neighbors notice if
+/// nothing of it is left.
+async fn fill_reserve(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let creates = attacker.own_creates();
+    if creates.is_empty() {
+        return attacker.send_reviews(&outcome).await;
+    }
+    let mut fillers = tokio::task::JoinSet::new();
+    for create in creates {
+        fillers.spawn(fill_with_objects(attacker.clone(), outcome.clone(), create));
+    }
+    if attacker.name == "node" {
+        fillers.spawn(fill_with_mirror_pods(attacker, outcome));
+    }
+    while let Some(filled) = fillers.join_next().await {
+        filled??;
+    }
+    Ok(())
+}
+
+/// Creates objects until the attack ends: large ones, and then smaller ones that fit into what is left.
+async fn fill_with_objects(attacker: Attacker, outcome: Outcome, create: Create) -> Result<(), Failure> {
+    let mut connection = attacker.http2().await?;
+    for round in 0.. {
+        for (bytes, count) in [(1_000_000, 8), (60_000, 20), (1_000, 5)] {
+            for index in 0..count {
+                let (path, object) = create(1_000 * (round + 1) + index, bytes);
+                attacker.send_json(&mut connection, &outcome, ("POST", &path, &object)).await?;
+            }
         }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    Ok(())
+}
+
+/// Creates mirror pods on the hostile node until the attack ends, each with a status of 60 kB.
+async fn fill_with_mirror_pods(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+    let mut connection = attacker.http2().await?;
+    let request = connection.request("GET", &format!("/api/v1/nodes/{HOSTILE_NODE}")).body(())?;
+    let node: Value = serde_json::from_slice(&connection.send(request, Bytes::new()).await?.1)?;
+    for index in 0.. {
+        let name = format!("mirror-{index}");
+        let owner = json!({
+            "apiVersion": "v1", "kind": "Node", "name": HOSTILE_NODE,
+            "uid": node["metadata"]["uid"], "controller": true,
+        });
+        let pod = json!({
+            "metadata": {
+                "name": name,
+                "annotations": {"kubernetes.io/config.mirror": "x"},
+                "ownerReferences": [owner],
+            },
+            "spec": {"nodeName": HOSTILE_NODE, "containers": [{"name": "c", "image": "app:1"}]},
+        });
+        attacker.send_json(&mut connection, &outcome, ("POST", PODS, &pod)).await?;
+        let status = json!({"status": {"message": "x".repeat(60_000)}});
+        let path = format!("{PODS}/{name}/status");
+        attacker.send_json(&mut connection, &outcome, ("PATCH", &path, &status)).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ use crate::connection::Endpoint;
 use crate::identity::Identities;
 use crate::neighbor::{self, Report};
 
-/// How long the abuses go on: on a slow machine until each was tried and the neighbors made enough requests to prove something.
+/// How long the abuses go on: on a slow machine until each was tried, the store is full, and the neighbors made enough requests
+/// to prove something.
 const ABUSE_MIN: Duration = Duration::from_secs(40);
 const ABUSE_MAX: Duration = Duration::from_secs(280);
 
@@ -26,7 +27,7 @@ pub(crate) struct Attacked {
 }
 
 pub(crate) fn run(dir: &Path) -> Attacked {
-    let server = ["--store-bytes-max", "64Mi"];
+    let server = ["--store-bytes-max", "16Mi"];
     let cluster = TestCluster::up(dir, UpFlags { nodes: 5, server: &server, ..UpFlags::default() });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(attack(&cluster.kubeconfig(), cluster.server_pid()))
@@ -54,7 +55,12 @@ async fn attack(kubeconfig: &Path, server_pid: u32) -> Attacked {
         }
     }
     let began = Instant::now();
-    let is_enough = || neighbors.made_enough_requests() && !outcomes.values().any(Outcome::is_empty);
+    // The store must be full for a while, so that the neighbors notice if they cannot write to it.
+    let is_enough = || {
+        neighbors.made_enough_requests()
+            && !outcomes.values().any(Outcome::is_empty)
+            && outcomes[&("filling the reserve", "node")].contains("403")
+    };
     while began.elapsed() < ABUSE_MIN || (began.elapsed() < ABUSE_MAX && !is_enough()) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -21,6 +21,15 @@ pub(crate) const TEAM: &str = "team";
 /// Namespace in which no hostile identity has rights.
 pub(crate) const VAULT: &str = "vault";
 
+/// Name of the node that is hostile. Its Node and Lease exist, and the pod [`OWN_POD`] is bound to it.
+pub(crate) const HOSTILE_NODE: &str = "hostile-node";
+
+/// Name of a pod in the namespace `default` that is bound to the hostile node.
+pub(crate) const OWN_POD: &str = "on-hostile-node";
+
+/// Name of a ConfigMap of 60 kB in [`TEAM`].
+pub(crate) const WATCHED: &str = "watched";
+
 /// Name of the node that only does its work.
 pub(crate) const GOOD_NODE: &str = "good-node";
 
@@ -65,11 +74,13 @@ impl Identities {
             invalid: invalid.clone(),
         };
         let default = token(&admin, "default", "default").await;
+        let hostile_node = node_certificate(&admin, HOSTILE_NODE).await;
+        make_own_objects(&admin, &with_certificate(endpoint, &hostile_node).await).await;
         let hostile = vec![
             attacker("anonymous", Credential::None),
             attacker("service account", Credential::Token(default)),
             attacker("editor", Credential::Token(editor)),
-            attacker("node", node_certificate(&admin, "hostile-node").await),
+            attacker("node", hostile_node),
         ];
         let node = node_certificate(&admin, GOOD_NODE).await;
         let vault_before = vault(&admin).await;
@@ -151,6 +162,32 @@ async fn make_vault(admin: &Client) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("the disruption controller did not write the status of the budget");
+}
+
+/// Creates the objects that hostile identities may write and watch: those of the hostile node, and ConfigMaps.
+async fn make_own_objects(admin: &Client, hostile_node: &Client) {
+    let large = "x".repeat(60_000);
+    let node = json!({"metadata": {"name": HOSTILE_NODE, "annotations": {"large": large}}});
+    let lease = json!({"metadata": {"name": HOSTILE_NODE}, "spec": {"holderIdentity": HOSTILE_NODE}});
+    let pod = json!({
+        "metadata": {"name": OWN_POD},
+        "spec": {"nodeName": HOSTILE_NODE, "containers": [{"name": "c", "image": "app:1"}]},
+    });
+    let watched = json!({"metadata": {"name": WATCHED}, "data": {"a": large}});
+    let grown = json!({"metadata": {"name": "grown"}});
+    let patched = json!({"metadata": {"name": "patched"}, "data": {"a": "x".repeat(1_000)}});
+    let maps = format!("/api/v1/namespaces/{TEAM}/configmaps");
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases".to_owned();
+    for (client, path, body) in [
+        (hostile_node, "/api/v1/nodes".to_owned(), node),
+        (hostile_node, leases, lease),
+        (admin, "/api/v1/namespaces/default/pods".to_owned(), pod),
+        (admin, maps.clone(), watched),
+        (admin, maps.clone(), grown),
+        (admin, maps, patched),
+    ] {
+        call(client, "POST", &path, Some(body)).await.expect("an object of a hostile identity");
+    }
 }
 
 async fn vault(admin: &Client) -> Value {
@@ -273,14 +310,19 @@ async fn token(admin: &Client, namespace: &str, name: &str) -> String {
     answer["status"]["token"].as_str().expect("a token").to_owned()
 }
 
+/// A certificate signing request in PEM for the client certificate of a node.
+pub(crate) fn node_signing_request(node: &str, key: &rcgen::KeyPair) -> String {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    params.serialize_request(key).and_then(|it| it.pem()).expect("a signing request")
+}
+
 /// The client certificate of a node.
 async fn node_certificate(admin: &Client, node: &str) -> Credential {
     const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let key = rcgen::KeyPair::generate().expect("a key");
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    let request = params.serialize_request(&key).and_then(|it| it.pem()).expect("a signing request");
+    let request = node_signing_request(node, &key);
     let body = json!({
         "metadata": {"name": node},
         "spec": {
