@@ -70,6 +70,14 @@ const SMALL_RESPONSES_MAX: usize = 4_000;
 /// `system:masters`. This is the number of streams of two HTTP/2 connections.
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
+/// Maximum number of requests without a valid client certificate that wait for the read barrier. With headers of up to
+/// 64 KiB each, they hold at most 250 MiB.
+const UNVERIFIED_WAITS_MAX: usize = 4_000;
+
+/// Maximum number of requests without a valid client certificate from one address that wait for the read barrier. A
+/// read barrier takes a few milliseconds, so one address can send about 100,000 requests with tokens per second.
+const UNVERIFIED_WAITS_OF_ADDRESS_MAX: usize = 500;
+
 /// Maximum number of streams on one HTTP/2 connection, as in upstream. Connections of Muster's own components and of
 /// users in `system:masters` have [`TRUSTED_HTTP2_STREAMS_MAX`] instead.
 const HTTP2_STREAMS_MAX: u32 = 250;
@@ -195,6 +203,12 @@ impl ServerLimits {
             total_max: AGENT_STREAMS_MAX - AGENT_STREAMS_OF_USER_MAX,
             reserve: AGENT_STREAMS_OF_USER_MAX,
         };
+        let unverified_waits = UsageLimit {
+            per_user_max: UNVERIFIED_WAITS_OF_ADDRESS_MAX,
+            per_node_max: UNVERIFIED_WAITS_OF_ADDRESS_MAX,
+            total_max: UNVERIFIED_WAITS_MAX,
+            reserve: 0,
+        };
         Self {
             config,
             connections: Arc::new(ConnectionTracker::new(config.connections)),
@@ -206,6 +220,7 @@ impl ServerLimits {
                 small_responses,
                 watches,
                 agent_streams,
+                unverified_waits,
             ])),
         }
     }

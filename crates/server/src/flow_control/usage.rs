@@ -21,10 +21,12 @@ pub(crate) enum UsageKind {
     Watches,
     /// Number of open requests that agents serve: logs, exec and attach sessions, forwarded ports and proxied requests.
     AgentStreams,
+    /// Number of requests without a valid client certificate that wait for the read barrier, by client address.
+    UnverifiedWaits,
 }
 
 /// Number of variants of [`UsageKind`].
-const USAGE_KIND_COUNT: usize = 6;
+const USAGE_KIND_COUNT: usize = 7;
 
 /// Limits of one kind of resource usage. A trusted user has only the limit for the total usage.
 #[derive(Debug, Clone, Copy)]

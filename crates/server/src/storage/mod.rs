@@ -18,8 +18,9 @@ mod list;
 /// Wakes watches after commits.
 mod watch_notifier;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use muster_store::{
@@ -27,6 +28,7 @@ use muster_store::{
     Store, StoreLimits, StoredObject,
 };
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use crate::error::ApiError;
 use crate::kinds::{Kind, KindRegistry};
@@ -45,6 +47,11 @@ use self::watch_notifier::WatchNotifier;
 /// is far higher than the number of requests that they may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
+/// Maximum time since the last read barrier for a request that does not wait for one, see
+/// [`ObjectStorage::is_recently_confirmed`]. Upstream: kube-apiserver uses decisions of authorization webhooks for as
+/// long (`--authorization-webhook-cache-authorized-ttl`).
+const UNCONFIRMED_STATE_AGE_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns the
 /// stored object.
 #[derive(Debug)]
@@ -60,6 +67,13 @@ pub(crate) struct ObjectStorage {
     pub(crate) is_disk_full: AtomicBool,
     /// Whether the last write that needed space failed because the storage that several servers share was full.
     pub(crate) is_shared_storage_full: AtomicBool,
+    /// Whether other servers write to the storage too, so that the objects here may be behind.
+    is_shared: bool,
+    /// When the storage was opened, which reads all objects.
+    opened: Instant,
+    /// When the last read barrier that was passed began, in milliseconds after `opened`. Always 0 if the storage is not
+    /// shared.
+    confirmed_ms: AtomicU64,
 }
 
 impl ObjectStorage {
@@ -78,6 +92,9 @@ impl ObjectStorage {
         let db = open(DbOptions { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
         notifier.set_initial_revision(db.read().revision());
         Ok(Self {
+            is_shared: db.follower_statistics().is_some(),
+            opened: Instant::now(),
+            confirmed_ms: AtomicU64::new(0),
             db,
             bytes_max: limits.bytes_max,
             kinds: KindRegistry::builtin(),
@@ -103,12 +120,35 @@ impl ObjectStorage {
     /// read stale objects calls this once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
+        let begun_ms = if self.is_shared { self.opened_ms_ago() } else { 0 };
         self.db.read_barrier(move |it| drop(done.send(it)));
         match outcome.await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.confirmed_ms.fetch_max(begun_ms, Ordering::Relaxed);
+                Ok(())
+            }
             Ok(Err(error)) => Err(ApiError::service_unavailable(error.to_string())),
             Err(_) => Err(ApiError::service_unavailable("the store has stopped")),
         }
+    }
+
+    /// Whether other servers write to the storage too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether reads include every write that any server acknowledged before the last five minutes. Always `true` if
+    /// the storage is not shared. If it is `false`, no request has waited for a read barrier for that time, or the
+    /// storage cannot be reached.
+    pub(crate) fn is_recently_confirmed(&self) -> bool {
+        let age_max_ms = u64::try_from(UNCONFIRMED_STATE_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+        !self.is_shared
+            || self.opened_ms_ago() <= self.confirmed_ms.load(Ordering::Relaxed).saturating_add(age_max_ms)
+    }
+
+    /// Returns the time since the storage was opened in milliseconds.
+    fn opened_ms_ago(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Waits until the store has reached `revision`. Does not return before, so the caller sets a time limit.

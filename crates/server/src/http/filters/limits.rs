@@ -1,5 +1,7 @@
-//! Limits on the resources of a request: its seat while it is handled, and the memory of the response until the
-//! response is sent.
+//! Limits on the resources of a request: the wait for the read barrier, its seat while it is handled, and the memory of
+//! the response until the response is sent.
+
+use std::net::IpAddr;
 
 use http_body_util::Either;
 use hyper::StatusCode;
@@ -16,6 +18,18 @@ use crate::request::{TrustLevel, User};
 /// other response against the limit on the number of responses. [`Api::charge_response`] lists exceptions.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
+/// How current the state of this server must be for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum RequiredState {
+    /// The state in memory, however old it is.
+    Any,
+    /// The state in memory, if it included all acknowledged writes at some time in the last five minutes. Otherwise the
+    /// request waits for the read barrier.
+    RecentlyConfirmed,
+    /// A state with every write that any server acknowledged before. The request waits for the read barrier.
+    Current,
+}
+
 /// Why a response that a handler returned is not sent.
 pub(super) enum ResponseRejection {
     /// The response exceeds a limit. The contained error is sent instead.
@@ -26,6 +40,35 @@ pub(super) enum ResponseRejection {
 }
 
 impl Api {
+    /// Waits until the state of this server is as current as `required`. `address` is the address of the client, or
+    /// `None` if the client has a valid certificate or is in this process.
+    ///
+    /// Rule: on a storage that several servers share, requests without a valid client certificate are charged to the
+    /// client's address while they wait, because a bearer token is not verified yet. Fails with 429 if too many
+    /// requests of the address wait.
+    pub(in crate::http) async fn wait_for_state(
+        &self,
+        required: RequiredState,
+        address: Option<IpAddr>,
+    ) -> Result<(), ApiError> {
+        let storage = &self.registry.storage;
+        match required {
+            RequiredState::Any => return Ok(()),
+            RequiredState::RecentlyConfirmed if storage.is_recently_confirmed() => return Ok(()),
+            RequiredState::RecentlyConfirmed | RequiredState::Current => {}
+        }
+        let mut _charge = None;
+        if let Some(address) = address.filter(|_| storage.is_shared()) {
+            let (user, trust) = (address.to_string(), TrustLevel::Ordinary);
+            _charge = self.limits.usage.acquire(&user, trust, UsageKind::UnverifiedWaits, 1);
+            if _charge.is_none() {
+                self.registry.metrics.count_refused_request("read barrier");
+                return Err(ApiError::too_many_requests(1));
+            }
+        }
+        storage.wait_until_fresh().await
+    }
+
     /// Waits for a flow control seat, and records the waiting time or the rejection in the metrics. Fails if flow
     /// control rejects the request.
     pub(super) async fn acquire_seat(&self, class: FlowClass<'_>, is_read: bool) -> Result<Seat, ApiError> {

@@ -1,8 +1,8 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// Limits on the resources of a request: its seat while it is handled, and the memory of the response until the
-/// response is sent.
+/// Limits on the resources of a request: the wait for the read barrier, its seat while it is handled, and the memory of
+/// the response until the response is sent.
 mod limits;
 
 use std::panic::AssertUnwindSafe;
@@ -14,6 +14,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Version};
 use jiff::Timestamp;
 
+pub(in crate::http) use self::limits::RequiredState;
 use self::limits::{ResponseRejection, charged_user, response_size};
 use super::agent::ClientUpgrade;
 use super::query::RequestQuery;
@@ -181,10 +182,12 @@ impl Api {
         B: hyper::body::Body<Error: Into<BodyError>>,
     {
         check_request_head(&request, state.client.map(AsRef::as_ref))?;
-        let RequestState { attributes, labels, now, .. } = state;
-        if needs_fresh_state(route.as_ref(), &query, labels) {
-            self.registry.storage.wait_until_fresh().await?;
-        }
+        let RequestState { attributes, labels, now, client, .. } = state;
+        let has_credentials =
+            peer.is_some() || headers::bearer_token(request.headers()).is_ok_and(|it| it.is_some());
+        let required = required_state(route.as_ref(), &query, labels, has_credentials);
+        let address = client.filter(|_| peer.is_none()).map(|it| it.address);
+        self.wait_for_state(required, address).await?;
         let user =
             state.user.insert(auth::authenticate(&self.registry.access, peer, request.headers(), *now)?);
         let is_anonymous = user.is_anonymous();
@@ -302,16 +305,26 @@ fn check_request_head<B>(request: &Request<B>, client: Option<&RequestClient>) -
     Ok(())
 }
 
-/// Whether a request must wait for the read barrier, which ensures that this server has all acknowledged writes.
+/// Returns how current the state of this server must be before a request is authenticated.
 ///
-/// Rule: a request sees every write that any server acknowledged before the request. Health checks, reads with
-/// `resourceVersion=0` and watches from a resourceVersion do not wait for the read barrier.
-fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metrics::RequestLabels) -> bool {
+/// Rule: a request sees every write that any server acknowledged before the request, for its credentials and roles as
+/// well as for the objects that it reads. Reads with `resourceVersion=0` and watches from a resourceVersion use the
+/// state that the server has in memory, unless the server could not confirm it within the last five minutes. Health
+/// checks and requests without credentials, which get nothing that is stored, use any state.
+fn required_state(
+    route: Option<&Route>,
+    query: &RequestQuery,
+    labels: &metrics::RequestLabels,
+    has_credentials: bool,
+) -> RequiredState {
     let version = query.get("resourceVersion");
+    let is_of_any_version =
+        if labels.is_watch() { !version.is_empty() } else { labels.is_read() && version == "0" };
     match route {
-        Some(Route::Health(_)) => false,
-        _ if labels.is_watch() => version.is_empty(),
-        _ => !(labels.is_read() && version == "0"),
+        Some(Route::Health(_)) => RequiredState::Any,
+        _ if !has_credentials => RequiredState::Any,
+        _ if is_of_any_version => RequiredState::RecentlyConfirmed,
+        _ => RequiredState::Current,
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::health::HealthState;
+use crate::http::filters::RequiredState;
 use crate::http::reply::{TEXT_PLAIN, full_response, json_response, not_found_page};
 use crate::http::route::Route;
 use crate::http::{Api, ApiRequest, ApiResponse};
@@ -40,7 +41,7 @@ impl Api {
             Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths(&kinds))),
             Route::Health(health) => {
                 let excluded: Vec<_> = api_request.query.values("exclude").collect();
-                let state = self.health_state(health.endpoint).await;
+                let state = self.health_state(health.endpoint, api_request).await;
                 let (code, text) =
                     health::health_response(&health, state, api_request.query.contains("verbose"), &excluded);
                 Ok(full_response(code, TEXT_PLAIN, text.into()))
@@ -55,7 +56,9 @@ impl Api {
                 Ok(full_response(
                     StatusCode::OK,
                     format.media_type(),
-                    format.encode(health::health_metrics(self.health_state("readyz").await)).into(),
+                    format
+                        .encode(health::health_metrics(self.health_state("readyz", api_request).await))
+                        .into(),
                 ))
             }
             Route::Explain => match &self.explain_provider {
@@ -120,12 +123,14 @@ impl Api {
     }
 
     /// Returns the server state that the checks of a health endpoint report.
-    async fn health_state(&self, endpoint: &str) -> HealthState {
+    async fn health_state(&self, endpoint: &str, api_request: &ApiRequest) -> HealthState {
         let is_set = |it: &AtomicBool| it.load(Ordering::Relaxed);
         let is_disk_full = is_set(&self.registry.storage.is_disk_full);
         let is_shared_storage_full = is_set(&self.registry.storage.is_shared_storage_full);
         // Without a quorum of etcd, the barrier fails after a timeout. A restart would not help, so `/livez` ignores it.
-        let is_current = endpoint == "livez" || self.registry.storage.wait_until_fresh().await.is_ok();
+        let address = api_request.source_ip.filter(|_| api_request.context.user.is_anonymous());
+        let required = if endpoint == "livez" { RequiredState::Any } else { RequiredState::Current };
+        let is_current = self.wait_for_state(required, address).await.is_ok();
         HealthState {
             is_stopping: self.shutting_down.is_cancelled(),
             is_writable: !is_disk_full && is_current,

@@ -13,7 +13,9 @@ use muster_store::{
 use super::*;
 use crate::BuiltinUser;
 use crate::auth::TokenSigner;
+use crate::connections::RequestClient;
 use crate::controllers::{certificate_records, certificate_signing, cluster_roles};
+use crate::flow_control::UsageKind;
 use crate::pki::Pki;
 use crate::pki::tests::signing_request;
 
@@ -382,6 +384,91 @@ async fn metrics_show_how_well_the_store_follows_its_storage() {
     // A server with a database has neither.
     let text = Server::on_store(TestStore::in_memory(), 100).await.api.metrics_text();
     assert!(!text.contains("muster_store_reloads_total") && !text.contains("consistency_checks_total"));
+}
+
+/// A server that cannot reach etcd must not accept a revoked credential, or use removed roles, without a limit of time.
+#[tokio::test(start_paused = true)]
+async fn requests_of_any_version_need_a_state_that_was_confirmed() {
+    let (server, remote) = server(100).await;
+    server.json("POST", MAPS, map("a", "x")).await;
+    let unavailable = Err(ReadBarrierError { why: "no quorum".into() });
+    let any_version = format!("{MAPS}/a?resourceVersion=0");
+    let watch_after = format!("{MAPS}?watch=true&timeoutSeconds=0&resourceVersion=5");
+    for path in [any_version, watch_after] {
+        let code = async |outcome: &Result<(), ReadBarrierError>| {
+            remote.fall_behind();
+            let mut request = pin!(server.answer("GET", &path, "", ""));
+            let response = futures::poll!(&mut request);
+            let waits = remote.catch_up(outcome);
+            let response = match response {
+                Poll::Ready(response) => response,
+                Poll::Pending => request.await,
+            };
+            (waits, response.status().as_u16())
+        };
+        tokio::time::sleep(Duration::from_secs(290)).await;
+        assert_eq!(code(&unavailable).await, (0, 200), "{path}");
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(code(&unavailable).await, (1, 503), "{path}");
+        assert_eq!(code(&Ok(())).await, (1, 200), "{path}");
+        assert_eq!(code(&unavailable).await, (0, 200), "{path}");
+    }
+}
+
+/// While etcd does not respond, requests of strangers hold little, and an administrator is served as soon as etcd
+/// responds.
+#[tokio::test]
+async fn few_requests_without_a_certificate_wait_for_a_fresh_state() {
+    let (server, remote) = server(100).await;
+    let api = &server.api;
+    cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    let ask = async |address: u8, token: bool, path: &str| {
+        let mut request = Request::builder().uri(path);
+        if token {
+            request = request.header(hyper::header::AUTHORIZATION, "Bearer abcdef.0123456789abcdef");
+        }
+        let client = RequestClient {
+            address: [192, 0, 2, address].into(),
+            connection: None,
+            guard: None,
+            peer: None,
+            is_in_process: false,
+        };
+        let request = request.extension(Arc::new(client)).body(Full::new(Bytes::new())).unwrap();
+        api.handle(None, request).await.status().as_u16()
+    };
+    let waiting = || api.limits.usage.total_usage(UsageKind::UnverifiedWaits);
+    remote.fall_behind();
+    for _ in 0..1_000 {
+        let code = pin!(ask(1, false, MAPS));
+        assert_eq!(futures::poll!(code), Poll::Ready(401), "a request without credentials does not wait");
+    }
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for path in [MAPS, "/readyz"] {
+        for _ in 0..400 {
+            let mut code = Box::pin(ask(1, path == MAPS, path));
+            match futures::poll!(&mut code) {
+                Poll::Pending => held.push(code),
+                Poll::Ready(code) => {
+                    assert_eq!(code, 500, "{path}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((held.len(), refused, waiting()), (500, 300, 500));
+    assert_eq!(ask(1, true, MAPS).await, 429);
+    let mut other = pin!(ask(2, true, MAPS));
+    assert!(futures::poll!(&mut other).is_pending(), "each address has its own limit");
+    let mut administrator = pin!(server.get(MAPS));
+    assert!(futures::poll!(&mut administrator).is_pending());
+    assert_eq!(remote.catch_up(&Ok(())), 502);
+    assert_eq!(administrator.await.0, 200);
+    assert_eq!(other.await, 401);
+    for code in held {
+        assert!(matches!(code.await, 200 | 401));
+    }
+    assert_eq!(waiting(), 0);
 }
 
 #[tokio::test]
