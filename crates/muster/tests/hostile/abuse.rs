@@ -51,6 +51,9 @@ const HELD: usize = 450;
 /// Size of one large body.
 const LARGE: usize = 3 << 20;
 
+/// Part of the message of an answer that refuses a write because of the size of the store or of a namespace.
+pub(crate) const STORE_IS_FULL: &str = "exceeded store limit";
+
 /// How often each answer came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome(Arc<Mutex<BTreeMap<String, u64>>>);
@@ -80,6 +83,7 @@ impl Outcome {
                 let start: String = String::from_utf8_lossy(body).chars().take(300).collect();
                 self.broken(format!("500: {start}"));
             }
+            Ok((_, body)) if contains(body, STORE_IS_FULL.as_bytes()) => self.count(STORE_IS_FULL),
             Ok((status, _)) => self.count(status.as_str()),
             Err(_) => self.count("closed"),
         }
@@ -131,8 +135,8 @@ impl Attacker {
         }
     }
 
-    /// The path of a watch that this identity may open, of an object of 60 kB. An account without roles may watch nothing,
-    /// and neither may an anonymous client: a request without a watch takes its place.
+    /// The path of a watch that this identity may open, of an object of 60 kB. An account without roles may watch
+    /// nothing, and neither may an anonymous client: a request without a watch takes its place.
     fn large_watch(&self) -> String {
         match self.name {
             "editor" => format!(
@@ -144,12 +148,13 @@ impl Attacker {
         }
     }
 
-    /// Creates that store an object, each a function of the index and the size of the object: the path and the body. Empty
-    /// for an identity that may store nothing.
+    /// Creates that store an object, each a function of the index and the size of the object: the path and the body.
+    /// Empty for an identity that may store nothing.
     fn own_creates(&self) -> Vec<Create> {
         match self.name {
             "editor" => vec![|index, bytes| {
-                let object = json!({"metadata": {"name": format!("fill-{bytes}-{index}")}, "data": {"a": "x".repeat(bytes)}});
+                let name = format!("fill-{bytes}-{index}");
+                let object = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(bytes)}});
                 (format!("/api/v1/namespaces/{TEAM}/configmaps"), object)
             }],
             "node" => vec![
@@ -236,8 +241,8 @@ fn event(namespace: &str, index: usize, bytes: usize) -> (String, Value) {
     (format!("/api/v1/namespaces/{namespace}/events"), event)
 }
 
-/// The path and body that create a CertificateSigningRequest with annotations of this size, or of 250 kB if that is less,
-/// which is the most that annotations may have.
+/// The path and body that create a CertificateSigningRequest with annotations of this size, or of 250 kB if that is
+/// less, which is the most that annotations may have.
 fn signing_request(index: usize, bytes: usize) -> (String, Value) {
     static REQUEST: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -330,8 +335,8 @@ async fn watch_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
     hold_watches(&attacker, &outcome, &attacker.quiet_watch(), (10, 1 << 20)).await
 }
 
-/// Watches of a large object over connections that accept one byte of each response: the server reads the event and cannot
-/// send it.
+/// Watches of a large object over connections that accept one byte of each response: the server reads the event and
+/// cannot send it.
 async fn window_of_one(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
     hold_watches(&attacker, &outcome, &attacker.large_watch(), (5, 1)).await
 }
@@ -613,9 +618,9 @@ async fn fill_store(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
     Ok(())
 }
 
-/// Objects of each kind that the identity may create, and mirror pods with a large status, until the attack ends. The part
-/// of the store that these writes may not use is for administrators, controllers and heartbeats: the neighbors notice if
-/// nothing of it is left.
+/// Objects of each kind that the identity may create, and mirror pods with a large status, until the attack ends. The
+/// part of the store that these writes may not use is for administrators, controllers and heartbeats: the neighbors
+/// notice if nothing of it is left.
 async fn fill_reserve(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
     let creates = attacker.own_creates();
     if creates.is_empty() {

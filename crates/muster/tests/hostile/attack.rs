@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::abuse::{ABUSES, Outcome};
+use crate::abuse::{ABUSES, Outcome, STORE_IS_FULL};
 use crate::bed::cluster::{TestCluster, UpFlags};
 use crate::connection::Endpoint;
 use crate::identity::Identities;
 use crate::neighbor::{self, Report};
 
-/// How long the abuses go on: on a slow machine until each was tried, the store is full, and the neighbors made enough requests
-/// to prove something.
+/// How long the abuses go on: on a slow machine until each was tried, the store is full, and the neighbors made enough
+/// requests to prove something.
 const ABUSE_MIN: Duration = Duration::from_secs(40);
 const ABUSE_MAX: Duration = Duration::from_secs(280);
 
@@ -59,7 +59,7 @@ async fn attack(kubeconfig: &Path, server_pid: u32) -> Attacked {
     let is_enough = || {
         neighbors.made_enough_requests()
             && !outcomes.values().any(Outcome::is_empty)
-            && outcomes[&("filling the reserve", "node")].contains("403")
+            && outcomes[&("filling the reserve", "node")].contains(STORE_IS_FULL)
     };
     while began.elapsed() < ABUSE_MIN || (began.elapsed() < ABUSE_MAX && !is_enough()) {
         tokio::time::sleep(Duration::from_millis(200)).await;

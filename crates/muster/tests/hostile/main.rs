@@ -10,8 +10,8 @@ mod connection;
 mod identity;
 mod neighbor;
 
-/// Most that the server may have resident, in a build without optimization: some 100 MiB at rest; 16 MiB of objects, of which the
-/// store holds two versions; bodies, decoded objects and responses of all clients.
+/// Most that the server may have resident, in a build without optimization: some 100 MiB at rest; 16 MiB of objects, of
+/// which the store holds two versions; bodies, decoded objects and responses of all clients.
 const RESIDENT_MIB_MAX: u64 = 1_000;
 
 #[test]

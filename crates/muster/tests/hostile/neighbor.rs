@@ -119,7 +119,8 @@ async fn administrate(client: Client, report: Arc<Mutex<Report>>, stop: Cancella
         index += 1;
         let name = format!("note-{index}");
         let one = format!("{MAPS}/{name}");
-        let made = json!({"metadata": {"name": name}, "data": {"a": "b"}});
+        // Larger than what is left of the store when the smallest objects of `fill_with_objects` are refused.
+        let made = json!({"metadata": {"name": name}, "data": {"a": "b".repeat(10_000)}});
         for (method, path, body) in [
             ("GET", "/api/v1/namespaces/default/pods", None),
             ("GET", "/api/v1/nodes", None),

@@ -153,8 +153,8 @@ impl User {
         COMPONENT_USERS.contains(&self.name.as_str())
     }
 
-    /// Returns the namespace of the Leases with which the user takes part in leader election, or `None` if it takes part
-    /// in none. A component of Muster gets `None`, because flow control and the store admit its writes in other ways.
+    /// Returns the namespace of the Leases with which the user takes part in leader election, or `None` if it takes
+    /// part in none. Components of Muster get `None`: they are recognized by [`Self::is_component`].
     ///
     /// Rule: kube-controller-manager and kube-scheduler elect their leaders with Leases in `kube-system`, and the
     /// service accounts of `kube-system` and `muster-system` with Leases in their own namespace.

@@ -27,12 +27,12 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 /// Maximum length in bytes of a resourceVersion, which is a 64-bit number in decimal.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
-/// Maximum size in bytes of an object that a node or a leader election writes into the reserved part of the store. A Node
-/// with the names of 50 images has about 15 KiB, and a Lease less than 1 KiB.
+/// Maximum size in bytes of an object that a node or a leader election writes into the reserved part of the store. A
+/// Node with the names of 50 images has about 15 KiB, and a Lease less than 1 KiB.
 const RESERVE_OBJECT_BYTES_MAX: usize = 64 << 10;
 
-/// Namespaces with objects of the cluster itself. Components of Muster may use the reserved part of the store for writes
-/// to these namespaces.
+/// Namespaces with objects of the cluster itself. Components of Muster may use the reserved part of the store for
+/// writes to these namespaces.
 const SYSTEM_NAMESPACES: [&str; 3] = [NAMESPACE_SYSTEM, NAMESPACE_NODE_LEASE, NAMESPACE_MUSTER_SYSTEM];
 
 /// A write of one object, as the argument of [`ObjectStorage::commit`].
@@ -220,10 +220,10 @@ fn draft_bytes(draft: &ObjectDraft) -> usize {
 /// Returns the write class of a create or update, which determines whether the write may use the reserved part of the
 /// store. `object` is the object to store, and `bytes` its size.
 ///
-/// Rule: the reserved part of the store is for `system:masters`; for components of Muster that write a Node or an object
-/// in `kube-system`, `kube-node-lease` or `muster-system`; for a node that writes its own Node, its own Lease or the
-/// status of a pod that is not a mirror pod; and for the Leases of leader elections. An object that a node or a leader
-/// election writes there has at most 64 KiB. Events never use the reserved part.
+/// Rule: the reserved part of the store is for `system:masters`; for components of Muster that write a Node or an
+/// object in `kube-system`, `kube-node-lease` or `muster-system`; for a node that writes its own Node, its own Lease or
+/// the status of a pod that is not a mirror pod; and for the Leases of leader elections. An object that a node or a
+/// leader election writes there has at most 64 KiB. Events never use the reserved part.
 ///
 /// A node may create any number of mirror pods, so neither they nor their status use the reserved part. All other pods
 /// are created by other users.

@@ -57,16 +57,21 @@ impl Api {
             RequiredState::RecentlyConfirmed if storage.is_recently_confirmed() => return Ok(()),
             RequiredState::RecentlyConfirmed | RequiredState::Current => {}
         }
-        let mut _charge = None;
-        if let Some(address) = address.filter(|_| storage.is_shared()) {
-            let (user, trust) = (address.to_string(), TrustLevel::Ordinary);
-            _charge = self.limits.usage.acquire(&user, trust, UsageKind::UnverifiedWaits, 1);
-            if _charge.is_none() {
-                self.registry.metrics.count_refused_request("read barrier");
-                return Err(ApiError::too_many_requests(1));
+        let charge = match address.filter(|_| storage.is_shared()).map(|it| it.to_string()) {
+            None => None,
+            Some(address) => {
+                let usage = &self.limits.usage;
+                let charge = usage.acquire(&address, TrustLevel::Ordinary, UsageKind::UnverifiedWaits, 1);
+                if charge.is_none() {
+                    self.registry.metrics.count_refused_request("barrier");
+                    return Err(ApiError::too_many_requests(1));
+                }
+                charge
             }
-        }
-        storage.wait_until_fresh().await
+        };
+        let waited = storage.wait_until_fresh().await;
+        drop(charge);
+        waited
     }
 
     /// Waits for a flow control seat, and records the waiting time or the rejection in the metrics. Fails if flow

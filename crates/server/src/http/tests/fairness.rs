@@ -431,6 +431,31 @@ async fn unread_events_of_watches_are_bounded_in_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unread_event_of_a_watch_over_a_web_socket_is_charged() {
+    let api = api().await;
+    let user = editor(&api).await;
+    let mut unread = open(&api, Some(user), false);
+    let upgrade = format!(
+        "GET {MAPS}?watch=1&resourceVersion={} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        api.registry.storage.revision()
+    );
+    unread.write_all(upgrade.as_bytes()).await.unwrap();
+    let watches = || api.registry.metrics.long_running_requests.get();
+    wait_until(|| watches() == 1).await;
+    // The connection buffers 256 KiB, and each event is smaller than a chunk of a response.
+    let mut admin = connect(&api, Some(User::server()), None).await;
+    for index in 0..10 {
+        let object = json!({"metadata": {"name": format!("m{index}")}, "data": {"k": "x".repeat(50_000)}});
+        assert_eq!(code(&mut admin, "POST", MAPS, whole(object.to_string())).await, 201);
+    }
+    let usage = || api.limits.usage.total_usage(UsageKind::UnsentResponseBytes);
+    wait_until(|| 50_000 < usage()).await;
+    drop(unread);
+    wait_until(|| usage() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_watches_leaves_watches_for_others() {
     let mut api = api().await;
     api.limits = Arc::new(ServerLimits::new(LimitsConfig { watches: 2_000, ..api.limits.config }));
