@@ -261,9 +261,11 @@ impl Api {
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
+        // On the heap, because the caller moves its future several times, and the futures of handlers are large.
+        let handling = Box::pin(self.dispatch(route, &api_request));
         let dispatched = match fence {
-            None => self.dispatch(route, &api_request).await,
-            Some(fence) => fence.run_fenced(self.dispatch(route, &api_request)).await,
+            None => handling.await,
+            Some(fence) => fence.run_fenced(handling).await,
         };
         let mut response = dispatched.unwrap_or_else(|it| error_response(&it));
         reply::add_warnings(&mut response, api_request.context.take_warnings());
