@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn invalid_ranges_are_refused() {
-        let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "x/8", "::1/129"];
+        let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.0/+24", "x/8", "::1/129"];
         for range in wrong {
             let message = format!("{range:?} is not an address range such as 192.0.2.0/24");
             assert_eq!(AllowedExternalIps::default().set_ranges(&[range.to_owned()]), Err(message));
