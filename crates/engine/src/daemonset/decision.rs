@@ -342,7 +342,7 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
 }
 
 /// Adds the pod creates and deletes of all cells that need no rollout budget ([`Cell::create`] and [`Cell::delete`]) to
-/// the plan: at most [`Settings::burst`] creates, and at most as many deletes.
+/// the plan: at most [`Settings::burst`] creates and at most [`Settings::burst`] deletes.
 fn add_unbudgeted_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) {
     for (_, node) in &input.set_state.writes {
         let Some(cell) = input.set_state.cells.get(node) else { continue };
@@ -374,8 +374,8 @@ pub(crate) fn add_create(plan: &mut Plan, assigned: AssignedRevision, node: Text
 
 /// Adds the pod writes of the rollout to the plan, and returns the rollout budget as a number of nodes.
 ///
-/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. Each node that already counts
-/// against the budget leaves one replacement less. With surge, a pod on a node that is no longer eligible is deleted
+/// Rule: an outdated pod that is Ready is replaced only within the rollout budget. The number of nodes that already
+/// count against the budget is subtracted from it. With surge, a pod on a node that is no longer eligible is deleted
 /// only while more nodes have an available pod than are eligible.
 fn add_rollout_writes(plan: &mut Plan, input: &DecisionInput<'_>, settings: &Settings) -> usize {
     let (set, set_state) = (input.set, input.set_state);

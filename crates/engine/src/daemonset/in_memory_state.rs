@@ -285,8 +285,9 @@ impl SetEntry {
     }
 
     /// Updates the highest numbers of updated and of available nodes in the rollout, and the time of its last progress.
-    /// Does nothing without a current revision, or if the rollout is the same as before and neither number exceeds its
-    /// previous maximum.
+    /// Does nothing if neither number exceeds its previous maximum. Exception: if the revision or the generation has
+    /// changed, or if the rollout has become complete or incomplete, the numbers and the time start again. Does nothing
+    /// without a current revision.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.status_counts();

@@ -90,8 +90,9 @@ impl RefusedEvictions {
         }
     }
 
-    /// Limits each retry time to `now` plus the maximum of [`EVICTION_BACKOFF`], and the time before which no eviction is sent to `now`
-    /// plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`], so that retries are not late after the clock was set back.
+    /// Limits each retry time to `now` plus the maximum of [`EVICTION_BACKOFF`], and the time before which no eviction
+    /// is sent to `now` plus [`EVICTION_INTERVAL_WHILE_REFUSED_MIN`], so that retries are not late after the clock was
+    /// set back.
     pub(crate) fn adjust_to_clock(&mut self, now: Time) {
         for refusal in self.nodes.values_mut() {
             refusal.retry_at = refusal.retry_at.min(now + EVICTION_BACKOFF.max);

@@ -39,8 +39,9 @@ pub(crate) const FAILED_POD_BACKOFF: BackoffPolicy =
 /// `current` is the revision that the node is assigned. `verdict` is `None` if the node was deleted.
 ///
 /// Rule: each eligible node has one pod. Pods on a node with verdict `Leave` are deleted, and so are unbound pods on a
-/// node with verdict `Keep`. Failed and succeeded pods are deleted, with backoff if that happened on this node before.
-/// Of several pods, one is kept, or with surge one outdated and one up-to-date pod. Upstream: `podsShouldBeOnNode`.
+/// node with verdict `Keep`. Failed and succeeded pods are deleted one after the other, with a backoff on this node
+/// between two deletes. Of several pods, one is kept, or with surge one outdated and one up-to-date pod. Upstream:
+/// `podsShouldBeOnNode`.
 pub(crate) fn build_roster(
     set: &Set,
     current: &TargetRevision,

@@ -32,9 +32,9 @@ pub fn revision_identity(data: &Value) -> Option<TemplateIdentity> {
     (template.get("$patch")?.as_str()? == "replace").then(|| template_identity(&template))
 }
 
-/// The values with which a field is equivalent to an absent field.
+/// The values of a field that are equivalent to an absent field.
 #[derive(Debug, Clone, Copy)]
-enum AbsentValue {
+enum EquivalentToAbsent {
     /// A field with this string or with the empty string is equivalent to an absent field.
     Text(&'static str),
     /// A field with this number or with 0 is equivalent to an absent field.
@@ -48,17 +48,17 @@ enum AbsentValue {
     /// A field with an empty value (`{}`, `[]` or `""`) is equivalent to an absent field.
     Empty,
 }
-use AbsentValue::{Empty, False, Number, NumberOrZero, Text, True};
+use EquivalentToAbsent::{Empty, False, Number, NumberOrZero, Text, True};
 
 /// Fields with the values that are equivalent to an absent field: defaults that kube-apiserver sets, defaults of the
 /// API documentation, and values that Go's `omitempty` does not write.
 ///
 /// In a path, `[]` stands for any item of a list and `**` for any prefix. At least two names follow `**`, because a
 /// single name could also be the key of a user's label. Names in capitals are defined in [`FIELD_GROUPS`].
-/// `labelSelector` and `namespaceSelector` are never listed, because `{}` and an absent selector have different
-/// meanings.
+/// No path ends in `labelSelector` or `namespaceSelector`, because `{}` and an absent selector have different meanings.
+/// Only fields inside of selectors are listed.
 #[rustfmt::skip]
-const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
+const EQUIVALENT_TO_ABSENT: &[(&str, EquivalentToAbsent)] = &[
     ("metadata", Empty),
     ("metadata.labels", Empty),
     ("metadata.annotations", Empty),
@@ -256,7 +256,7 @@ const FIELD_GROUPS: &[(&str, &[&str])] = &[
 /// Returns the normalized template: without fields that mean the same as absent ones, and with quantities in one
 /// notation. The normalized forms of equivalent templates are equal.
 fn normalize(template: &Value) -> Value {
-    let mut out = without_absent_values(template, &mut Vec::new());
+    let mut out = without_fields_equivalent_to_absent(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
         // `$patch` is a directive of the revision's patch, not part of the template.
         template.remove("$patch");
@@ -267,19 +267,19 @@ fn normalize(template: &Value) -> Value {
     out
 }
 
-/// Returns a copy of `value` without the fields that mean the same as absent ones ([`ABSENT_VALUES`]), and with
+/// Returns a copy of `value` without the fields that mean the same as absent ones ([`EQUIVALENT_TO_ABSENT`]), and with
 /// quantities in one notation. `path` is the path of `value` in the template.
 ///
 /// Rule: fields that are null or mean the same as an absent field are removed. List items are never removed, because
 /// their position matters.
-fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
+fn without_fields_equivalent_to_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
     match value {
         Value::Object(fields) => {
             let mut out = Map::new();
             for (key, value) in fields.iter().filter(|it| !it.1.is_null()) {
                 path.push(key);
-                let value = without_absent_values(value, path);
-                if !ABSENT_VALUES
+                let value = without_fields_equivalent_to_absent(value, path);
+                if !EQUIVALENT_TO_ABSENT
                     .iter()
                     .any(|(pattern, absent)| absent.matches(&value) && path_matches(pattern, path))
                 {
@@ -289,7 +289,7 @@ fn without_absent_values<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value
             }
             out.into()
         }
-        Value::Array(items) => items.iter().map(|it| without_absent_values(it, path)).collect(),
+        Value::Array(items) => items.iter().map(|it| without_fields_equivalent_to_absent(it, path)).collect(),
         Value::String(_) | Value::Number(_) => {
             match QUANTITY_FIELDS.iter().find(|it| path_matches(it.0, path)) {
                 Some((_, in_thousandths)) => canonical_quantity(value, *in_thousandths),
@@ -356,7 +356,7 @@ fn remove_default_requests(container: &mut Map<String, Value>) {
     }
 }
 
-impl AbsentValue {
+impl EquivalentToAbsent {
     /// Whether a field with this value is equivalent to an absent field.
     fn matches(self, value: &Value) -> bool {
         let is_number = |wanted: i64| value.as_i64() == Some(wanted);
@@ -376,8 +376,8 @@ impl AbsentValue {
     }
 }
 
-/// Whether a path pattern, such as those in [`ABSENT_VALUES`], matches a path. The comparison starts at the end, where
-/// most paths differ.
+/// Whether a path pattern, such as those in [`EQUIVALENT_TO_ABSENT`], matches a path. The comparison starts at the end,
+/// where most paths differ.
 fn path_matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {

@@ -62,7 +62,8 @@ pub struct Service {
     /// The `clusterIP`. `None` for a headless Service, for an `ExternalName` Service, and before an address is
     /// allocated.
     pub address: Option<IpAddr>,
-    /// The `ipFamilies`, the primary one first. May be empty: then the method [`Self::families()`] returns a default.
+    /// The `ipFamilies`, the primary one first. May be empty: then
+    /// [`Self::families_or_default`] returns a default.
     pub families: Vec<IpFamily>,
     /// The Service's selector. `None` if the Service has no selector: then users or other controllers write its
     /// endpoints.
@@ -133,7 +134,7 @@ impl Service {
 
     /// Returns the IP families of the Service, the primary one first. If the field `families` is empty, returns the
     /// family of the cluster IP or, without a cluster IP, both families.
-    pub(super) fn families(&self) -> Vec<IpFamily> {
+    pub(super) fn families_or_default(&self) -> Vec<IpFamily> {
         match (&self.families[..], self.address) {
             ([], Some(address)) => [IpFamily::of_address(address)].into(),
             ([], None) => [IpFamily::V4, IpFamily::V6].into(),

@@ -38,7 +38,7 @@ pub(super) fn slice_writes<'a>(
     slices: &[&Arc<Slice>],
     trigger: Option<Time>,
 ) -> Vec<EndpointsWrite> {
-    let families = service.families();
+    let families = service.families_or_default();
     let mut writes = Vec::new();
     for family in &families {
         let slices: Vec<&Arc<Slice>> =

@@ -304,8 +304,9 @@ impl GarbageCollector {
     }
 
     /// Reconciles the object with this UID. Returns the next call about the object, or the reads that it needs and that
-    /// are not in flight yet, or the time of the next reconcile. Returns none of these if there is nothing to do, or
-    /// while a call about the object is in flight.
+    /// are not in flight yet, or the time of the next reconcile. Returns none of these if the object is unknown or
+    /// nothing is to be done, before all watched kinds have been listed, and while a call about the object or all the
+    /// reads that it needs are in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.unlisted.is_empty() {

@@ -285,12 +285,13 @@ pub struct SignalObservation {
 /// The measured value of each eviction signal. A signal that could not be measured is absent.
 pub type SignalObservations = BTreeMap<Signal, SignalObservation>;
 
-/// A crossed threshold for which a pod is to be evicted. Less of the resource is available than the threshold requires.
-/// Once pods were evicted for it, the minimum reclaim must be available in addition.
+/// A crossed threshold whose grace period has ended, so that a pod is to be evicted for it. A threshold is crossed when
+/// less of the resource is available than its value. It then stays crossed until its value is available, or, once its
+/// grace period has ended, until its value plus the minimum reclaim is available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,
-    /// Value of the threshold. The minimum reclaim is not added.
+    /// Value of the threshold, without the minimum reclaim.
     pub threshold: i64,
     /// Amount of the resource that is available.
     pub available: i64,
@@ -330,7 +331,7 @@ pub struct ThresholdMonitor {
     pressure_transition_period: Duration,
     /// The crossed thresholds. The first value is the time at which the threshold was crossed. The second value is
     /// whether its grace period has ended, so that pods are evicted for it. If so, the threshold stays crossed until
-    /// the minimum reclaim is available too.
+    /// its value plus the minimum reclaim is available.
     crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     /// Time at which memory pressure was last observed. `None` if it was never observed.
     memory: Option<Time>,

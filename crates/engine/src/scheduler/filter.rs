@@ -11,8 +11,8 @@ use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
 use muster_api::well_known::TAINT_NODE_UNSCHEDULABLE;
 
-use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
+use super::topology_counts::TopologyCounts;
 use super::{HostPort, Pod, Scheduler};
 use crate::daemonset::placement;
 
@@ -123,12 +123,12 @@ impl Shortage {
 pub(super) fn check_fit(
     all: &Scheduler,
     pod: &Pod,
-    inter_pod: &InterPodAffinity,
+    topology_counts: &TopologyCounts,
     info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
 ) -> Result<(), UnfitReason> {
     check_node_fit(all, pod, info, without)?;
-    inter_pod.check(all, pod, info, without)
+    topology_counts.check(all, pod, info, without)
 }
 
 /// Checks whether a pod fits on a node, like [`check_fit`], but without pod affinity, pod anti-affinity and topology

@@ -8,8 +8,8 @@ use alloc::string::{String, ToString as _};
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 
-use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
+use super::topology_counts::TopologyCounts;
 use super::{Pod, Scheduler, Shortage, UnfitReason, filter};
 
 /// Why a pod does not fit on a node, as `muster explain` prints it.
@@ -29,14 +29,15 @@ pub struct FitExplainer<'a> {
     /// The scheduler with all nodes and pods.
     all: &'a Scheduler,
     pod: &'a Pod,
-    /// The counts for pod affinity and topology spread, which are the same for all nodes.
-    inter_pod: InterPodAffinity,
+    /// The counts by topology domain for pod affinity, pod anti-affinity and topology spread. They are computed once and
+    /// used for every node.
+    topology_counts: TopologyCounts,
 }
 
 impl Scheduler {
     /// Returns a [`FitExplainer`] of this pod for the nodes of this scheduler.
     pub fn fit_explainer<'a>(&'a self, pod: &'a Pod) -> FitExplainer<'a> {
-        FitExplainer { all: self, pod, inter_pod: InterPodAffinity::for_pod(self, pod) }
+        FitExplainer { all: self, pod, topology_counts: TopologyCounts::for_pod(self, pod) }
     }
 }
 
@@ -45,7 +46,7 @@ impl FitExplainer<'_> {
     /// node. Pods in `without` count as removed from the node.
     pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
         let info = self.all.nodes.get(node)?;
-        let unfit = filter::check_fit(self.all, self.pod, &self.inter_pod, info, without).err()?;
+        let unfit = filter::check_fit(self.all, self.pod, &self.topology_counts, info, without).err()?;
         let (reason, detail) = match &unfit {
             UnfitReason::HostPort => self.host_port_conflict(info, without),
             UnfitReason::Insufficient(shortages) => match shortages.first() {

@@ -1,7 +1,7 @@
 //! The scheduler: binds pending pods to nodes. Upstream: kube-scheduler with its default plugins.
 //!
 //! The scheduler keeps the allocatable and requested resources of every node ([`node_info`]), and the pending pods by
-//! priority and age ([`queue`]). Of the nodes on which a pod fits ([`filter`], [`inter_pod_affinity`]), it chooses the
+//! priority and age ([`queue`]). Of the nodes on which a pod fits ([`filter`], [`topology_counts`]), it chooses the
 //! node with the highest score ([`score`]). If the pod fits on no node, pods of lower priority may be preempted
 //! ([`preemption`]), and the reasons are written to the pod's condition `PodScheduled`. The pod is then parked as
 //! unschedulable until a change may help it, such as a changed node or a pod that leaves a node, but at most five
@@ -18,8 +18,6 @@ mod facts;
 mod filter;
 /// Explains why a pod does not fit on a node, for `muster explain` and `muster plan`.
 mod fit_explanation;
-/// Checks pod affinity, pod anti-affinity and topology spread.
-mod inter_pod_affinity;
 /// Stores the nodes, the pods on each node, and the requests of these pods.
 mod node_info;
 /// Chooses the pods of lower priority to delete, so that a pod fits on a node.
@@ -28,6 +26,8 @@ mod preemption;
 mod queue;
 /// Scores the feasible nodes (the nodes on which a pod fits) and chooses the best one.
 mod score;
+/// Checks pod affinity, pod anti-affinity and topology spread, with counts for each topology domain.
+mod topology_counts;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -54,10 +54,10 @@ use crate::controller::{
     CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, ObjectReference, Outcome,
     Reconcile, Request, Requeue, Watch,
 };
-use inter_pod_affinity::InterPodAffinity;
 use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
+use topology_counts::TopologyCounts;
 
 /// No pod is scheduled while at least this many calls are in flight. The calls of the last scheduled pod may exceed the
 /// number. The other pods stay in the queue until a call completes, so that each decision uses the latest state of the
@@ -472,9 +472,9 @@ impl Scheduler {
             let message = String::from("no nodes available to schedule pods");
             return Decision::Wait { message, preemption: None, depends_on_other_pods: false };
         }
-        let inter_pod = InterPodAffinity::for_pod(self, pod);
+        let topology_counts = TopologyCounts::for_pod(self, pod);
         let none = BTreeSet::new();
-        let fits = |info: &NodeInfo| filter::check_fit(self, pod, &inter_pod, info, &none);
+        let fits = |info: &NodeInfo| filter::check_fit(self, pod, &topology_counts, info, &none);
         // The nominated node comes first if the pod fits there.
         let nominated_node = self.queue.nominated_node(&pod.key).and_then(|it| self.nodes.get(it));
         if let Some(info) = nominated_node.filter(|it| fits(it).is_ok()) {
@@ -483,7 +483,7 @@ impl Scheduler {
 
         let names = pod.requirements.nodes_named_by_affinity();
         let named = names.iter().flatten().filter_map(|it| self.nodes.get(it));
-        let any = self.nodes.iter_after(&self.last_bound_node).filter(|_| names.is_none());
+        let any = self.nodes.iter_wrapping_after(&self.last_bound_node).filter(|_| names.is_none());
         let feasible_nodes_to_find = feasible_nodes_to_find(self.nodes.len());
         let (mut fitting, mut unfit) = (Vec::new(), Vec::new());
         for info in named.chain(any) {
@@ -498,7 +498,7 @@ impl Scheduler {
         if let Some(node) = score::best_node(self, pod, &fitting) {
             return Decision::Bind(node);
         }
-        let preemption = preemption::choose_preemption(self, pod, &inter_pod, &unfit);
+        let preemption = preemption::choose_preemption(self, pod, &topology_counts, &unfit);
         let preemption_message = match &preemption {
             Preemption::Remove { .. } => None,
             Preemption::NotEligible(why) | Preemption::NotHelpful(why) => Some(why.as_str()),

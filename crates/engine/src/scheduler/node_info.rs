@@ -51,7 +51,7 @@ impl NodeInfos {
     }
 
     /// Returns all nodes in the order of their names, starting after `name` and wrapping around.
-    pub(super) fn iter_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
+    pub(super) fn iter_wrapping_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
         use core::ops::Bound::{Excluded, Unbounded};
         let after = self.nodes.range((Excluded(name.clone()), Unbounded));
         after.chain(self.nodes.range(..=name.clone())).map(|(_, info)| info)

@@ -12,8 +12,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::filter::{self, UnfitReason};
-use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
+use super::topology_counts::TopologyCounts;
 use super::{Budget, Pod, Scheduler, format_reason_counts};
 
 /// Number of nodes with victims after which preemption stops the search and chooses the best of them. If a tenth of the
@@ -49,7 +49,7 @@ pub(super) enum Preemption {
 pub(super) fn choose_preemption(
     all: &Scheduler,
     pod: &Pod,
-    inter_pod: &InterPodAffinity,
+    topology_counts: &TopologyCounts,
     unfit: &[(&NodeInfo, UnfitReason)],
 ) -> Preemption {
     if !pod.may_preempt {
@@ -66,7 +66,7 @@ pub(super) fn choose_preemption(
         unfit.iter().filter(|(_, why)| why.may_be_resolved_by_preemption()).map(|(info, _)| *info).collect();
     let mut left = (nodes.len() / 10).max(CANDIDATE_NODES_MIN);
     for info in &nodes {
-        match victims_on_node(all, pod, inter_pod, info) {
+        match victims_on_node(all, pod, topology_counts, info) {
             Err(why) => {
                 for reason in why.map_or_else(|| [NO_VICTIMS_MESSAGE.into()].into(), |it| it.messages()) {
                     *reasons.entry(reason).or_default() += 1;
@@ -135,7 +135,7 @@ fn start_time(pod: &Pod) -> Time {
 fn victims_on_node(
     all: &Scheduler,
     pod: &Pod,
-    inter_pod: &InterPodAffinity,
+    topology_counts: &TopologyCounts,
     info: &NodeInfo,
 ) -> Result<(usize, Vec<Arc<Pod>>), Option<UnfitReason>> {
     let mut lower: Vec<&Arc<Pod>> = info.pods.values().filter(|it| it.priority < pod.priority).collect();
@@ -143,7 +143,7 @@ fn victims_on_node(
         return Err(None);
     }
     let mut gone: BTreeSet<ObjectKey> = lower.iter().map(|it| it.key.clone()).collect();
-    filter::check_fit(all, pod, inter_pod, info, &gone).map_err(Some)?;
+    filter::check_fit(all, pod, topology_counts, info, &gone).map_err(Some)?;
     // Pods are reprieved by priority, then age; those whose deletion violates a budget come first.
     let importance = |it: &Pod| (Reverse(it.priority), start_time(it), it.key.clone());
     lower.sort_by_key(|it| importance(it));
@@ -162,7 +162,7 @@ fn victims_on_node(
     let in_turn = breaking.into_iter().map(|it| (1, it)).chain(keeping.into_iter().map(|it| (0, it)));
     for (broken, it) in in_turn {
         gone.remove(&it.key);
-        if filter::check_fit(all, pod, inter_pod, info, &gone).is_err() {
+        if filter::check_fit(all, pod, topology_counts, info, &gone).is_err() {
             gone.insert(it.key.clone());
             violations += broken;
             victims.push(it.clone());

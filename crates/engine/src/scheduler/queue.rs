@@ -31,8 +31,8 @@ pub(super) struct SchedulingQueue {
     active: BTreeSet<QueueOrder>,
     /// Parked pods, sorted by the latest time at which they become active.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that a change since the last call of [`Self::park`] may have made schedulable. They become active
-    /// when their backoff ends, or as soon as no other pod is active.
+    /// Parked pods that a change since the last call of [`Self::park`] may have made schedulable. They are tried as soon
+    /// as no pod is active. When their backoff ends, they become active.
     activated: BTreeSet<QueueOrder>,
     /// Unschedulable parked pods whose node affinity names nodes, by the names of these nodes.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
@@ -65,9 +65,10 @@ struct PendingPod {
 enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
-    /// The pod has been parked since `since`. It is tried at `until`. If `is_activated`, it may be tried earlier, as
-    /// soon as no other pod is active. `names` are the nodes that the node affinity of the pod names. It is `None` if
-    /// the node affinity names no nodes, or if the pod is in backoff.
+    /// The pod has been parked since `since`, and becomes active at `until`. `is_activated` is whether a change since
+    /// then may have made it schedulable. Such a pod may be tried earlier, see [`SchedulingQueue::activated`]. `names`
+    /// are the nodes that the node affinity of the pod names. It is `None` if the node affinity names no nodes, or if
+    /// the pod is in backoff.
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
@@ -189,11 +190,12 @@ impl SchedulingQueue {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Parks an unschedulable pod until a change may help it. `depends_on_other_pods` is whether the pod is
-    /// unschedulable because of other pods.
+    /// Parks an unschedulable pod until a change may help it, but at most for [`PARKED_DURATION_MAX`].
+    /// `depends_on_other_pods` is whether the pod is unschedulable because of other pods.
     ///
-    /// After this call, pods that are already activated are tried only when their backoff ends, even if no pod is
-    /// active. If they were tried at once, each deleted pod could cause thousands of scheduling attempts.
+    /// This call empties [`Self::activated`]: parked pods that an earlier change may have helped are now tried only when
+    /// their backoff ends, even if no pod is active. If they were tried at once, each deleted pod could cause thousands
+    /// of scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
         self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };

@@ -8,7 +8,7 @@ use muster_api::taints::{TaintEffect, any_tolerates};
 use muster_api::text::Text;
 
 use super::node_info::{DEFAULT_REQUESTS, NodeInfo, nonzero_requests};
-use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint, inter_pod_affinity};
+use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint, topology_counts};
 use crate::daemonset::placement::affinity;
 use crate::hash_ordered_map;
 
@@ -129,7 +129,7 @@ fn score_spread(all: &Scheduler, pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     if spreads.is_empty() {
         return Vec::new();
     }
-    let domains = inter_pod_affinity::matching_pods_by_domain(all, pod, &spreads);
+    let domains = topology_counts::matching_pods_by_domain(all, pod, &spreads);
     let score = |info: &&NodeInfo| -> Option<i64> {
         let mut sum = 0;
         for (spread, counts) in spreads.iter().zip(&domains) {

@@ -194,7 +194,8 @@ pub struct Template {
     pub node_name: Option<Text>,
     pub node_selector: Labels,
     pub affinity: RequiredNodeAffinity,
-    /// The tolerations of the template, followed by the tolerations that the controller adds to every daemon pod.
+    /// The tolerations of the template, followed by those that the controller adds to the pods of this template:
+    /// [`automatic_tolerations`](crate::daemonset::manifest::automatic_tolerations).
     pub tolerations: Arc<[Toleration]>,
 }
 

@@ -138,7 +138,7 @@ fn other_patches_have_no_meaning() {
 /// Checks every entry of the table: its value is equivalent to absence, another value is not.
 #[test]
 fn every_entry_of_the_table_holds() {
-    for (pattern, absent) in ABSENT_VALUES {
+    for (pattern, absent) in EQUIVALENT_TO_ABSENT {
         let defaults = match absent {
             Text(text) => vec![json!(text), json!("")],
             NumberOrZero(count) => vec![json!(count), json!(0)],
@@ -201,7 +201,7 @@ fn at(path: &[String], value: Option<Value>) -> Value {
 
 #[test]
 fn no_pattern_of_the_tables_is_misspelt() {
-    for pattern in ABSENT_VALUES.iter().map(|it| it.0).chain(QUANTITY_FIELDS.iter().map(|it| it.0)) {
+    for pattern in EQUIVALENT_TO_ABSENT.iter().map(|it| it.0).chain(QUANTITY_FIELDS.iter().map(|it| it.0)) {
         let (first, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
         assert!(["metadata", "spec", "**"].contains(&first), "{pattern}");
         assert!(!rest.contains("**"), "{pattern}");

@@ -14,7 +14,8 @@ use crate::controller::BackoffPolicy;
 pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
 impl ActionBackoffs {
-    /// Updates the backoff of an action: a failure starts or increases it, and a success removes it. `action` is its [`Action::backoff_key`](super::Action::backoff_key).
+    /// Updates the backoff of an action: a failure starts or increases it, and a success removes it. `action` is its
+    /// [`Action::backoff_key`](super::Action::backoff_key).
     pub(super) fn update(&mut self, action: &str, has_failed: bool, policy: BackoffPolicy, now: Time) {
         if !has_failed {
             self.0.remove(action);

@@ -19,7 +19,7 @@ use crate::daemonset::placement;
 /// terms and spread constraints, and the anti-affinity terms of existing pods that match it. Upstream: `PreFilter` of
 /// `InterPodAffinity` and `PodTopologySpread`.
 #[derive(Debug, Default)]
-pub(super) struct InterPodAffinity {
+pub(super) struct TopologyCounts {
     /// For each pod affinity term, the number of pods that match all pod affinity terms, by domain of the term's
     /// topology key.
     pod_affinity: Vec<BTreeMap<Text, usize>>,
@@ -31,31 +31,30 @@ pub(super) struct InterPodAffinity {
     spread: Vec<BTreeMap<Text, usize>>,
 }
 
-impl InterPodAffinity {
+impl TopologyCounts {
     /// Computes the counts for `pod`. `all` is the scheduler with all nodes and pods.
     pub(super) fn for_pod(all: &Scheduler, pod: &Pod) -> Self {
-        let mut inter_pod = Self::default();
+        let mut counts = Self::default();
         for (labels, other) in all.nodes.pods_with_anti_affinity() {
             for term in
                 other.requirements.pod_anti_affinity.iter().filter(|it| it.matches(pod, &all.namespaces))
             {
                 if let Some(domain) = labels.get(&term.topology_key) {
-                    let domains =
-                        inter_pod.existing_anti_affinity.entry(term.topology_key.clone()).or_default();
+                    let domains = counts.existing_anti_affinity.entry(term.topology_key.clone()).or_default();
                     *domains.entry(domain.clone()).or_default() += 1;
                 }
             }
         }
         let requirements = &pod.requirements;
         if !requirements.pod_affinity.is_empty() || !requirements.pod_anti_affinity.is_empty() {
-            inter_pod.count_matching_pods(all, pod);
+            counts.count_matching_pods(all, pod);
         }
         let must: Vec<&TopologySpreadConstraint> =
             requirements.spread_constraints.iter().filter(|it| it.do_not_schedule).collect();
         if !must.is_empty() {
-            inter_pod.spread = matching_pods_by_domain(all, pod, &must);
+            counts.spread = matching_pods_by_domain(all, pod, &must);
         }
-        inter_pod
+        counts
     }
 
     /// Counts the pods that match the required pod affinity and anti-affinity terms of the pod.
