@@ -52,14 +52,14 @@ impl AllocationPools {
     }
 
     /// Records the start of a transaction that writes these pools.
-    pub(crate) fn begin(&mut self, pools: &BTreeMap<&'static str, i64>) {
+    pub(crate) fn begin_transaction(&mut self, pools: &BTreeMap<&'static str, i64>) {
         self.in_progress.extend(pools.keys());
     }
 
     /// Records the end of a transaction. `pools` are the pools that it writes, each with the bound from
     /// [`Self::revision_bound`]. `applied` is the etcd revision at which the transaction was applied, or `None` if it
     /// was not applied or if that is not known.
-    pub(crate) fn end(&mut self, pools: &BTreeMap<&'static str, i64>, applied: Option<i64>) {
+    pub(crate) fn end_transaction(&mut self, pools: &BTreeMap<&'static str, i64>, applied: Option<i64>) {
         for (pool, bound) in pools {
             self.in_progress.remove(pool);
             let Some(revision) = applied else { continue };
@@ -87,22 +87,22 @@ mod tests {
         let mut pools = AllocationPools::default();
         assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(5));
         let batch: BTreeMap<&'static str, i64> = [("services", 5)].into();
-        pools.begin(&batch);
+        pools.begin_transaction(&batch);
         assert!(pools.is_in_progress(&at(5, &keys)));
-        pools.end(&batch, Some(9));
+        pools.end_transaction(&batch, Some(9));
         assert!(!pools.is_in_progress(&at(5, &keys)));
         // The state at 5 lacks only the own write at 9.
         assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(9));
         assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(12));
         // The state at 4 may lack a write of another server at 5.
         assert_eq!(pools.revision_bound(&keys, &at(4, &keys)), Err(CommitConflict::Allocated));
-        pools.end(&[("services", 9)].into(), Some(10));
+        pools.end_transaction(&[("services", 9)].into(), Some(10));
         assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(10));
-        pools.end(&[("services", 12)].into(), Some(13));
+        pools.end_transaction(&[("services", 12)].into(), Some(13));
         assert_eq!(pools.revision_bound(&keys, &at(11, &keys)), Err(CommitConflict::Allocated));
         assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(13));
         // The outcome of a transaction is not known: nothing changes.
-        pools.end(&[("services", 13)].into(), None);
+        pools.end_transaction(&[("services", 13)].into(), None);
         assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(13));
     }
 }

@@ -82,7 +82,8 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// Whether a repetition of the call fails too.
+    /// Whether a repetition of the call is not expected to succeed: the error is neither [`Self::NoResponse`] nor
+    /// [`Self::NotServed`].
     pub(crate) fn is_final(&self) -> bool {
         !matches!(self, Self::NoResponse { .. } | Self::NotServed { .. })
     }

@@ -19,8 +19,8 @@ use crate::proto::TxnRequest;
 const BATCH_WRITES_MAX: usize = 100;
 
 /// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and 128
-/// operations for the case that a compare fails. The other 8 are for the lane, for `m/restoring` and `m/source`, and
-/// for the pools from which the objects allocate.
+/// operations for the case that a compare fails. The other 8 are for the [lane](crate::lane) of the transaction, for
+/// `m/restoring` and `m/source`, and for the pools from which the objects allocate.
 const BATCH_COMPARES_MAX: usize = 120;
 
 /// Maximum size of the values in one transaction of several commits.
@@ -114,7 +114,7 @@ pub(crate) struct BatchBuilder {
     /// The keys of the terms of Leases, each with the etcd revision after which it must not have been written, see
     /// [`muster_store::Fence`].
     fences: BTreeMap<Bytes, i64>,
-    /// The keys of the terms that the commits begin.
+    /// The keys of the terms that the commits begin, because they give a Lease to another holder.
     begun_terms: Vec<Bytes>,
     request: TxnRequest,
     bytes: usize,

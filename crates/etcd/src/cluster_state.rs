@@ -19,8 +19,9 @@ use crate::proto::{Event, KeyValue, RequestOp, TxnRequest, request_op};
 pub struct ClusterState {
     /// Whether etcd has no key under the cluster's prefix.
     pub is_empty: bool,
-    /// The highest etcd revision of all lane keys (`l/SERVER/N`). Every transaction that writes an object also writes a
-    /// lane key. 0 if there is no lane key, because no server has written.
+    /// The etcd revision of the last write of any server: the highest revision of all lane keys (`l/SERVER/N`). Every
+    /// transaction that writes an object also writes the key of its [`lane`](crate::lane). 0 if there is no lane key,
+    /// because no server has written.
     pub last_write: i64,
     /// What the cluster was restored or moved from. `None` for a cluster that began in etcd.
     pub source: Option<ClusterSource>,

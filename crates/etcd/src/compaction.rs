@@ -28,8 +28,8 @@ impl Compaction {
     /// revision. Does nothing if the history was compacted up to this or a later revision already, if the writer no
     /// longer holds its Lease, or if a restore is in progress or was interrupted.
     pub(crate) async fn run(self, api: &impl EtcdApi, keys: &Keyspace) -> Result<(), EtcdError> {
-        // First, so that a server that starts does not list at a revision that is being compacted. After an error it
-        // does, and then lists the current objects.
+        // `m/compacted` is written first, so that a server that starts does not list at a revision that is being
+        // compacted. If the write fails, a server may list at such a revision. It then lists the current objects.
         let recorded = match self.record(api, keys).await {
             Ok(false) => return Ok(()),
             Ok(true) => Ok(()),

@@ -110,7 +110,10 @@ struct Driver<A> {
     source_revision: i64,
     /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
+    /// The [lanes](crate::lane) of this server, each with at most one transaction in progress.
     lanes: Vec<LaneState>,
+    /// The etcd keys of `lanes`, in the same order. The events of a transaction that writes one of these keys are kept
+    /// in `own_events`.
     lane_keys: Vec<Bytes>,
     /// The key that is written together with the deletion of stale lanes, see [`crate::lane::delete_stale_lanes`].
     lane_marker: Bytes,
@@ -321,7 +324,7 @@ impl<A: EtcdApi> Driver<A> {
                     LaneOutcome::Applied { revision } => Some(revision),
                     _ => None,
                 };
-                self.pools.end(&pools, applied);
+                self.pools.end_transaction(&pools, applied);
                 self.handle_transaction_outcome(number, used, outcome);
             }
             Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),

@@ -184,8 +184,9 @@ impl Keyspace {
         KeyRange::with_prefix(&format!("{}o/", self.prefix))
     }
 
-    /// Returns the range of the keys of all lanes of all servers. The highest etcd revision of these keys is at least
-    /// the revision of the last write of an object, because every transaction that writes an object also writes a lane.
+    /// Returns the range of the keys of all [lanes](crate::lane) of all servers. The highest etcd revision of these keys
+    /// is at least the revision of the last write of an object, because every transaction that writes an object also
+    /// writes the key of a lane.
     pub(crate) fn lanes(&self) -> KeyRange {
         KeyRange::with_prefix(&format!("{}l/", self.prefix))
     }

@@ -35,7 +35,8 @@ mod etcd_version;
 mod feature_level;
 /// The keys of a cluster in etcd, and the mapping between etcd revisions and resourceVersions.
 mod keyspace;
-/// Lanes: how a server learns the outcome of a transaction whose response was lost.
+/// Lanes: etcd keys that a server's transactions compare and write, each lane one transaction at a time, so that the
+/// server can find out whether a transaction whose response was lost was applied.
 mod lane;
 /// Lists all objects when the backend is opened, and again when it has missed changes.
 mod load;

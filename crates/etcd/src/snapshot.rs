@@ -48,7 +48,7 @@ impl EtcdSnapshot {
         })
     }
 
-    /// Returns the highest resourceVersion that an object can have at this revision.
+    /// Returns the highest resourceVersion that an object can have at the etcd revision of this snapshot.
     pub fn revision(&self) -> Revision {
         self.keys.last_resource_version(self.etcd_revision)
     }

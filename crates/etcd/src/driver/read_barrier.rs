@@ -1,6 +1,7 @@
 //! Read barriers. A caller of a read barrier is answered when this server has published all writes that were
-//! acknowledged before the call. A barrier begins with a linearizable read of the lanes, which returns the etcd
-//! revision of the last write. The callers then wait until the events up to this revision are published.
+//! acknowledged before the call. A barrier begins with a linearizable read of the keys of all [lanes](crate::lane).
+//! Every transaction that writes an object also writes such a key, so the highest etcd revision of these keys is at
+//! least that of the last write. The callers then wait until the events up to this revision are published.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl<A: EtcdApi> Driver<A> {
         self.last_barrier = Instant::now();
         let (api, lanes, applied) = (self.api.clone(), self.keys.lanes(), self.applied);
         self.operations.push(Box::pin(async move {
-            // A linearizable read of the lanes: every write of an object writes a lane at the same revision.
+            // The read is linearizable, because the request does not set `serializable`.
             let request = RangeRequest {
                 key: lanes.start,
                 range_end: lanes.end,

@@ -25,14 +25,15 @@ const TRANSACTION_TIME_MIN: Duration = Duration::from_millis(500);
 /// because of the other commits in them.
 const ALONE_AFTER_REFUSALS: u32 = 2;
 
-/// The state of a lane.
+/// The state of a [lane](crate::lane) of this server.
 pub(super) enum LaneState {
     /// No transaction is in progress.
     Free(Lane),
     /// A transaction with these commits is in progress. If etcd applies it, its etcd revision is above `after`.
     Busy { commits: Vec<QueuedCommit>, after: i64 },
-    /// The last transaction in this lane had no response, and may still be applied. The lane is being moved on. After
-    /// that, the transaction cannot be applied any more, and the lane is free.
+    /// The last transaction in this lane had no response, and may still be applied. The lane is being moved on: its key
+    /// is written again ([`Lane::advance`]). After that, the transaction cannot be applied any more, and the lane is
+    /// free.
     Blocked,
 }
 
@@ -44,7 +45,7 @@ impl<A: EtcdApi> Driver<A> {
         {
             let Some(Batch { commits, pools, request }) = self.next_batch() else { return };
             let deadline = commits.iter().map(|it| it.deadline).min().expect("a batch has commits");
-            self.pools.begin(&pools);
+            self.pools.begin_transaction(&pools);
             self.keys_in_progress.extend(commits.iter().flat_map(|it| written_keys(&it.commit)).cloned());
             let busy = LaneState::Busy { commits, after: self.applied };
             let LaneState::Free(lane) = std::mem::replace(&mut self.lanes[number], busy) else {

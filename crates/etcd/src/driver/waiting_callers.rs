@@ -45,14 +45,15 @@ impl<A: EtcdApi> Driver<A> {
                     WaitingCallers::Refused { commit, error } => self.answer(*commit, Err(error)),
                     WaitingCallers::Retry { commit } => self.queue.push_front(*commit),
                     WaitingCallers::Barrier(caller) => {
-                        // Between the last write of an object and the revision at the read there is none.
+                        // No object was written between the last write that the barrier read and its read.
                         self.published.skip_to_revision(caller.revision);
                         (caller.done)(Ok(()));
                     }
                 }
             }
         }
-        // Transactions without a response, and those whose callers did not wait so long, leave their events behind.
+        // The events of a transaction remain here if it had no response, or if its callers were answered at their
+        // deadline.
         let waiting = self.waiting.first_key_value().map(|it| *it.0);
         let begun = self.lanes.iter().filter_map(|it| match it {
             LaneState::Busy { after, .. } => Some(after + 1),
