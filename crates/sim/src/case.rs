@@ -331,8 +331,8 @@ fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult
 }
 
 /// Compares the final state of the cluster with the sections `end`, `end status`, `end revisions` and `end rollout` of
-/// the case. In a run without faults, it also compares the number of events and of writes. Reports each difference as a
-/// violation.
+/// the case. In a run without faults, also compares the number of Events with the section `end events`, and checks that
+/// controllers created and deleted no more pods than the section `writes` allows. Reports each mismatch as a violation.
 fn compare_final_state(case: &Case, world: &mut World, fault: InjectedFault) {
     // L14: a fault at any write, such as a kill of the controller, does not change the phase and the verdicts at the
     // end.

@@ -97,8 +97,9 @@ pub enum ControllerStep {
     Reconcile,
     /// A request reaches the API server. The value is the key of the request in `SimProcess::calls`.
     SendRequest(usize),
-    /// The lagging API server has committed a write, and its state contains the write. The value is the key of the
-    /// request in `SimProcess::calls`.
+    /// The lagging API server acknowledges a write that it has committed, because its state now contains the write. If
+    /// the server was killed before, the write gets no response. The value is the key of the request in
+    /// `SimProcess::calls`.
     AcknowledgeWrite(usize),
     /// The response to a request reaches the controller. The value is the key of the request in `SimProcess::calls`.
     ReceiveResponse(usize),

@@ -150,7 +150,7 @@ impl InvariantChecks {
 
     /// Checks the creates of a plan:
     /// - W1: a pod is created only on a node that exists and is eligible.
-    /// - W14: no pod is created on a node whose finished pod is not deleted yet.
+    /// - W14: no pod is created on a node with a finished pod of the set that is not being deleted yet.
     /// - W6: no more nodes get a second pod than `maxSurge` allows.
     fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
         let assignment = view.assignment(set);
@@ -167,7 +167,7 @@ impl InvariantChecks {
             let finished = |it: &&Arc<Pod>| oracle::has_pod_finished(it) && !it.deleting;
             if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
                 self.report_violation("W14", || {
-                    format!("create on {}, where {} is not deleted yet", node.name, pod.key)
+                    format!("create on {}, where {} is not being deleted yet", node.name, pod.key)
                 });
             }
             let old_is_up = view.pods_on(set, &node.name).any(|it| {

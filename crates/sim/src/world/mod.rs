@@ -40,8 +40,8 @@ use crate::server::SimServer;
 use crate::trace::Trace;
 use crate::user_action::FaultTrigger;
 
-/// A scheduled task of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in the
-/// requests of the replica. A task with a process number is ignored if the process has crashed since, except
+/// A scheduled task of the simulation. `replica` is an index in [`World::replicas`], and `call` is an index in
+/// `Replica::calls`. A task with a process number is ignored if the process has crashed since, except
 /// `HandleRequest` and the start of a built-in controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SimTask {
@@ -56,7 +56,8 @@ pub enum SimTask {
     /// A list that a replica has requested reaches the replica, if the API server has the state that the list must
     /// contain.
     ReceiveList { replica: usize, process_number: u64, kind: Kind },
-    /// The lagging API server has committed a replica's write, and its state contains the write.
+    /// The lagging API server acknowledges a replica's write that it has committed, because its state now contains the
+    /// write. If the server was killed before, the write gets no response.
     AcknowledgeWrite { replica: usize, process_number: u64, call: usize },
     /// The timer for the next reconcile of a set fires.
     FireTimer { replica: usize, process_number: u64, key: ObjectKey },
@@ -72,7 +73,7 @@ pub enum SimTask {
     SendHeartbeats,
     /// A built-in controller executes a step.
     ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
-    /// Every watch of a replica receives a bookmark, unless the watch has pending events.
+    /// Every watch of every running replica receives a bookmark, unless the watch has pending events.
     SendBookmarks,
     /// The lagging API server applies some of the commits that it misses.
     CatchUp,
