@@ -15,7 +15,7 @@ const ROUTE_PROTOCOL: &str = "77";
 
 /// Kernel setting that allows IPv4 forwarding.
 const IP_FORWARD_PATH: &str = "/proc/sys/net/ipv4/ip_forward";
-/// Kernel setting that makes bridged packets pass nftables.
+/// Kernel setting with which nftables rules apply to bridged packets.
 const BRIDGE_NF_PATH: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 /// The applied routes to the pods of other nodes, and the host state that they depend on.
@@ -27,7 +27,8 @@ pub(super) struct PodRoutes {
     node_network: Option<Ipv4Cidr>,
     /// The machine's own IPv4 addresses.
     node_addresses: Vec<Ipv4Addr>,
-    /// Whether bridged packets between the node's pods pass nftables.
+    /// Whether nftables rules apply to the packets that are bridged between the node's pods (sysctl
+    /// `bridge-nf-call-iptables`).
     is_bridge_filtered: bool,
     /// Whether [`PodRoutes::prepare_host`] has prepared the host since the last check of the routes, and no change of
     /// routes has failed since.
@@ -59,14 +60,15 @@ impl PodRoutes {
         &self.node_addresses
     }
 
-    /// Whether bridged packets between the node's pods pass nftables.
+    /// Whether nftables rules apply to the packets that are bridged between the node's pods (sysctl
+    /// `bridge-nf-call-iptables`).
     pub(super) fn is_bridge_filtered(&self) -> bool {
         self.is_bridge_filtered
     }
 
     /// Adds the cluster DNS address `dns`, if there is one, to the loopback interface, enables IPv4 forwarding, and
-    /// makes bridged packets pass nftables if the kernel supports it. Then reads the machine's addresses and the
-    /// agent's routes. Does nothing if the host is already prepared.
+    /// enables nftables rules for bridged packets if the kernel supports this. Then reads the machine's addresses and
+    /// the agent's routes. Does nothing if the host is already prepared.
     pub(super) async fn prepare_host(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
         if self.is_prepared {
             return Ok(());
