@@ -212,7 +212,8 @@ pub const UPGRADE_NEGOTIATION_HEADERS: [&str; 6] = [
     "x-stream-protocol-version",
 ];
 /// HTTP header of a write: the Lease that its writer holds, as `NAMESPACE/NAME/RESOURCEVERSION`. The API server refuses
-/// the write if the Lease has got another holder since this resourceVersion. Upstream: none, so kube-apiserver ignores it.
+/// the write if the Lease has got another holder since this resourceVersion. Upstream: none, so kube-apiserver ignores
+/// it.
 pub const LEASE_FENCE_HEADER: &str = "muster-lease-fence";
 /// HTTP header that an agent sets on a response of the backend of its proxy (the pod or node port), to distinguish it
 /// from a response of the agent itself. The agent and the API server remove the header from other messages, so that

@@ -175,7 +175,7 @@ impl DaemonSetObserver {
 
     /// Records that the execution of a plan has ended.
     fn record_plan_end(&mut self, set: &Arc<Set>) {
-        self.context.observe(PlanProgress::Done { set });
+        self.context.report_plan_progress(PlanProgress::Done { set });
         self.unconfirmed.insert(set.key.clone(), Instant::now());
     }
 }
@@ -231,7 +231,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
         }
         self.reconciles = controller.reconcile_count();
         let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
-        self.context.observe(PlanProgress::Planned { planner: controller.planner(), plan, now });
+        self.context.report_plan_progress(PlanProgress::Planned { planner: controller.planner(), plan, now });
         self.record_plan(key, plan, waited);
         let rollout = controller.planner().rollout_record(key);
         self.context.monitor.record_rollout(key, rollout.map(|it| &it.status));
@@ -242,14 +242,18 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     }
 
     fn before_call(&mut self, call: &DaemonSetCall) {
-        self.context.observe(PlanProgress::Called { set: &call.set, call: &call.call });
+        self.context.report_plan_progress(PlanProgress::Called { set: &call.set, call: &call.call });
     }
 
     fn after_call(&mut self, call: &DaemonSetCall, outcome: &Outcome, took: Duration) {
         let response = Response::decode(&call.call, outcome.clone());
         observe_call(&self.context, call, &response, took);
         log_call(call, &response);
-        self.context.observe(PlanProgress::Answered { set: &call.set, call: &call.call, outcome: &response });
+        self.context.report_plan_progress(PlanProgress::Answered {
+            set: &call.set,
+            call: &call.call,
+            outcome: &response,
+        });
     }
 
     fn after_outcome_applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &DaemonSetCall) {
@@ -375,7 +379,7 @@ mod tests {
             term: Term::unlimited(Duration::from_secs(1)),
             monitor: Arc::new(Monitor::default()),
             explain_queries: ExplainQueries::default(),
-            observer: None,
+            plan_observer: None,
         })
     }
 

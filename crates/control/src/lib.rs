@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! let client = muster_control::client(config)?;
-//! Controller::new(client, Options::default()).run(stop).await?;
+//! DaemonSetControllerReplica::new(client, Options::default()).run(stop).await?;
 //! ```
 
 /// Sends the calls of controllers to the API server, and classifies the errors.
@@ -167,20 +167,20 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// The DaemonSet controller, ready to run. It takes part in leader election if the options have a Lease.
-pub struct Controller {
+/// A replica of the DaemonSet controller, ready to run. It takes part in leader election if the options have a Lease.
+pub struct DaemonSetControllerReplica {
     client: Client,
     options: Options,
     monitor: Arc<Monitor>,
     /// Delivers the explain queries that the controller answers.
     explain_queries: ExplainQueries,
     /// Callback that a test has set to follow the plans. `None` outside of tests.
-    observer: Option<PlanObserver>,
+    plan_observer: Option<PlanObserver>,
 }
 
-impl fmt::Debug for Controller {
+impl fmt::Debug for DaemonSetControllerReplica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("DaemonSetControllerReplica").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -195,26 +195,26 @@ pub(crate) struct Context {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) explain_queries: ExplainQueries,
     /// Callback that a test has set to follow the plans. `None` outside of tests.
-    observer: Option<PlanObserver>,
+    plan_observer: Option<PlanObserver>,
 }
 
 impl Context {
-    /// Reports a step of a plan to the callback that a test has set. Does nothing outside of tests.
-    pub(crate) fn observe(&self, observation: PlanProgress<'_>) {
-        if let Some(observer) = &self.observer {
-            observer(observation);
+    /// Passes a step of a plan to the callback that a test has set. Does nothing outside of tests.
+    pub(crate) fn report_plan_progress(&self, progress: PlanProgress<'_>) {
+        if let Some(plan_observer) = &self.plan_observer {
+            plan_observer(progress);
         }
     }
 }
 
-impl Controller {
+impl DaemonSetControllerReplica {
     pub fn new(client: Client, options: Options) -> Self {
         Self {
             client,
             options,
             monitor: Arc::default(),
             explain_queries: ExplainQueries::default(),
-            observer: None,
+            plan_observer: None,
         }
     }
 
@@ -223,9 +223,10 @@ impl Controller {
         Self { explain_queries, ..self }
     }
 
-    /// Sets a callback that the controller calls for each plan, call and response. Only tests use it.
-    pub fn with_observer(self, observer: PlanObserver) -> Self {
-        Self { observer: Some(observer), ..self }
+    /// Sets a callback that the controller calls for each plan, call and response, and at the end of each plan. Only
+    /// tests use it.
+    pub fn with_plan_observer(self, plan_observer: PlanObserver) -> Self {
+        Self { plan_observer: Some(plan_observer), ..self }
     }
 
     /// Returns the health and metrics of this controller.
@@ -257,10 +258,17 @@ impl Controller {
     /// [`Options::writes_policy_status`] is set. Both write only within the lease term. Returns an error if the API
     /// server's store was replaced.
     async fn run_as_leader(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
-        let Self { client, options, monitor, explain_queries, observer } = self;
+        let Self { client, options, monitor, explain_queries, plan_observer } = self;
         let rate_limiter = RateLimiter::new(options.limits);
-        let context =
-            Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, observer });
+        let context = Arc::new(Context {
+            client,
+            options,
+            rate_limiter,
+            term,
+            monitor,
+            explain_queries,
+            plan_observer,
+        });
         let policies = async {
             if context.options.writes_policy_status {
                 let caller = daemonset::new_caller(&context);

@@ -104,7 +104,7 @@ pub async fn release(
         term: Term::unlimited(CALL_TIMEOUT),
         monitor: Arc::new(Monitor::default()),
         explain_queries: ExplainQueries::default(),
-        observer: None,
+        plan_observer: None,
     });
     let mut released = ReleaseSummary::default();
     for rollout in &rollouts {

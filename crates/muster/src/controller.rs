@@ -13,8 +13,8 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_control::{
-    ASSIST_NAME, Binding, Controller, ExplainQueries, LeaderElectionConfig, LeaseConfig, Options, RateLimits,
-    Settings,
+    ASSIST_NAME, Binding, DaemonSetControllerReplica, ExplainQueries, LeaderElectionConfig, LeaseConfig,
+    Options, RateLimits, Settings,
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -210,8 +210,8 @@ impl RunControllerArgs {
         let config = self.cluster.client_config().await?;
         let options = self.controller_options(&config)?;
         let queries = ExplainQueries::default();
-        let controller =
-            Controller::new(muster_control::client(config)?, options).with_explain_queries(queries.clone());
+        let controller = DaemonSetControllerReplica::new(muster_control::client(config)?, options)
+            .with_explain_queries(queries.clone());
         let mut supervisor = Supervisor::default();
         if let Some(at) = self.metrics_addr.0 {
             let probe = Arc::new(MetricsEndpoint::bind(at).await?);

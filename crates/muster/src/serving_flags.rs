@@ -63,7 +63,7 @@ pub(crate) struct ServingFlags {
     /// agent is restarted
     #[arg(long)]
     new_cluster: bool,
-    /// Encrypt Secrets at rest with the first key in this file; `muster encrypt` creates one [default:
+    /// Encrypt Secrets at rest with the first key in this file, which `muster encrypt` creates [default:
     /// DIR/encryption.key if it exists]
     #[arg(long, value_name = "FILE")]
     encryption_key_file: Option<PathBuf>,
@@ -274,7 +274,7 @@ impl ServingFlags {
         is_shared: bool,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<String> {
-        let export = self.write_kubeconfig(server.kubeconfig(BuiltinUser::Admin)?.as_bytes())?;
+        let export = self.write_kubeconfig(server.issue_kubeconfig(BuiltinUser::Admin)?.as_bytes())?;
         // Unique for each process: two servers with the same identity would both be leader.
         let identity = uuid::Uuid::new_v4().to_string();
         let lease = |name: &str| LeaseConfig {

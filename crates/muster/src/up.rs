@@ -33,7 +33,7 @@ use muster_agent::membership::ClusterMembership;
 use muster_agent::node::host;
 use muster_agent::sim;
 use muster_api::well_known::{NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM, TAINT_NODE_NOT_READY};
-use muster_control::{Controller, ExplainQueries, Options};
+use muster_control::{DaemonSetControllerReplica, ExplainQueries, Options};
 use muster_server::BuiltinUser;
 
 use self::api_servers::{ApiServers, ServersFlags};
@@ -240,7 +240,7 @@ async fn start_cluster(
     let stop = supervisor.stop_token();
     let explain_queries = cluster.explain_queries;
     supervisor.supervise("DaemonSet controller", move || {
-        let controlling = Controller::new(controller.clone(), options.clone());
+        let controlling = DaemonSetControllerReplica::new(controller.clone(), options.clone());
         let controlling = controlling.with_explain_queries(explain_queries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });

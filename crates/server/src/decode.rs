@@ -125,9 +125,9 @@ pub(crate) fn decode_patch_result(
     Ok(object)
 }
 
-/// Decodes the object that a server-side apply results in. The merge has already removed unknown fields, so that only
-/// values can be invalid. `applied` is the object that the client applied. Error messages contain its namespace and
-/// name.
+/// Decodes the object that a server-side apply results in. An applied object with unknown fields was already rejected,
+/// so that only values can be invalid. `applied` is the object that the client applied. Error messages contain its
+/// namespace and name.
 pub(crate) fn decode_apply_result(
     expected: TypedKind<'_>,
     object: &Value,

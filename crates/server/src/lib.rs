@@ -391,7 +391,7 @@ impl ApiServer {
 
     /// Issues a client certificate for a built-in user, and returns a kubeconfig that contains it. The certificate of
     /// the administrator is valid for one year, and the certificate of a component of Muster is valid for ten years.
-    pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
+    pub fn issue_kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         if let Some(advertised) = &self.advertised {
             return self.pki.issue_kubeconfig(&advertised.url, user);
         }

@@ -85,7 +85,7 @@ impl Bed {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
         let server = ApiServer::open("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
-        let kubeconfig = |who| server.kubeconfig(who).unwrap();
+        let kubeconfig = |who| server.issue_kubeconfig(who).unwrap();
         let [admin, controller, scheduler] =
             [BuiltinUser::Admin, BuiltinUser::Controller, BuiltinUser::Scheduler].map(kubeconfig);
         let lifecycle = kubeconfig(BuiltinUser::NodeLifecycle);
@@ -225,7 +225,8 @@ impl Bed {
             });
             let options = Options { settings, lease, ..Options::default() };
             let observer = observer(records.clone(), replica, life);
-            let controller = muster_control::Controller::new(line, options).with_observer(observer);
+            let controller =
+                muster_control::DaemonSetControllerReplica::new(line, options).with_plan_observer(observer);
             let ended = runtime.block_on(async {
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.

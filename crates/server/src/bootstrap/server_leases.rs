@@ -121,14 +121,14 @@ pub(crate) async fn run(
             servers.mark_all_renewed(Instant::now());
         }
         let expired = servers.observe(list_leases(&registry), Instant::now());
-        let mut live = servers.endpoints();
+        let mut live = servers.live_endpoints();
         live.extend(own.endpoint);
         let live = Some(live);
         published.endpoints.send_if_modified(|it| std::mem::replace(it, live.clone()) != live);
-        let mut names = servers.names();
+        let mut names = servers.live_lease_names();
         names.insert(lease_name(&own.id));
         // This includes servers that count as dead, because they may only be suspended.
-        published.feature_level.send_replace(renewed.is_ok().then(|| servers.feature_level()));
+        published.feature_level.send_replace(renewed.is_ok().then(|| servers.lowest_feature_level()));
         published.names.send_if_modified(|it| std::mem::replace(it, names.clone()) != names);
         for (name, version) in expired {
             delete_lease(&registry, &name, Some(version)).await;
@@ -274,18 +274,18 @@ impl ObservedServers {
         self.0.values_mut().for_each(|it| it.renewed_at = now);
     }
 
-    /// Returns the lowest feature level of all servers that have a Lease.
-    fn feature_level(&self) -> u32 {
+    /// Returns the lowest feature level of all servers that have a Lease, live or not. At most [`FEATURE_LEVEL`].
+    fn lowest_feature_level(&self) -> u32 {
         self.0.values().map(|it| it.feature_level).min().unwrap_or(FEATURE_LEVEL).min(FEATURE_LEVEL)
     }
 
     /// Returns the names of the Leases of the live servers.
-    fn names(&self) -> BTreeSet<String> {
+    fn live_lease_names(&self) -> BTreeSet<String> {
         self.0.iter().filter(|(_, it)| it.is_live).map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the addresses at which other machines reach the live servers.
-    fn endpoints(&self) -> BTreeSet<SocketAddr> {
+    fn live_endpoints(&self) -> BTreeSet<SocketAddr> {
         self.0.values().filter(|it| it.is_live).filter_map(|it| it.endpoint).collect()
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         let mut servers = ObservedServers::default();
         let mut observe = |seconds: u64, leases: Vec<ServerLease>| {
             let expired = servers.observe(leases, start + Duration::from_secs(seconds));
-            let live: Vec<_> = servers.endpoints().iter().map(ToString::to_string).collect();
+            let live: Vec<_> = servers.live_endpoints().iter().map(ToString::to_string).collect();
             let expired: Vec<_> =
                 expired.into_iter().map(|(name, version)| format!("{name}@{version}")).collect();
             (live, expired)
@@ -338,7 +338,7 @@ mod tests {
         // This server could not write either.
         servers.mark_all_renewed(start + Duration::from_secs(140));
         assert_eq!(servers.observe(vec![lease("bb", "5")], start + Duration::from_secs(150)), []);
-        assert_eq!(servers.endpoints().len(), 1);
+        assert_eq!(servers.live_endpoints().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,15 +35,17 @@ use crate::request::{AccessTarget, RequestAttributes, User};
 /// Error that occurs while a request body is read or a response body is sent.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum number of requests of all flows that wait for a seat. The pools for reads and for writes each have this
-/// maximum.
+/// Maximum number of requests of all flows that wait for a seat. This and the following maximums apply to the pool for
+/// reads and to the pool for writes separately.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Maximum number of requests that wait in one flow of the priority level `workload`. Each user has one such flow.
+/// Maximum number of requests that wait in one flow of the priority level `workload`. Each user has one such flow in
+/// each pool.
 const WORKLOAD_FLOW_QUEUE_MAX: usize = 500;
-/// Maximum number of requests that wait in one flow of the priority level `system`.
+/// Maximum number of requests that wait in one flow of the priority level `system`, in each pool.
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
-/// Maximum number of requests that wait in the priority level `anonymous`. All anonymous users share its only flow.
+/// Maximum number of requests that wait in the priority level `anonymous`, in each pool. All anonymous users share its
+/// only flow there.
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
 /// Maximum number of flows that one metric shows. Reads and writes are counted separately.
