@@ -74,16 +74,16 @@ pub(crate) fn expected_revisions(
         Precondition::Any => before.map_or(0, |it| keys.etcd_revision(it.modified)),
     };
     let within =
-        commit.within.iter().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
-    let linked = commit.linked.iter().map(|it| (keys.object(&it.key), keys.etcd_revision(it.at)));
-    [(keys.object(&commit.key), own)].into_iter().chain(within).chain(linked).collect()
+        commit.within.iter().map(|(key, revision)| (keys.object_key(key), keys.etcd_revision(*revision)));
+    let linked = commit.linked.iter().map(|it| (keys.object_key(&it.key), keys.etcd_revision(it.at)));
+    [(keys.object_key(&commit.key), own)].into_iter().chain(within).chain(linked).collect()
 }
 
 /// Returns the etcd key of the term of the Lease in the commit's [`Fence`](muster_store::Fence), and the etcd revision
 /// after which this key must not have been written. `None` if the commit has no fence.
 pub(crate) fn fence_bound(keys: &Keyspace, fence: Option<&Fence>) -> Option<(Bytes, i64)> {
     let fence = fence?;
-    Some((keys.term(&fence.lease), keys.etcd_revision(fence.at)))
+    Some((keys.term_key(&fence.lease), keys.etcd_revision(fence.at)))
 }
 
 /// Returns the store keys that a commit writes.
@@ -138,8 +138,10 @@ impl BatchBuilder {
             CommitWrite::Delete => 0,
         };
         let bytes = own_bytes + commit.linked.iter().map(|it| size(&it.index, &it.draft)).sum::<usize>();
-        let within =
-            commit.within.as_ref().map(|(key, revision)| (keys.object(key), keys.etcd_revision(*revision)));
+        let within = commit
+            .within
+            .as_ref()
+            .map(|(key, revision)| (keys.object_key(key), keys.etcd_revision(*revision)));
         // Two commits that expect different revisions of a namespace cannot both succeed.
         let agrees = within.as_ref().is_none_or(|(key, at)| self.compared.get(key).is_none_or(|it| it == at));
         let compares = self.compared.len() + self.fences.len() + 3 + commit.linked.len();
@@ -202,12 +204,12 @@ impl BatchBuilder {
             *lowest = bound.min(*lowest);
         }
         if commit.begins_term {
-            self.begun_terms.push(keys.term(&commit.key));
+            self.begun_terms.push(keys.term_key(&commit.key));
         }
         self.bytes += bytes;
         let needs_quota = needs_quota(commit);
         for (key, value) in written_keys(commit).zip(values) {
-            let key = keys.object(key);
+            let key = keys.object_key(key);
             self.request.success.push(match value {
                 Some(value) if needs_quota => lane::put(key, value),
                 Some(value) => lane::without_quota(lane::put(key, value)),
@@ -248,7 +250,7 @@ impl BatchBuilder {
         let begun_terms = self.begun_terms.iter().map(|it| lane::put(it.clone(), Bytes::new()));
         self.request.success.extend(begun_terms);
         for (pool, bound) in &self.pools {
-            let key = keys.allocation_pool(pool);
+            let key = keys.allocation_pool_key(pool);
             self.request.compare.push(lane::revision_is_at_most(key.clone(), *bound));
             self.request.success.push(lane::put(key.clone(), Bytes::new()));
             self.request.failure.push(lane::keys_only_range_op(key, Bytes::new()));

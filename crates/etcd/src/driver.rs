@@ -187,8 +187,8 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         revision,
         source_revision,
     } = config;
-    let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane(&server_id, it)).collect();
-    let lane_marker = keys.lane(&server_id, LANES);
+    let lane_keys: Vec<Bytes> = (0..LANES).map(|it| keys.lane_key(&server_id, it)).collect();
+    let lane_marker = keys.lane_key(&server_id, LANES);
     let mut driver = Driver {
         source: open_watch(&api, &keys, revision, Duration::ZERO),
         api,
@@ -203,7 +203,7 @@ pub(crate) async fn run<A: EtcdApi>(config: DriverConfig<A>, mut commands: mpsc:
         queue: VecDeque::new(),
         lanes: lane_keys
             .iter()
-            .map(|key| LaneState::Free(Lane { key: key.clone(), revision: 0, transactions: 0 }))
+            .map(|key| LaneState::Free(Lane { key: key.clone(), revision: 0, next_number: 0 }))
             .collect(),
         lane_keys,
         lane_marker,

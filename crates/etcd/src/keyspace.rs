@@ -75,7 +75,7 @@ impl Keyspace {
     }
 
     /// Returns the etcd key of the object with the store key `key`.
-    pub(crate) fn object(&self, key: &str) -> Bytes {
+    pub(crate) fn object_key(&self, key: &str) -> Bytes {
         format!("{}o/{key}", self.prefix).into()
     }
 
@@ -86,17 +86,17 @@ impl Keyspace {
     }
 
     /// Returns the etcd key of the lane `number` of a server. `server` is the ID of the server.
-    pub(crate) fn lane(&self, server: &str, number: usize) -> Bytes {
+    pub(crate) fn lane_key(&self, server: &str, number: usize) -> Bytes {
         format!("{}l/{server}/{number}", self.prefix).into()
     }
 
     /// Returns the etcd key of an allocation pool.
-    pub(crate) fn allocation_pool(&self, pool: &str) -> Bytes {
+    pub(crate) fn allocation_pool_key(&self, pool: &str) -> Bytes {
         format!("{}a/{pool}", self.prefix).into()
     }
 
     /// Returns the etcd key of the term of a Lease. `lease` is the store key of the Lease.
-    pub(crate) fn term(&self, lease: &str) -> Bytes {
+    pub(crate) fn term_key(&self, lease: &str) -> Bytes {
         format!("{}t/{lease}", self.prefix).into()
     }
 
@@ -243,10 +243,10 @@ mod tests {
             |key: &Bytes| keys.foreign_ranges().iter().any(|it| it.start <= *key && *key < it.end);
         let own = |it: &Keyspace| {
             [
-                it.object("pods/a/b"),
-                it.lane("s", 0),
-                it.term("leases/a"),
-                it.allocation_pool("services"),
+                it.object_key("pods/a/b"),
+                it.lane_key("s", 0),
+                it.term_key("leases/a"),
+                it.allocation_pool_key("services"),
                 it.cluster_keys_key(),
             ]
         };
@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn object_keys_are_distinct_from_other_keys() {
         let keys = Keyspace::new("/muster/v1/", 0);
-        assert_eq!(keys.object("pods/default/a"), "/muster/v1/o/pods/default/a");
-        assert_eq!(keys.store_key(&keys.object("pods/default/a")), Some("pods/default/a"));
-        assert_eq!(keys.store_key(&keys.lane("s", 0)), None);
+        assert_eq!(keys.object_key("pods/default/a"), "/muster/v1/o/pods/default/a");
+        assert_eq!(keys.store_key(&keys.object_key("pods/default/a")), Some("pods/default/a"));
+        assert_eq!(keys.store_key(&keys.lane_key("s", 0)), None);
         assert_eq!(keys.store_key(b"/other/o/pods/default/a"), None);
         let range = keys.objects();
-        assert!(range.start <= keys.object("") && keys.object("zzz") < range.end);
-        assert!(keys.lane("s", 0) < range.start);
+        assert!(range.start <= keys.object_key("") && keys.object_key("zzz") < range.end);
+        assert!(keys.lane_key("s", 0) < range.start);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Lane {
     pub(crate) revision: i64,
     /// The number of the next transaction in this lane, counted from 0. The transaction writes it as the value of the
     /// lane's key.
-    pub(crate) transactions: u64,
+    pub(crate) next_number: u64,
 }
 
 /// The outcome of a transaction.
@@ -114,7 +114,7 @@ impl Lane {
         attempts: &mut Attempts,
     ) -> LaneOutcome {
         request.compare.push(revision_is(self.key.clone(), self.revision));
-        let number: Bytes = self.transactions.to_string().into();
+        let number: Bytes = self.next_number.to_string().into();
         let is_put = |it: &RequestOp| matches!(it.request, Some(request_op::Request::RequestPut(_)));
         let needs_quota = request.success.iter().any(is_put);
         let write = put(self.key.clone(), number.clone());
@@ -195,7 +195,7 @@ impl Lane {
     /// Returns the lane for the next transaction. `revision` is the etcd revision of the lane's key after the last
     /// transaction.
     pub(crate) fn moved_to(self, revision: i64) -> Self {
-        Self { key: self.key, revision, transactions: self.transactions + 1 }
+        Self { key: self.key, revision, next_number: self.next_number + 1 }
     }
 
     /// Moves the lane on, so that no earlier transaction in it can be applied any more. Repeats the request until it

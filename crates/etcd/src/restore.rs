@@ -212,7 +212,7 @@ impl<A: EtcdApi> Restore<'_, A> {
                 if !operations.is_empty() && BATCH_BYTES_MAX < bytes {
                     break;
                 }
-                operations.push(put(self.keys.object(&object.key), value));
+                operations.push(put(self.keys.object_key(&object.key), value));
             }
             let count = operations.len();
             let written = self.execute(operations).await;

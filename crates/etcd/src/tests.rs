@@ -533,9 +533,9 @@ fn write_history(etcd: &FakeEtcd, writes: usize) {
             unreachable!()
         };
         let value = ObjectCodec::default().encode("nodes//n", 0, None, None, &index, &draft).unwrap();
-        etcd.write(keys.object("nodes//n"), value);
+        etcd.write(keys.object_key("nodes//n"), value);
     }
-    etcd.write(keys.lane("other", 0), Default::default());
+    etcd.write(keys.lane_key("other", 0), Default::default());
 }
 
 /// A member may stop sending events without an error. A server without requests must notice it too.

@@ -228,7 +228,8 @@ impl<A: EtcdApi> Driver<A> {
                 .into_iter()
                 .find(|(key, expected)| found.get(key).copied().unwrap_or(0) != *expected);
             let is_allocated = it.commit.allocation.as_ref().is_some_and(|allocation| {
-                let written = found.get(&self.keys.allocation_pool(allocation.pool)).copied().unwrap_or(0);
+                let written =
+                    found.get(&self.keys.allocation_pool_key(allocation.pool)).copied().unwrap_or(0);
                 self.pools.revision_bound(&self.keys, allocation).is_ok_and(|bound| bound < written)
             });
             let is_fenced = fence_bound(&self.keys, it.commit.fence.as_ref())
@@ -257,7 +258,7 @@ impl<A: EtcdApi> Driver<A> {
                         Some(at) => {
                             let at = self.keys.resource_version(*at, 0);
                             match it.commit.expect {
-                                Precondition::Absent if key == self.keys.object(&it.commit.key) => {
+                                Precondition::Absent if key == self.keys.object_key(&it.commit.key) => {
                                     CommitConflict::Exists { at }
                                 }
                                 _ => CommitConflict::Modified { at },
