@@ -270,8 +270,8 @@ fn remove_old_pod(
 /// Rule: the first of these cases that applies decides:
 ///
 /// - An exempt node (`is_exempt`) does not count.
-/// - A node with pods of the current revision, none of which is available, counts, whatever its taints or verdict. So a
-///   rollout that breaks nodes stops when the budget is used up.
+/// - A node with pods of the revision that it is assigned (`current`), none of which is available, counts, whatever its
+///   taints or verdict. So a rollout that breaks nodes stops when the budget is used up.
 /// - With surge, no other node counts.
 /// - A node that is eligible, or would be without the taints `not-ready` and `unreachable`, counts unless a kept pod on
 ///   it is up (see [`is_pod_up`]).

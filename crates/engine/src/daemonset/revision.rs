@@ -98,11 +98,11 @@ impl TargetRevision {
 pub(crate) struct RevisionHistory {
     /// Writes of ControllerRevisions, which precede the writes of pods.
     pub(crate) writes: Vec<RevisionWrite>,
-    /// The current revision. `None` until a revision records the template and all revisions have a hash label. Until
-    /// then no pod is created.
+    /// The current revision. `None` until a revision records the template and all revisions that are not terminating
+    /// have a hash label. Until then no pod is created.
     pub(crate) current: Option<TargetRevision>,
-    /// Revisions other than the current one and its duplicates, lowest revision number first. They are the candidates
-    /// for deletion. Exception: a revision whose hash label a pod still has is kept.
+    /// Revisions other than the current one and its duplicates that are not terminating, lowest revision number first.
+    /// They are the candidates for deletion. Exception: a revision whose hash label a pod still has is kept.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of revisions in `prunable` that exceed `revisionHistoryLimit`.
     pub(crate) excess: usize,
@@ -136,7 +136,8 @@ const DEDUP_AGE_MIN: Duration = Duration::from_secs(60);
 ///
 /// Rule: the revision history is determined in these steps:
 ///
-/// 1. Revisions without a hash label get one. The other steps wait until all revisions have one.
+/// 1. Revisions without a hash label get one, and the other steps wait until then. Terminating revisions are ignored
+///    in this step.
 /// 2. The current revision is the revision whose template is equivalent to the DaemonSet's template. Of several such
 ///    revisions, one that is not terminating has precedence over a terminating one, then a byte-equal one over one that
 ///    is only equivalent, then one with a higher revision number.

@@ -35,8 +35,8 @@ pub fn check_availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::WaitsForMinReady { until })
 }
 
-/// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget. A node without a pod that
-/// is up counts against `maxUnavailable`.
+/// Whether a pod counts as up. The rollout replaces a pod that is up only within its budget. In general, an eligible
+/// node without a pod that is up counts against `maxUnavailable`. `node_rollout::is_charged` has the exceptions.
 ///
 /// Rule: an up-to-date pod counts as up when it is available. An outdated pod counts as up as soon as it is Ready, so
 /// that a second update within `minReadySeconds` does not replace all young pods at once.
