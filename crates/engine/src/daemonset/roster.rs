@@ -219,10 +219,11 @@ fn create_reason(
 }
 
 /// Checks whether surge (`maxSurge`) may create another pod on a node. The error is the reason why it may not.
-/// `retry_at` is the end of the failed-pod backoff, `None` if no pod waits for it.
+/// `current` is the revision that the node is assigned. `retry_at` is the end of the failed-pod backoff, `None` if no
+/// pod waits for it.
 ///
-/// Rule: with surge, a node gets no new pod while a failed or succeeded pod on the node is yet to be deleted, or while
-/// two or more pods of the current revision are terminating on the node.
+/// Rule: with surge, a node gets no new pod during the failed-pod backoff, while a failed or succeeded pod on the node
+/// is yet to be deleted, or while two or more pods of the revision that the node is assigned are terminating there.
 pub(super) fn check_surge_create(
     current: &TargetRevision,
     pods: &[Arc<Pod>],

@@ -46,7 +46,7 @@ pub enum Why {
     FailedRecently { retry_at: Time },
     /// The node gets no new pod yet, because a pod of the DaemonSet on the node is still terminating.
     StillTerminating { pod: Text },
-    /// With surge, too many pods of the current revision are still terminating on the node.
+    /// With surge, too many pods of the revision that the node is assigned are still terminating on the node.
     TooManyTerminating { count: usize },
     /// The node gets no new pod yet, because a pod on the node is about to be replaced.
     BeingReplaced,
@@ -64,8 +64,8 @@ pub enum Why {
     TolerationDropped { taint: Arc<Taint> },
     /// The outdated pod is on a node with the taint `not-ready` or `unreachable`.
     NodeNotReadyOrUnreachable { taint: Arc<Taint> },
-    /// The outdated pod is on a node whose Ready condition has been Unknown since before the current revision was
-    /// created.
+    /// The outdated pod is on a node whose Ready condition has been Unknown since before the revision that the node is
+    /// assigned was created.
     NodeIsLost { since: Time },
     /// The outdated pod is not Ready, and its node's Ready condition has been Unknown since `since`.
     NodeUnreachable { since: Time },

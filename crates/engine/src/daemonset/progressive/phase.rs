@@ -231,7 +231,8 @@ impl PhaseMachine<'_> {
     /// 3. The previous current revision has no verdict, and its rollout was not complete: it gets the verdict
     ///    `Superseded`.
     /// 4. The current revision has the verdict `Bad`: its rollout is stopped.
-    /// 5. The current revision has the verdict `Good`: it goes to all nodes in one step.
+    /// 5. The current revision has the verdict `Good`: it goes to all nodes in one step. If it runs on all nodes already,
+    ///    the rollout is complete at once.
     /// 6. There is no stable revision: this is the first installation. The rollout starts at the last step, and every
     ///    node gets the current revision.
     /// 7. Otherwise, the rollout starts at the first step.
