@@ -73,7 +73,7 @@ pub enum SimTask {
     SendHeartbeats,
     /// A built-in controller executes a step.
     ControllerStep { controller: SimController, process_number: u64, step: ControllerStep },
-    /// Every watch of every running replica receives a bookmark, unless the watch has pending events.
+    /// The watches of all replicas that run and are not frozen receive a bookmark, except watches with pending events.
     SendBookmarks,
     /// The lagging API server applies some of the commits that it misses.
     CatchUp,

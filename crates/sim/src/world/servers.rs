@@ -12,19 +12,20 @@ use super::{SimTask, World};
 use crate::controllers::SimController;
 use crate::lagging_server::{LaggingServer, ReadBarrier, ServerFaults, ServerId, visible_revision};
 
-/// What a server does with a request that has arrived.
+/// What happens to a request when it is to reach a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RequestAdmission {
     /// The server handles the request.
     Handled,
     /// The server handles the request later.
     Waits,
-    /// The server is down.
+    /// The request gets no response: the server is down, or the request does not reach it in time.
     Unreachable,
 }
 
 impl World {
-    /// Adds a second API server, which lags behind.
+    /// Adds a second API server, which lags behind. Draws the server of each built-in controller and of each kubelet
+    /// again.
     pub fn add_lagging_server(&mut self, faults: ServerFaults) {
         let lagging = LaggingServer::new(faults);
         for controller in self.controllers.values_mut() {
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// Moves the clients of the DaemonSet controller to the other server.
+    /// Moves each replica of the DaemonSet controller to the server that it does not use now.
     pub fn move_replicas(&mut self) {
         for index in 0..self.replicas.len() {
             self.move_replica(index);
@@ -253,7 +254,8 @@ impl World {
     }
 
     /// Moves the watches of a replica of the DaemonSet controller to the other server. A watch is resumed there from
-    /// its last revision after a short interruption, or the kind is listed again.
+    /// its last revision after a short interruption, or the kind is listed again. Does nothing if the replica or the
+    /// other server is not running.
     ///
     /// Rule: a watch from a resourceVersion that the server has not reached yet delivers nothing until it has. A list
     /// that must not be older than a resourceVersion waits in the same way.

@@ -356,8 +356,8 @@ impl World {
         self.schedule_after(delay, SimTask::DeliverEvent { replica: index, process_number, kind });
     }
 
-    /// Sends a bookmark to all watches of running replicas that have no pending events, and schedules the next
-    /// bookmarks.
+    /// Sends a bookmark to all watches without pending events of the replicas that run and are not frozen. Schedules the
+    /// next bookmarks.
     pub fn send_bookmarks(&mut self) {
         self.schedule_after(Duration::from_secs(30), SimTask::SendBookmarks);
         for index in 0..self.replicas.len() {
