@@ -20,7 +20,7 @@ const BATCH_WRITES_MAX: usize = 100;
 
 /// Maximum number of keys of objects and of terms that one transaction compares. etcd allows 128 compares, and 128
 /// operations for the case that a compare fails. The other 8 are for the [lane](crate::lane) of the transaction, for
-/// `m/restoring` and `m/source`, and for the pools from which the objects allocate.
+/// `m/restoring` and `m/source`, and for the [pools](crate::allocation_pool) from which the objects allocate values.
 const BATCH_COMPARES_MAX: usize = 120;
 
 /// Maximum size of the values in one transaction of several commits.
@@ -100,7 +100,8 @@ pub(crate) fn needs_quota(commit: &Commit) -> bool {
 /// A transaction and its commits, in the order of their operations.
 pub(crate) struct Batch {
     pub(crate) commits: Vec<QueuedCommit>,
-    /// The pools from which the commits allocate, with the etcd revision after which each must not have been written.
+    /// The pools from which the commits allocate values, each with the etcd revision after which its key must not have
+    /// been written.
     pub(crate) pools: BTreeMap<&'static str, i64>,
     pub(crate) request: TxnRequest,
 }
@@ -109,7 +110,9 @@ pub(crate) struct Batch {
 #[derive(Default)]
 pub(crate) struct BatchBuilder {
     pub(crate) commits: Vec<QueuedCommit>,
+    /// The keys that the transaction compares so far, each with the etcd revision of its expected last write.
     compared: HashMap<Bytes, i64>,
+    /// See [`Batch::pools`].
     pools: BTreeMap<&'static str, i64>,
     /// The keys of the terms of Leases, each with the etcd revision after which it must not have been written, see
     /// [`muster_store::Fence`].
@@ -117,6 +120,7 @@ pub(crate) struct BatchBuilder {
     /// The keys of the terms that the commits begin, because they give a Lease to another holder.
     begun_terms: Vec<Bytes>,
     request: TxnRequest,
+    /// Total size of the values that the transaction writes so far.
     bytes: usize,
 }
 

@@ -9,7 +9,7 @@
 //! No other crate depends on etcd's interface. The backend runs on a thread of its own, so the store and the simulator
 //! stay synchronous.
 
-/// Pools of values that no two objects may share, such as cluster IPs.
+/// Allocation pools: values that no two objects may share, such as cluster IPs.
 mod allocation_pool;
 /// Calls of etcd's gRPC interface, as the backend uses them.
 mod api;

@@ -63,8 +63,8 @@ impl<A: EtcdApi> Driver<A> {
     /// refuses. Returns `None` if no commit can be written now.
     ///
     /// Rule: commits to one key are written in order. A commit waits while a transaction in progress writes its key,
-    /// its namespace or its allocation pool, because etcd may apply the transactions of two lanes in any order. It also
-    /// waits while an earlier queued commit to its key waits.
+    /// its namespace or its [allocation pool](crate::allocation_pool), because etcd may apply the transactions of two
+    /// lanes in any order. It also waits while an earlier queued commit to its key waits.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let published = self.published.clone();
         let store = published.read();
