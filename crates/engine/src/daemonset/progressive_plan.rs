@@ -323,6 +323,7 @@ struct ChosenActions {
 /// - The rollout acts on a node that needs an excuse only after the excuse was stored. Exception: if the list of
 ///   excused nodes is full, the rollout acts without an excuse, and failures of the node count.
 /// - Failures of the stable revision never count, so they need no excuse.
+/// - Together with the deletes or creates that the plan already has, there are at most [`Settings::burst`] actions.
 fn choose_actions(
     plan: &Plan,
     input: &DecisionInput<'_>,
