@@ -215,6 +215,13 @@ pub const UPGRADE_NEGOTIATION_HEADERS: [&str; 6] = [
 /// the write if the Lease has got another holder since this resourceVersion. Upstream: none, so kube-apiserver ignores
 /// it.
 pub const LEASE_FENCE_HEADER: &str = "muster-lease-fence";
+
+/// Whether the API server refuses writes of a former holder of this Lease: whether it is a Lease `muster-…` in
+/// [`NAMESPACE_SYSTEM`] or [`NAMESPACE_MUSTER_SYSTEM`].
+pub fn is_fenced_lease(namespace: &str, name: &str) -> bool {
+    [NAMESPACE_SYSTEM, NAMESPACE_MUSTER_SYSTEM].contains(&namespace) && name.starts_with("muster-")
+}
+
 /// HTTP header that an agent sets on a response of the backend of its proxy (the pod or node port), to distinguish it
 /// from a response of the agent itself. The agent and the API server remove the header from other messages, so that
 /// neither client nor backend can set it.

@@ -49,9 +49,9 @@ pub(crate) struct CallLimits {
 
 impl Caller {
     /// Sends a call. With [`CallLimits`], waits for the rate limit first, and sends a write only within the lease term.
-    /// For a write after the end of the term, this function never returns. A write of a leader names its Lease, so that
-    /// Muster's API server refuses it after another replica has acquired the Lease. Returns the outcome, and the time
-    /// from the request to the response.
+    /// For a write after the end of the term, this function never returns. A write of a leader names its Lease, if
+    /// that is fenced, so that Muster's API server refuses the write after another replica has acquired the Lease.
+    /// Returns the outcome, and the time from the request to the response.
     pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
         let (verb, priority) = (request.verb, request.priority);
         let mut request = self.http_request(request);

@@ -11,6 +11,7 @@ use http::HeaderValue;
 use kube::Client;
 use muster_api::text::Text;
 use muster_api::well_known::JSON_MEDIA_TYPE;
+use muster_api::well_known::is_fenced_lease;
 use muster_engine::controller::Verb;
 use muster_engine::controller::lease::{Election, LeaderElectionConfig, LeaseAction, LeaseRecord, LostLease};
 use muster_events::clock::now;
@@ -104,7 +105,7 @@ pub(crate) struct Term {
     /// Timeout of each write. It is so short that a write ends before another replica can acquire the lease.
     write_timeout: Duration,
     /// Value of the header [`LEASE_FENCE_HEADER`](muster_api::well_known::LEASE_FENCE_HEADER) of each write. `None`
-    /// without leader election, and before this replica has held the lease.
+    /// without leader election, before this replica has held the lease, and for a Lease that is not fenced.
     fence: Arc<Mutex<Option<HeaderValue>>>,
 }
 
@@ -134,8 +135,12 @@ impl Term {
         self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the fence of later writes: this replica held the Lease at this resourceVersion.
+    /// Sets the fence of later writes: this replica held the Lease at this resourceVersion. Does nothing for a Lease
+    /// that Muster's API server does not fence, see [`is_fenced_lease`].
     fn set_fence(&self, lease: &LeaseConfig, resource_version: &str) {
+        if !is_fenced_lease(&lease.namespace, &lease.name) {
+            return;
+        }
         let value = HeaderValue::try_from(format!("{lease}/{resource_version}")).ok();
         *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }

@@ -101,14 +101,14 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError
 
 /// Parses the header with the Lease that the writer holds. Returns `None` if the request has no such header.
 ///
-/// Rule: a request with this header must name one Lease. Otherwise the request is refused, and never executed without
-/// the fence.
+/// Rule: a request with this header must name one Lease whose holder is fenced. Otherwise the request is refused, and
+/// never executed without the fence.
 pub(crate) fn parse_lease_fence(headers: &HeaderMap) -> Result<Option<LeaderFence>, ApiError> {
     let mut all = header_texts(headers, LEASE_FENCE);
     let Some(value) = all.next() else { return Ok(None) };
     match LeaderFence::from_header(value).filter(|_| all.next().is_none()) {
         None => Err(ApiError::bad_request(format!(
-            "the header {LEASE_FENCE} must be NAMESPACE/NAME/RESOURCEVERSION of a Lease"
+            "the header {LEASE_FENCE} must be NAMESPACE/NAME/RESOURCEVERSION of a Lease `muster-…` in kube-system or muster-system"
         ))),
         fence => Ok(fence),
     }

@@ -54,7 +54,8 @@ mod headers;
 mod health;
 /// HTTP filters and handlers, from a request to its response.
 mod http;
-/// Closes connections whose client does not read or write.
+/// Closes connections that make no progress: the client does not read what the server sends, or sends nothing although
+/// a read timeout is set.
 mod idle_timeout;
 /// The kind table, which defines how the server serves each kind.
 mod kinds;
@@ -644,7 +645,7 @@ impl FromStr for AdvertisedUrl {
 /// Raises the limit on open files of this process, and returns `config` with the maximum number of connections reduced
 /// to what this limit allows.
 fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
-    LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
+    LimitsConfig { connections: limits::raise_open_file_limit(config.connections), ..config }
 }
 
 /// Listens on an address. Returns the listener and the bound address, which contains the port that the kernel selected

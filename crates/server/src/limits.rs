@@ -252,7 +252,7 @@ pub(crate) fn http2_streams_max(peer: Option<&User>) -> u32 {
 ///
 /// Rule: the soft limit on open files is raised to the hard limit. 200 file descriptors are reserved for other uses
 /// than connections. With a low limit, at most half of the file descriptors are reserved.
-pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
+pub(crate) fn raise_open_file_limit(requested: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
         // In a container this may not be permitted; then the soft limit applies.
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_soft_limit_on_files_is_raised() {
-        assert!(1 <= fit_connections_to_files(10));
+        assert!(1 <= raise_open_file_limit(10));
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
     }

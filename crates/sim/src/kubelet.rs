@@ -165,8 +165,8 @@ impl Kubelet {
     }
 
     /// Restarts the kubelet, which loses its in-memory state. The new process lists its pods without a
-    /// `resourceVersion`. It syncs no pod before it has received a list at `revision`, the current revision of the
-    /// store, or later.
+    /// `resourceVersion`, and syncs no pod before it has received a list at `revision` or later. `revision` is the
+    /// current revision of the store.
     pub fn restart_kubelet(&mut self, revision: u64) {
         self.watched_revision = revision;
         self.pods.clear();

@@ -12,14 +12,14 @@ use crate::runtime::{Runtime, RuntimeError, label, v1};
 /// Reads the runtime state of one pod. The status of a container is read once while the container runs, and once after
 /// its exit. The IP addresses of a sandbox are cached as long as the sandbox exists.
 #[derive(Debug, Default)]
-pub(super) struct RuntimeStatusReader {
+pub(super) struct RuntimeStateReader {
     /// The containers whose status was read, by container ID.
     containers: BTreeMap<String, Container>,
     /// IP addresses of sandboxes, by sandbox ID.
     addresses: BTreeMap<String, Vec<String>>,
 }
 
-impl RuntimeStatusReader {
+impl RuntimeStateReader {
     /// Reads the sandboxes and containers of the pod. `change_count` is the number of actions that changed sandboxes or
     /// containers of the pod before this read.
     pub(super) async fn read_state<R: Runtime>(

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::executor::{Executor, StartTiming};
 use super::pod_manager::{PodEntry, WorkerUpdate};
-use super::runtime_status::RuntimeStatusReader;
+use super::runtime_status::RuntimeStateReader;
 use super::{Node, admission};
 use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
@@ -40,7 +40,7 @@ pub(super) struct Worker<R> {
     /// The pod object that was last passed to the state machine.
     object: Arc<ParsedPod>,
     /// Reads the runtime state of the pod.
-    status_reader: RuntimeStatusReader,
+    status_reader: RuntimeStateReader,
     /// The runtime state that was last read.
     runtime_state: RuntimeState,
     /// The tasks of the actions in progress, and of volume refreshes.
@@ -75,7 +75,7 @@ impl<R: Runtime> Worker<R> {
             entry,
             pod,
             object,
-            status_reader: RuntimeStatusReader::default(),
+            status_reader: RuntimeStateReader::default(),
             runtime_state: RuntimeState::default(),
             actions: JoinSet::new(),
             in_flight: HashMap::new(),

@@ -284,10 +284,10 @@ impl SetEntry {
         }
     }
 
-    /// Updates the highest numbers of updated and of available nodes in the rollout, and the time of its last progress.
-    /// Does nothing if neither number exceeds its previous maximum. Exception: if the revision or the generation has
-    /// changed, or if the rollout has become complete or incomplete, the numbers and the time start again. Does nothing
-    /// without a current revision.
+    /// Records the progress of the rollout: the highest numbers of updated and of available nodes so far, and the time
+    /// at which one of these numbers last rose. The record starts again when the revision or the generation changes, and
+    /// when the rollout becomes complete or incomplete. The first record after a restart of the controller keeps a
+    /// rollout stalled that was stalled before. Does nothing without a current revision.
     pub(super) fn record_progress(&mut self, now: Time) {
         let Some(current) = &self.set_state.history.current else { return };
         let counts = self.set_state.totals.status_counts();

@@ -328,7 +328,7 @@ fn free_addresses(ip: IpAddr, count: u8) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(free)
 }
 
-/// Creates a client from a kubeconfig, with the user agent `muster-NAME`.
+/// Creates a client from a kubeconfig, with the user agent `muster-NAME/VERSION`.
 async fn client_from_kubeconfig(kubeconfig: &str, name: &str) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -21,6 +21,10 @@ use crate::unstructured::{self, map_at_mut, str_at};
 /// 100 kB with records of 200 bytes.
 const RECORDS_PER_CONFIG_MAP_MAX: usize = 500;
 
+/// Maximum total size in bytes of the serial numbers and records in one ConfigMap. The data of a ConfigMap has at most 1
+/// MiB.
+const CONFIG_MAP_BYTES_MAX: usize = 900_000;
+
 /// Maximum number of ConfigMaps with certificate records. 5,000 nodes with two valid certificates each need 20
 /// ConfigMaps. When all ConfigMaps are full, new certificates are not recorded.
 const CONFIG_MAPS_MAX: usize = 200;
@@ -49,18 +53,25 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
     }
 }
 
-/// Writes the records of issued client certificates to the first ConfigMaps with fewer than
-/// `RECORDS_PER_CONFIG_MAP_MAX` records. Removes the recorded certificates from `unrecorded`, also if a later write
-/// fails.
+/// Writes the records of issued client certificates to the first ConfigMaps with space for them. Removes the recorded
+/// certificates from `unrecorded`, also if a later write fails.
 ///
 /// Rule: each issued client certificate is recorded with its serial number, subject, groups, time of issue and
-/// expiration, unless all ConfigMaps are full or the server ends before it can write the record. The record of an
-/// expired certificate is removed when its ConfigMap is next written.
+/// expiration. Exceptions: the record is larger than `CONFIG_MAP_BYTES_MAX`, all ConfigMaps are full, or the server ends
+/// before it can write the record. The record of an expired certificate is removed when its ConfigMap is next written.
 pub(crate) async fn record_issued_certificates(
     registry: &Registry,
     unrecorded: &mut Vec<IssuedCertificate>,
     now: Timestamp,
 ) -> Result<(), ApiError> {
+    unrecorded.retain(|it| {
+        let bytes = record_bytes(&it.serial, &json!(record_text(it)));
+        let fits = bytes <= CONFIG_MAP_BYTES_MAX;
+        if !fits {
+            tracing::error!(serial = %it.serial, bytes, "cannot record an issued certificate: its record is too large");
+        }
+        fits
+    });
     for number in 0..CONFIG_MAPS_MAX {
         if unrecorded.is_empty() {
             return Ok(());
@@ -111,19 +122,34 @@ fn with_records(stored: &Value, issued: &[IssuedCertificate], now: Timestamp) ->
     let mut object = stored.clone();
     let records = map_at_mut(&mut object, "data");
     records.retain(|_, it| is_unexpired(it, now));
-    if RECORDS_PER_CONFIG_MAP_MAX <= records.len() {
-        return stored.clone();
+    let mut bytes: usize = records.iter().map(|(serial, it)| record_bytes(serial, it)).sum();
+    let mut added = 0;
+    for it in issued.iter().take(RECORDS_PER_CONFIG_MAP_MAX.saturating_sub(records.len())) {
+        let record = json!(record_text(it));
+        bytes += record_bytes(&it.serial, &record);
+        if CONFIG_MAP_BYTES_MAX < bytes {
+            break;
+        }
+        records.insert(it.serial.clone(), record);
+        added += 1;
     }
-    for it in issued.iter().take(RECORDS_PER_CONFIG_MAP_MAX - records.len()) {
-        let record = json!({
-            "subject": it.subject,
-            "groups": it.groups,
-            "issuedAt": unstructured::format_time(it.issued_at),
-            "notAfter": unstructured::format_time(it.not_after),
-        });
-        records.insert(it.serial.clone(), json!(record.to_string()));
-    }
-    object
+    if added == 0 { stored.clone() } else { object }
+}
+
+/// Returns the record of a certificate: a JSON object as text.
+fn record_text(certificate: &IssuedCertificate) -> String {
+    json!({
+        "subject": certificate.subject,
+        "groups": certificate.groups,
+        "issuedAt": unstructured::format_time(certificate.issued_at),
+        "notAfter": unstructured::format_time(certificate.not_after),
+    })
+    .to_string()
+}
+
+/// Returns the size in bytes of a record in the data of a ConfigMap, with its key.
+fn record_bytes(serial: &str, record: &Value) -> usize {
+    serial.len() + record.as_str().map_or(0, str::len)
 }
 
 /// Whether the certificate of a record is still valid at `now`. A record that cannot be parsed counts as expired.

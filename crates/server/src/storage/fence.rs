@@ -6,17 +6,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use muster_api::well_known::{NAMESPACE_MUSTER_SYSTEM, NAMESPACE_SYSTEM};
+use muster_api::well_known::{NAMESPACE_SYSTEM, is_fenced_lease};
 use muster_store::{Fence, Revision};
 use serde_json::Value;
 
 use crate::kinds::Kind;
 use crate::request::RequestTarget;
-
-/// Namespaces of the Leases whose holders are fenced.
-const LEASE_NAMESPACES: [&str; 2] = [NAMESPACE_SYSTEM, NAMESPACE_MUSTER_SYSTEM];
-/// Prefix of the names of the Leases whose holders are fenced.
-const LEASE_NAME_PREFIX: &str = "muster-";
+use crate::subresource::Subresource;
 
 tokio::task_local! {
     /// The fence of all writes that the current task makes.
@@ -26,8 +22,7 @@ tokio::task_local! {
 /// A fence, with which the writes of a leader succeed only as long as the leader holds its Lease.
 #[derive(Debug, Clone)]
 pub struct LeaderFence {
-    /// Store key of the Lease.
-    lease: Arc<str>,
+    lease: Arc<RequestTarget>,
     /// The last known revision at which the leader held the Lease. 0 before it has held the Lease.
     held_at: Arc<AtomicU64>,
 }
@@ -36,27 +31,35 @@ impl LeaderFence {
     /// Returns the fence of a Lease in `kube-system` whose name begins with `muster-`. Until
     /// [`LeaderFence::record_held`] is called, writes are refused.
     pub fn new(lease_name: &str) -> Self {
-        Self::at(NAMESPACE_SYSTEM, lease_name, 0)
+        Self::new_at(NAMESPACE_SYSTEM, lease_name, 0)
     }
 
     /// Parses the header [`LEASE_FENCE_HEADER`](muster_api::well_known::LEASE_FENCE_HEADER). Returns `None` if it is
-    /// malformed.
+    /// malformed or names a Lease that is not fenced, see [`is_fenced_lease`].
     pub(crate) fn from_header(value: &str) -> Option<Self> {
         let (lease, held_at) = value.rsplit_once('/')?;
         let (namespace, name) = lease.split_once('/')?;
-        let is_name = |it: &str| {
-            (1..=253).contains(&it.len())
-                && it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.".contains(&it))
-        };
-        let is_valid = is_name(namespace) && is_name(name);
-        held_at.parse().ok().filter(|_| is_valid).map(|held_at| Self::at(namespace, name, held_at))
+        let is_name = (1..=253).contains(&name.len())
+            && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.".contains(&it));
+        let is_version = held_at.bytes().all(|it| it.is_ascii_digit());
+        let is_valid = is_name && is_version && is_fenced_lease(namespace, name);
+        held_at.parse().ok().filter(|_| is_valid).map(|held_at| Self::new_at(namespace, name, held_at))
     }
 
     /// Returns the fence of a Lease that the leader held at the revision `held_at`.
-    fn at(namespace: &str, name: &str, held_at: Revision) -> Self {
-        let kind = Kind::builtin("coordination.k8s.io", "v1", "leases");
-        let lease = kind.store_key(Some(namespace), name).into();
-        Self { lease, held_at: Arc::new(AtomicU64::new(held_at)) }
+    fn new_at(namespace: &str, name: &str, held_at: Revision) -> Self {
+        let lease = RequestTarget {
+            kind: Kind::builtin("coordination.k8s.io", "v1", "leases"),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+            subresource: Subresource::Whole,
+        };
+        Self { lease: Arc::new(lease), held_at: Arc::new(AtomicU64::new(held_at)) }
+    }
+
+    /// The Lease that the leader must hold.
+    pub(crate) fn lease(&self) -> &RequestTarget {
+        &self.lease
     }
 
     /// Records that the leader held the Lease at this resourceVersion.
@@ -72,7 +75,7 @@ impl LeaderFence {
 
     /// Returns the fence of the current task, or `None` if the task runs without a fence.
     pub(super) fn current() -> Option<Fence> {
-        let fence = |it: &Self| Fence { lease: it.lease.to_string(), at: it.held_at.load(Ordering::Acquire) };
+        let fence = |it: &Self| Fence { lease: it.lease.key(), at: it.held_at.load(Ordering::Acquire) };
         CURRENT_FENCE.try_with(fence).ok()
     }
 }
@@ -84,8 +87,7 @@ impl LeaderFence {
 /// writes of the previous holder are refused.
 pub(crate) fn begins_term(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     target.kind.resource() == ("coordination.k8s.io", "leases")
-        && target.namespace.as_deref().is_some_and(|it| LEASE_NAMESPACES.contains(&it))
-        && target.name.starts_with(LEASE_NAME_PREFIX)
+        && target.namespace.as_deref().is_some_and(|it| is_fenced_lease(it, &target.name))
         && new["spec"]["holderIdentity"] != old["spec"]["holderIdentity"]
 }
 
@@ -94,7 +96,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::subresource::Subresource;
 
     #[test]
     fn a_term_begins_when_the_holder_of_a_fenced_lease_changes() {
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_header_names_a_lease_and_its_version() {
         let parse = |it: &str| {
-            LeaderFence::from_header(it).map(|it| (it.lease.to_string(), it.held_at.load(Ordering::Acquire)))
+            LeaderFence::from_header(it).map(|it| (it.lease.key(), it.held_at.load(Ordering::Acquire)))
         };
         let key = "leases.coordination.k8s.io/muster-system/muster-controller".to_owned();
         assert_eq!(parse("muster-system/muster-controller/17"), Some((key, 17)));
@@ -133,14 +134,18 @@ mod tests {
             "",
             "17",
             "muster-controller/17",
-            "a/b/",
-            "a/b/c",
-            "a/b/-1",
-            "a/b/c/1",
-            "/b/1",
-            "a//1",
-            "a/B/1",
-            "a/b/18446744073709551616",
+            "kube-system/muster-a/",
+            "kube-system/muster-a/c",
+            "kube-system/muster-a/-1",
+            "kube-system/muster-a/+1",
+            "kube-system/muster-a/b/1",
+            "/muster-a/1",
+            "kube-system//1",
+            "kube-system/muster-A/1",
+            "kube-system/kube-scheduler/1",
+            "kube-node-lease/muster-a/1",
+            "default/muster-a/1",
+            "kube-system/muster-a/18446744073709551616",
         ] {
             assert_eq!(parse(malformed), None, "{malformed:?}");
         }

@@ -47,11 +47,6 @@ use self::watch_notifier::WatchNotifier;
 /// is far higher than the number of requests that they may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
-/// Maximum time since the last read barrier for a request that does not wait for one, see
-/// [`ObjectStorage::is_recently_confirmed`]. Upstream: kube-apiserver uses decisions of authorization webhooks for as
-/// long (`--authorization-webhook-cache-authorized-ttl`).
-const UNCONFIRMED_STATE_AGE_MAX: Duration = Duration::from_secs(5 * 60);
-
 /// The objects of the cluster. Reads return only durable objects. A write is durable when [`Self::commit`] returns the
 /// stored object.
 #[derive(Debug)]
@@ -137,11 +132,11 @@ impl ObjectStorage {
         self.is_shared
     }
 
-    /// Whether reads include every write that any server acknowledged before the last five minutes. Always `true` if
-    /// the storage is not shared. If it is `false`, no request has waited for a read barrier for that time, or the
-    /// storage cannot be reached.
-    pub(crate) fn is_recently_confirmed(&self) -> bool {
-        let age_max_ms = u64::try_from(UNCONFIRMED_STATE_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+    /// Whether reads include every write that any server had acknowledged `age_max` ago. Always `true` if the storage is
+    /// not shared. `false` if no request has waited for a read barrier for that time, or if the storage cannot be
+    /// reached.
+    pub(crate) fn is_confirmed_within(&self, age_max: Duration) -> bool {
+        let age_max_ms = u64::try_from(age_max.as_millis()).unwrap_or(u64::MAX);
         !self.is_shared
             || self.opened_ms_ago() <= self.confirmed_ms.load(Ordering::Relaxed).saturating_add(age_max_ms)
     }

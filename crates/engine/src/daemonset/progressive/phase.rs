@@ -70,8 +70,8 @@ pub struct PhaseInput<'a> {
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
-    /// Whether the rollout waits until users delete the outdated pods: the update strategy is `OnDelete`, and no policy
-    /// governs the DaemonSet.
+    /// Whether the rollout waits until users delete the outdated pods. The update strategy is then `OnDelete`, and no
+    /// policy governs the DaemonSet or the DaemonSet has invalid fields.
     pub waits_for_deletes: bool,
     pub now: Time,
 }
@@ -572,7 +572,7 @@ impl PhaseMachine<'_> {
     /// Rule: a step does not wait for nodes that failed, as long as their number is tolerated. A failed node that has
     /// recovered or left the cluster is not counted. If it were counted, the step would pass although another node has
     /// not been healthy for the soak time yet.
-    fn count_tolerated_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
+    fn count_failed_unsoaked_nodes(&self, is_counted: impl Fn(&UnsoakedNode) -> bool) -> usize {
         count_failed_nodes(&self.status.failures, &self.input.counts.unsoaked, is_counted)
     }
 

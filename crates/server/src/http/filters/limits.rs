@@ -1,7 +1,9 @@
-//! Limits on the resources of a request: the wait for the read barrier, its seat while it is handled, and the memory of
-//! the response until the response is sent.
+//! What a request needs before it is handled and answered: a state that is current enough (see the read barrier), a seat
+//! of flow control while the request is handled, and a share of the memory for unsent responses until the response is
+//! sent.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http_body_util::Either;
 use hyper::StatusCode;
@@ -18,14 +20,18 @@ use crate::request::{TrustLevel, User};
 /// other response against the limit on the number of responses. [`Api::charge_response`] lists exceptions.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
+/// Maximum time since the last read barrier for a request that does not wait for one. Upstream: kube-apiserver uses
+/// decisions of authorization webhooks for as long (`--authorization-webhook-cache-authorized-ttl`).
+pub(super) const UNCONFIRMED_STATE_AGE_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// How current the state of this server must be for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum RequiredState {
     /// The state in memory, however old it is.
     Any,
-    /// The state in memory, if it included all acknowledged writes at some time in the last five minutes. Otherwise the
+    /// The state in memory, if it included all acknowledged writes at some time within this duration. Otherwise the
     /// request waits for the read barrier.
-    RecentlyConfirmed,
+    ConfirmedWithin(Duration),
     /// A state with every write that any server acknowledged before. The request waits for the read barrier.
     Current,
 }
@@ -54,8 +60,8 @@ impl Api {
         let storage = &self.registry.storage;
         match required {
             RequiredState::Any => return Ok(()),
-            RequiredState::RecentlyConfirmed if storage.is_recently_confirmed() => return Ok(()),
-            RequiredState::RecentlyConfirmed | RequiredState::Current => {}
+            RequiredState::ConfirmedWithin(age) if storage.is_confirmed_within(age) => return Ok(()),
+            RequiredState::ConfirmedWithin(_) | RequiredState::Current => {}
         }
         let charge = match address.filter(|_| storage.is_shared()).map(|it| it.to_string()) {
             None => None,

@@ -1,8 +1,9 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// Limits on the resources of a request: the wait for the read barrier, its seat while it is handled, and the memory of
-/// the response until the response is sent.
+/// What a request needs before it is handled and answered: a state that is current enough (see the read barrier), a seat
+/// of flow control while the request is handled, and a share of the memory for unsent responses until the response is
+/// sent.
 mod limits;
 
 use std::panic::AssertUnwindSafe;
@@ -15,7 +16,7 @@ use hyper::{HeaderMap, Method, Request, Version};
 use jiff::Timestamp;
 
 pub(in crate::http) use self::limits::RequiredState;
-use self::limits::{ResponseRejection, charged_user, response_size};
+use self::limits::{ResponseRejection, UNCONFIRMED_STATE_AGE_MAX, charged_user, response_size};
 use super::agent::ClientUpgrade;
 use super::query::RequestQuery;
 use super::reply::{self, error_response, no_route_response};
@@ -29,7 +30,7 @@ use crate::flow_control::request_body::{BodySender, RequestBody, receive_body};
 use crate::flow_control::response::{self, ResponseCharges};
 use crate::flow_control::{self, BodyError, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
-use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, User};
+use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, ResourceAttributes, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
@@ -204,6 +205,12 @@ impl Api {
         };
 
         let fence = headers::parse_lease_fence(request.headers())?;
+        if let Some(fence) = &fence {
+            // A write with a lost Lease is refused together with the writes of other users in its transaction.
+            let update =
+                RequestAttributes::for_resource("update", ResourceAttributes::of_target(fence.lease(), ""));
+            auth::require_authorized(&self.registry.access, user, &update)?;
+        }
         let is_of_agent = is_agent_request(Some(&route));
         let upgrade = ClientUpgrade::from_request(&mut request);
         let (parts, body) = request.into_parts();
@@ -310,9 +317,9 @@ fn check_request_head<B>(request: &Request<B>, client: Option<&RequestClient>) -
 /// Returns how current the state of this server must be before a request is authenticated.
 ///
 /// Rule: a request sees every write that any server acknowledged before the request, for its credentials and roles as
-/// well as for the objects that it reads. Reads with `resourceVersion=0` and watches from a resourceVersion use the
-/// state that the server has in memory, unless the server could not confirm it within the last five minutes. Health
-/// checks and requests without credentials, which get nothing that is stored, use any state.
+/// well as for the objects that it reads. Reads with `resourceVersion=0`, watches from a resourceVersion and requests
+/// without credentials use the state that the server has in memory, unless the server could not confirm it within the
+/// last five minutes. Health checks use any state.
 fn required_state(
     route: Option<&Route>,
     query: &RequestQuery,
@@ -324,8 +331,9 @@ fn required_state(
         if labels.is_watch() { !version.is_empty() } else { labels.is_read() && version == "0" };
     match route {
         Some(Route::Health(_)) => RequiredState::Any,
-        _ if !has_credentials => RequiredState::Any,
-        _ if is_of_any_version => RequiredState::RecentlyConfirmed,
+        _ if !has_credentials || is_of_any_version => {
+            RequiredState::ConfirmedWithin(UNCONFIRMED_STATE_AGE_MAX)
+        }
         _ => RequiredState::Current,
     }
 }

@@ -1,6 +1,7 @@
 //! Requests for non-resource paths, such as discovery, OpenAPI, health, metrics, token keys and `/debug/explain`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use muster_api::metrics_exposition::ExpositionFormat;
@@ -19,6 +20,9 @@ use crate::{auth, discovery, health, openapi};
 /// Maximum number of namespaces whose stored bytes are reported in the metrics. These are the namespaces with the most
 /// bytes.
 const METRIC_NAMESPACES_MAX: usize = 10;
+
+/// Maximum time since the last read barrier for a health check that does not wait for one.
+const HEALTH_STATE_AGE_MAX: Duration = Duration::from_secs(1);
 
 impl Api {
     /// Handles a GET or HEAD of a non-resource path.
@@ -129,7 +133,11 @@ impl Api {
         let is_shared_storage_full = is_set(&self.registry.storage.is_shared_storage_full);
         // Without a quorum of etcd, the barrier fails after a timeout. A restart would not help, so `/livez` ignores it.
         let address = api_request.source_ip.filter(|_| api_request.context.user.is_anonymous());
-        let required = if endpoint == "livez" { RequiredState::Any } else { RequiredState::Current };
+        // Checks seldom wait, so that they are not refused because many other requests of their address do.
+        let required = match endpoint {
+            "livez" => RequiredState::Any,
+            _ => RequiredState::ConfirmedWithin(HEALTH_STATE_AGE_MAX),
+        };
         let is_current = self.wait_for_state(required, address).await.is_ok();
         HealthState {
             is_stopping: self.shutting_down.is_cancelled(),

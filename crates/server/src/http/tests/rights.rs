@@ -297,6 +297,32 @@ async fn no_other_parameter_changes_the_verb() {
     expect![[r#""#]].assert_eq(&unserved.join("\n"));
 }
 
+/// A refused fence delays the writes of others that are in the same transaction, so it needs rights to the Lease.
+#[tokio::test]
+async fn a_lease_fence_needs_the_right_to_update_its_lease() {
+    let server = samples::server().await;
+    let maps = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
+    let leases = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update"]});
+    server.grant("writer", json!([maps])).await;
+    server.grant("leader", json!([maps, leases])).await;
+    let code = async |user: &str, fence: &str| {
+        let request = Request::builder()
+            .method("POST")
+            .uri(MAPS)
+            .header(CONTENT_TYPE, JSON_MEDIA_TYPE)
+            .header("muster-lease-fence", fence)
+            .body(Full::new(Bytes::from(json!({"metadata": {"generateName": "m"}}).to_string())))
+            .unwrap();
+        server.answered(Some(&someone(user, &[])), request).await.status().as_u16()
+    };
+    let lease = "kube-system/muster-controller/1";
+    assert_eq!(code("writer", lease).await, 403);
+    assert_eq!(code("leader", lease).await, 201);
+    for other in ["kube-system/kube-scheduler/1", "kube-node-lease/muster-a/1", "muster-controller/1", ""] {
+        assert_eq!(code("leader", other).await, 400, "{other:?}");
+    }
+}
+
 /// A header of any bytes gives no request more than it has without the header.
 #[test]
 fn no_header_gives_a_request_more_rights() {

@@ -68,8 +68,8 @@ impl PhaseMachine<'_> {
             return self.enter_phase(Phase::Rolling, String::new());
         }
         self.admit(step, target.saturating_sub(counts.exposed));
-        let failed_unavailable = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_available);
-        let failed_unsoaked = self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked);
+        let failed_unavailable = self.count_failed_unsoaked_nodes(|it| it.is_in_step && !it.is_available);
+        let failed_unsoaked = self.count_failed_unsoaked_nodes(|it| it.is_in_step && !it.is_soaked);
         // Without an available node there is no evidence that the revision works, however many failures are tolerated.
         let is_updated =
             counts.admitted <= counts.available + failed_unavailable && (target == 0 || 0 < counts.available);
@@ -111,7 +111,9 @@ impl PhaseMachine<'_> {
     fn soak_ends_at(&self) -> Option<Time> {
         let counts = self.input.counts;
         let is_failed_until = |at: Time| {
-            self.count_tolerated_nodes(|it| it.is_in_step && !it.is_soaked && it.soak_ends_at == Some(at))
+            self.count_failed_unsoaked_nodes(|it| {
+                it.is_in_step && !it.is_soaked && it.soak_ends_at == Some(at)
+            })
         };
         counts.soak_ends.iter().rev().find(|(at, nodes)| is_failed_until(**at) < **nodes).map(|(at, _)| *at)
     }
@@ -136,7 +138,7 @@ impl PhaseMachine<'_> {
             return self.enter_phase(Phase::PartiallyComplete, "no node is eligible".into());
         }
         // Nodes that only the stable revision selects keep its pods until the rollout is complete.
-        let failed = self.count_tolerated_nodes(|it| !it.is_available);
+        let failed = self.count_failed_unsoaked_nodes(|it| !it.is_available);
         if counts.admitted == counts.eligible
             && 0 < counts.available
             && counts.eligible <= counts.available + failed
@@ -221,7 +223,7 @@ impl PhaseMachine<'_> {
         let nodes = &self.input.counts.nodes;
         let is_for_all_nodes = 0 < nodes.eligible && nodes.admitted == nodes.eligible;
         if is_for_all_nodes
-            && nodes.available + self.count_tolerated_nodes(|it| !it.is_available) < nodes.eligible
+            && nodes.available + self.count_failed_unsoaked_nodes(|it| !it.is_available) < nodes.eligible
         {
             self.events.truncate(events_before);
             let text = format!("{} of {} nodes are updated", nodes.available, nodes.eligible);

@@ -277,3 +277,27 @@ async fn certificates_that_are_recorded_at_the_same_time_are_all_kept() {
     let issued: Vec<String> = (0..CALLS * CERTIFICATES_PER_CALL).map(|it| issue(it).serial).collect();
     assert_eq!(recorded, issued);
 }
+
+/// Certificates with many groups need several ConfigMaps. One that fits into none prevents no other record.
+#[tokio::test]
+async fn large_records_of_certificates_are_split_and_one_that_is_too_large_is_left_out() {
+    let world = World::new().await;
+    let issue = |serial: &str, groups: usize| crate::pki::IssuedCertificate {
+        serial: serial.to_owned(),
+        subject: "me".to_owned(),
+        groups: vec!["x".repeat(1_000); groups],
+        issued_at: world.now,
+        not_after: world.now + SignedDuration::from_secs(60),
+    };
+    let mut issued = vec![issue("00", 950), issue("01", 500), issue("02", 500), issue("03", 0)];
+    certificate_records::record_issued_certificates(&world.registry, &mut issued, world.now).await.unwrap();
+    assert!(issued.is_empty());
+    let kind = Kind::builtin("", "v1", "configmaps");
+    let serials = [0, 1].map(|number| {
+        let name = format!("muster-issued-certificates-{number}");
+        let stored = world.registry.storage.find(kind, Some("kube-system"), &name).unwrap();
+        let data = unstructured::parse_stored(&stored)["data"].clone();
+        data.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    });
+    assert_eq!(serials, [vec!["01"], vec!["02", "03"]]);
+}
