@@ -109,9 +109,10 @@ pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
 ///
 /// Rule: with `dnsPolicy: ClusterFirst` or without a `dnsPolicy`, a pod uses the cluster DNS, but a hostNetwork pod
 /// uses the DNS of the node. With `ClusterFirstWithHostNet`, every pod uses the cluster DNS. With `Default`, every pod
-/// uses the DNS of the node. With `None`, a pod uses neither. If the node has no cluster DNS, pods that would use it
-/// use the DNS of the node. The pod's `dnsConfig` is added in every case. Duplicates, search paths of more than 253
-/// characters, and entries beyond the limits of nameservers and search paths are dropped. Upstream: `GetPodDNS`.
+/// uses the DNS of the node. With `None`, a pod uses neither. A pod that uses the cluster DNS also gets the search
+/// paths of the node, after those of the cluster. If the node has no cluster DNS, pods that would use it use the DNS of
+/// the node. The pod's `dnsConfig` is added in every case. Duplicates, search paths of more than 253 characters, and
+/// entries beyond the limits of nameservers and search paths are dropped. Upstream: `GetPodDNS`.
 fn combine_dns(
     config: &Config,
     namespace: &str,

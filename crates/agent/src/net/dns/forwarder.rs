@@ -60,9 +60,9 @@ impl Forwarder {
         }
     }
 
-    /// Forwards a request to one resolver after the other until a response is conclusive: not SERVFAIL, NOTIMP or
-    /// REFUSED. Returns the conclusive response, or else the last response. Returns `None` if no resolver responded or
-    /// if too many queries are in flight.
+    /// Forwards a request to one resolver after the other until a response is conclusive: it can be parsed and is not
+    /// SERVFAIL, NOTIMP or REFUSED. Returns the conclusive response, or else the last response. Returns `None` if no
+    /// resolver responded, or if too many queries are in flight, from this client or in total.
     pub(super) async fn forward(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _client_permit = self.queries_by_client.acquire(client)?;
         let _permit = self.queries.try_acquire().ok()?;
@@ -82,7 +82,8 @@ impl Forwarder {
     }
 
     /// Resolves a query on behalf of a client, and returns the encoded response. Uses TCP if the response over UDP is
-    /// truncated. Returns `None` if no resolver responded or if too many queries are in flight.
+    /// truncated. Returns `None` if no resolver responded, or if too many queries are in flight, from this client or in
+    /// total.
     pub(super) async fn resolve(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(random_u16(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
