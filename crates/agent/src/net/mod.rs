@@ -104,9 +104,10 @@ pub async fn run(
     }
 }
 
-/// Applies nftables rules and routes whenever the service cache changes, and restores those that other programs
-/// removed. Also passes the API servers in the EndpointSlices on to [`ApiServers`](crate::api_servers::ApiServers).
-/// Never returns.
+/// Applies nftables rules, routes and the CNI configuration whenever the service cache changes, and requests a pod CIDR
+/// if the node has none. After a failure, tries again with a growing delay. Restores rules and routes that other
+/// programs removed. Also passes the API servers in the EndpointSlices on to
+/// [`ApiServers`](crate::api_servers::ApiServers). Never returns.
 async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = service_rules::ServiceRules::new();
     let mut routes = routes::PodRoutes::new(config.address);
@@ -146,7 +147,7 @@ async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) 
             checked = Instant::now();
             check_at = checked + CHECK_INTERVAL;
             servers.update(&config.api_servers.all()).await;
-            if !services.is_table_intact().await {
+            if !services.is_table_present().await {
                 tracing::warn!("the nftables rules for Services are missing; restoring them");
                 services = service_rules::ServiceRules::new();
             }

@@ -38,7 +38,7 @@ impl ServiceRules {
 
     /// Whether the table that was last applied still exists in the kernel. Changed rules are not detected. Also true if
     /// `applied` is `None`, because the next [`Self::apply_table`] then writes the whole table.
-    pub(super) async fn is_table_intact(&self) -> bool {
+    pub(super) async fn is_table_present(&self) -> bool {
         self.applied.is_none()
             || command::run_program("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()
     }
