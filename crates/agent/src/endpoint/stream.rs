@@ -181,7 +181,7 @@ async fn stream_to_runtime<F: Future<Output = io::Result<()>> + Send>(
     }
     let accept = websocket_accept_value(request.headers())?;
     let headers = runtime_upgrade_headers(runtime_subprotocol);
-    let (_, runtime) = upgrade_runtime(url, Method::POST, &headers).await?;
+    let (_, runtime) = open_runtime_stream(url, Method::POST, &headers).await?;
     let client = hyper::upgrade::on(&mut request);
     spawn_stream(context, async move {
         let client = server_web_socket(client.await.map_err(io::Error::other)?).await;
@@ -265,7 +265,7 @@ async fn splice_to_runtime(
     };
     let mut headers = upgrade_headers(request.headers());
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
-    let (answer, runtime) = upgrade_runtime(url, method, &headers).await?;
+    let (answer, runtime) = open_runtime_stream(url, method, &headers).await?;
     let client = hyper::upgrade::on(&mut request);
     spawn_stream(context, async move {
         let mut client = TokioIo::new(client.await.map_err(io::Error::other)?);
@@ -290,7 +290,7 @@ fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Resu
 
 /// Connects to the runtime's streaming server and upgrades the connection. Returns the headers of the response, and the
 /// upgraded connection.
-async fn upgrade_runtime(
+async fn open_runtime_stream(
     url: &str,
     method: Method,
     headers: &HeaderMap,
