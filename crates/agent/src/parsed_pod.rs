@@ -272,9 +272,10 @@ pub(crate) mod tests {
         assert_eq!(serde_json::to_value(pod.container("debug").unwrap().container).unwrap(), fields);
     }
 
-    /// As in Go: `null` is an absent field, and a field of another type makes the whole pod malformed.
+    /// As in Go, `null` is an absent field, and a field of another type makes the whole pod malformed. Exception:
+    /// `metadata` must not be `null`.
     #[test]
-    fn a_pod_is_parsed_in_all_forms_or_refused() {
+    fn null_fields_are_absent_and_wrong_types_are_refused() {
         let nulls =
             json!({"hostNetwork": null, "hostIPC": null, "os": null, "containers": null, "priority": null});
         let pod =
