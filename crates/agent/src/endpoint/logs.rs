@@ -93,8 +93,9 @@ struct LogSender {
 }
 
 impl LogSender {
-    /// Sends the lines of the file that pass the filter. With `options.follow`, also sends new lines until `is_running`
-    /// returns false, or until the byte limit is reached.
+    /// Sends the lines of the file that pass the filter. With `options.tail_lines`, reads only that many of its last
+    /// lines. With `options.follow`, also sends new lines until `is_running` has returned false and the rest of the
+    /// file is read, or until the byte limit is reached.
     async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,

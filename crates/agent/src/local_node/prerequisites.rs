@@ -55,7 +55,8 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Finds the programs and privileges that this machine lacks to run local nodes. Returns `None` if nothing is missing.
+/// Finds what is missing to run local nodes: root privileges of this process, programs and CNI plugins. Returns `None`
+/// if nothing is missing.
 pub fn find_missing_prerequisites() -> Option<MissingPrerequisites> {
     let is_root = is_root();
     let mut missing = MissingPrerequisites { is_root, programs: Vec::new(), packages: Vec::new() };

@@ -245,7 +245,8 @@ fn seccomp_profile(
     })
 }
 
-/// Converts an AppArmor profile to a CRI value. Returns `None` if the container has no profile.
+/// Converts the AppArmor profile of a container or its pod to a CRI value. Returns `None` if there is no profile. An
+/// unknown type counts as `Unconfined`. Fails if the type is `Localhost` and `localhostProfile` is not set.
 fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
     use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
     let Some(profile) = profile else { return Ok(None) };

@@ -26,7 +26,7 @@ pub mod host;
 mod image;
 /// Hostname, `/etc/hosts` and DNS configuration of a pod.
 mod naming;
-/// Finds candidates for orphans: pods that have files on the node's disk.
+/// Finds the pods that have files on the node's disk. Those that the node does not run are orphans.
 mod orphans;
 /// Pod lifecycle event generator: wakes workers when containers change.
 mod pleg;

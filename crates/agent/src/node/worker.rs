@@ -19,7 +19,7 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Delay before the worker calls the runtime again after the runtime did not respond.
+/// Delay before the worker reads the runtime state again after a failed read.
 const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Delays between the reads of the runtime state after an exit event, in milliseconds. Several reads are needed because

@@ -47,7 +47,8 @@ impl NewNode {
     }
 }
 
-/// Derives the number of a node from its pod CIDR. Returns `None` if a simulated node cannot have this pod CIDR.
+/// Derives the number of a node from its pod CIDR. Returns `None` if the node has no pod CIDR, or one that a simulated
+/// node cannot have.
 pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;

@@ -398,8 +398,9 @@ impl StatsCollector {
         }
     }
 
-    /// Returns the stats of the filesystem `disk`. With `None`, the capacity is unknown. If `used` is given, its bytes
-    /// and inodes replace the usage of the whole filesystem.
+    /// Returns the stats of the filesystem `disk`. If `disk` is `None`, the capacity, the available bytes, and the
+    /// total and free inodes are unknown. If `used` is given, its bytes and inodes replace the usage of the whole
+    /// filesystem. If both are `None`, the usage is 0.
     fn fs_stats(&self, disk: Option<FilesystemUsage>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used
