@@ -189,7 +189,10 @@ fn policy_pause_hint(snapshot: &RolloutSnapshot) -> String {
     }
 }
 
-/// Plans the approval of one step, or of all steps, of the current revision. Fails if there is nothing to approve.
+/// Plans the approval of one step, or of all steps, of the current revision. Fails if there is nothing to approve, for
+/// example because no step waits for an approval, the step has passed, needs no approval or is approved already, or the
+/// rollout is complete or has failed. Also fails if the policy has no step of the given name, if there is no
+/// DaemonRollout, or if it has no status yet.
 fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
     let (rollout, current) = rollout_with_status(snapshot, "approve")?;
     let (set, status) = (&snapshot.set, &rollout.status);
@@ -384,9 +387,10 @@ fn plan_abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     Ok(PlannedChange { spec, summary: format!("aborted {revision}"), consequences })
 }
 
-/// Plans a new attempt of a failed rollout. The change also removes the requests of the last attempt. Fails if the
-/// rollout has not failed, or if a retry is already requested. Without a DaemonRollout, the verdict about the current
-/// revision says whether the rollout has failed.
+/// Plans a new attempt of a rollout that has stopped, is being rolled back or was rolled back, for example because it
+/// failed or was aborted. The change also removes the requests of the last attempt. Fails in any other phase, if the
+/// DaemonRollout has no status yet, or if a retry is already requested. Without a DaemonRollout, fails unless the
+/// current revision has the verdict `Bad`.
 fn plan_retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     let set = &snapshot.set;
     if snapshot.rollout.is_none() {
