@@ -37,8 +37,8 @@ pub(crate) struct EtcdFlags {
 const FLAGS_FILE: &str = "etcd-flags";
 
 impl EtcdFlags {
-    /// Writes the flags that the other servers of the cluster need to the data directory, for `muster token create
-    /// --server`. `advertised` is the URL of the cluster for clients.
+    /// Writes a file in the data directory with the flags that the other servers of the cluster need. `muster token
+    /// create --server` reads this file. `advertised` is the URL of the cluster for clients.
     pub(crate) fn save(&self, data_dir: &Path, advertised: Option<&AdvertisedUrl>) -> anyhow::Result<()> {
         let mut flags = vec![format!("--etcd={}", self.etcd.join(","))];
         let files = [("ca", &self.etcd_ca), ("cert", &self.etcd_cert), ("key", &self.etcd_key)];

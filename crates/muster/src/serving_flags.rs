@@ -380,7 +380,8 @@ pub(crate) enum ShutdownMode {
     Orderly,
     /// A second signal was received. Tasks stop immediately.
     Immediate,
-    /// The start failed, or the server failed or the lock was lost later. Tasks stop immediately.
+    /// The start failed, or after the start the server failed or the lock of the data directory was lost. Tasks stop
+    /// immediately.
     AfterFailure,
 }
 

@@ -73,7 +73,9 @@ const REASON_CHARS_MAX: usize = 300;
   muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory
   muster up --servers 3 --sim-nodes 3           three servers and three members of etcd, any of which may die")]
 pub(crate) struct UpArgs {
-    /// Number of real nodes, which run containers with containerd: at most 200; 0 if other machines are to join
+    /// Number of real nodes, which run containers with containerd: at most 200. With 0, this machine has no real node,
+    /// but other machines can join [default: 1 if --sim-nodes is not given and this machine can run real nodes,
+    /// otherwise 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(local_node::NODES_MAX)))]
     nodes: Option<u16>,
     /// Number of simulated nodes, which report pods as running without containers (see docs/simulated-nodes.md)

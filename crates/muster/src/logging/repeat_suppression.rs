@@ -11,7 +11,7 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Interval in which a warning or error with the same fields is printed only once.
+/// Interval in which a warning or error with the same call site, message and fields is printed at most once.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Maximum number of distinct messages, for example about different objects, that one call site prints within
