@@ -1,4 +1,5 @@
-//! Resource usage of each user apart from seats: request bodies, unsent responses, watches and agent streams.
+//! Resource usage of each user apart from seats: request bodies, unsent responses, watches and agent streams. Also
+//! counts, by client address, the requests without a valid client certificate that wait for the read barrier.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,8 +78,9 @@ impl UsageTracker {
     /// Acquires a lease for an amount of usage, which is charged to the user until the lease is dropped. Returns `None`
     /// if that would exceed a limit.
     ///
-    /// Rule: each user stays within the limit of its trust level. Ordinary users cannot use `UsageLimit::reserve`,
-    /// which is kept for nodes and trusted users.
+    /// Rule: an ordinary user and a node stay within the limit for their trust level. Trusted users have no limit of
+    /// their own. Ordinary users cannot exceed `UsageLimit::total_max` for the total usage of all users. Nodes and
+    /// trusted users may exceed it by `UsageLimit::reserve`.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         user: &str,
