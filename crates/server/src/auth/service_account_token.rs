@@ -234,10 +234,11 @@ impl TokenClaims {
         }
     }
 
-    /// Returns the user that the token authenticates.
+    /// Returns the user that a token with these claims authenticates. The caller has verified the token's signature.
     ///
-    /// Rule: a token is valid for its audiences until it expires. Its service account must still exist with the same
-    /// UID, and so must the pod, Secret or node that it is bound to.
+    /// Rule: a token is valid for its audiences, from its issue time until it expires, with a tolerance of
+    /// `CLOCK_SKEW`. Its service account must still exist with the same UID, and so must the pod, Secret or node that
+    /// it is bound to. An object counts as gone when `CLOCK_SKEW` has passed since its deletion timestamp.
     /// Upstream: `validator.Validate`.
     ///
     /// The error says why the token is not valid. TokenReviews show it, so it contains no secret.

@@ -112,7 +112,8 @@ fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
-/// Returns a copy of a token Secret with the missing data added and the annotations of its service account set.
+/// Returns a copy of a token Secret with the missing data added, an outdated CA certificate replaced, and the
+/// annotations with the name and UID of its service account set. Fails if the token cannot be signed.
 fn with_token_data(
     registry: &Registry,
     server: &ServerIdentity,
