@@ -78,9 +78,9 @@ pub(crate) trait QuotaAccessor: Sync {
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
-/// Computes how a write changes the usage of all matching quotas of its namespace. The caller commits the new usage
-/// together with the write. Fails if the write would exceed a quota. Returns `None` if the namespace has no quota, or
-/// if the write does not increase the usage of a quota.
+/// Computes the new usage of each quota whose usage a write increases. The caller commits the new usage together with
+/// the write. Fails if a quota does not allow the write, see [`usage_after_write`]. Returns `None` if the object has no
+/// namespace, if the namespace has no quota, or if the write does not increase the usage of a quota.
 pub(super) async fn prepare_quota_charge(
     admission: &AdmissionChain,
     context: &RequestContext,

@@ -89,12 +89,15 @@ impl KindRegistry {
     }
 
     /// Adds a kind, and returns it. Replaces a kind with the same group, version and plural name that was added
-    /// earlier. Requests and watches that have begun keep the replaced [`Kind`].
+    /// earlier. Requests and watches that have begun keep the replaced [`Kind`]. Fails if a built-in kind has the same
+    /// group, version and plural name, if the objects are stored in another version and the kind has no conversion to
+    /// it, or if the total size of all definitions would exceed [`DEFINITIONS_BYTES_MAX`]. Definitions of replaced and
+    /// removed kinds count, too.
     ///
     /// `definition` is the text that defines the kind, such as the JSON of a CustomResourceDefinition, and `build`
     /// builds the [`Kind`] from it. The [`Kind`] and all that it refers to stay in memory until the server stops,
     /// because requests and watches hold `&'static Kind`. If the same definition is registered again, the existing
-    /// [`Kind`] is used again. The total size of all definitions is at most [`DEFINITIONS_BYTES_MAX`].
+    /// [`Kind`] is used again.
     ///
     /// The caller then adds the permissions of the kind to the default roles with `ensure_default_roles`.
     #[cfg_attr(not(test), expect(dead_code, reason = "kinds are added only by tests until CRDs are served"))]
