@@ -22,7 +22,7 @@ pub(crate) struct DeleteOptions {
     /// Requested grace period in seconds. `None` for the default of the object.
     pub(crate) grace_s: Option<i64>,
     /// Requested propagation policy. If it is `None`, a finalizer `foregroundDeletion` or `orphan` that the object
-    /// already has stays.
+    /// already has stays, unless the object's kind cannot own objects.
     pub(crate) propagation: Option<DeletePropagation>,
     /// Precondition of the delete: the UID that the object must have. `None` for any UID.
     pub(crate) uid: Option<String>,

@@ -203,8 +203,9 @@ impl<'a> ManagedWrite<'a> {
         }
     }
 
-    /// Returns the value of `managedFields` after an update. It is null if the object has no managed fields. Upstream:
-    /// `FieldManager.Update`.
+    /// Returns the value of `managedFields` after an update, or after a create if `old` is `None`. After an update, it
+    /// is null if the client clears the managed fields, or if neither the stored object nor the update has any. Managed
+    /// fields in an update of a subresource are ignored. Upstream: `FieldManager.Update`.
     fn managed_fields_after_update(&self, new: &Value, old: Option<&Value>) -> Result<Value, SchemaError> {
         let zero;
         let live = match old {
