@@ -217,8 +217,9 @@ const TOTAL_WARNING_CHARS_MAX: usize = 4 * 1024;
 /// `TOTAL_WARNING_CHARS_MAX`. Upstream: `truncateItemRunes`.
 const TRUNCATED_WARNING_CHARS_MAX: usize = 256;
 
-/// Adds a header `Warning: 299 - "text"` to the response for each warning. kubectl prints these warnings. Warnings that
-/// are too long together are shortened, see [`TOTAL_WARNING_CHARS_MAX`].
+/// Adds a header `Warning: 299 - "text"` to the response for each warning, without control characters. kubectl prints
+/// these warnings. If the warnings are too long together, each is truncated and the last ones are dropped, see
+/// [`TOTAL_WARNING_CHARS_MAX`].
 pub(super) fn add_warnings(response: &mut ApiResponse, warnings: Vec<String>) {
     let is_cut = TOTAL_WARNING_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;

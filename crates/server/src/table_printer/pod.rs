@@ -82,8 +82,10 @@ struct PodSummary {
 
 impl PodSummary {
     /// Summarizes a pod. The status is, in this order of precedence:
-    /// - `Terminating` for a pod that is being deleted and has not ended, or `Unknown` if its node is lost;
-    /// - the reason why a container does not run;
+    /// - for a pod that is being deleted: `Unknown` if its node is lost, or else `Terminating` if it has not ended;
+    /// - the reason why a container does not run, such as `CrashLoopBackOff`, or `Init:…` while init containers run.
+    ///   `Completed` is replaced by `Running` if a ready container runs and the pod is Ready, or else by the reason of
+    ///   a failed container, or else by `NotReady` if a ready container runs;
     /// - `SchedulingGated` for a pod with scheduling gates;
     /// - `status.reason` of the pod or, if that is empty, its phase.
     fn from_pod(pod: &Value) -> Self {
