@@ -683,8 +683,8 @@ impl BackgroundTasks {
         self.names.insert(id, name);
     }
 
-    /// Waits until a background task ends, and returns its name. Returns immediately if there are no tasks. Before the
-    /// server stops, a task ends only by a panic.
+    /// Waits until a background task ends, and returns its name. Returns `nothing` immediately if there are no tasks.
+    /// Before the server stops, a task ends only by a panic.
     async fn wait_for_ended_task(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",

@@ -34,13 +34,13 @@ const BALANCED_REGISTRIES: usize = 3;
 /// Time by which the registries that get events late are behind. It is longer than the time between two requests.
 const WATCH_DELAY: Duration = Duration::from_millis(20);
 
-/// Offset of resourceVersions on etcd. It is so high that a number in a response that is not a resourceVersion is
-/// lower.
+/// Offset of resourceVersions on etcd. Other numbers in responses are lower, so that a resourceVersion is recognized by
+/// its size.
 const RESOURCE_VERSIONS_BEGIN: Revision = 7_000_000_000_000;
 /// Numbers in a response from `RESOURCE_VERSIONS_BEGIN` up to this one, exclusive, are taken for resourceVersions.
 const RESOURCE_VERSIONS_END: Revision = 8_000_000_000_000;
 
-/// A store without objects at first.
+/// The store of a test, in memory or on etcd. It has no objects when it is created.
 #[derive(Debug)]
 pub(crate) struct TestStore(Location);
 
