@@ -22,7 +22,7 @@ const FILE_DESCRIPTORS_RESERVED: usize = 200;
 const WATCHES_MAX: usize = 50_000;
 
 /// Number of watches out of [`WATCHES_MAX`] that are reserved for nodes, Muster's own components and members of
-/// `system:masters`. If fewer watches are configured, at most half of them are reserved.
+/// `system:masters`. If fewer watches are configured, at most three fifths of them are reserved.
 const WATCHES_RESERVED: usize = 30_000;
 
 /// Maximum number of watches of one user, except nodes, Muster's own components and members of `system:masters`.
@@ -172,7 +172,7 @@ impl Default for ServerLimits {
 
 impl ServerLimits {
     pub(crate) fn new(config: LimitsConfig) -> Self {
-        let watches_reserved = WATCHES_RESERVED.min(config.watches / 2);
+        let watches_reserved = WATCHES_RESERVED.min(config.watches * 3 / 5);
         let bytes = UsageLimit {
             per_user_max: BUFFERED_BYTES_OF_USER_MAX,
             per_node_max: BUFFERED_BYTES_OF_USER_MAX,
@@ -310,11 +310,23 @@ mod tests {
     }
 
     #[test]
+    fn users_together_leave_the_reserved_watches() {
+        let limits = ServerLimits::new(LimitsConfig::default());
+        let users = (0..6).map(|it| User::service_account("default", &it.to_string()));
+        let mut held = Vec::new();
+        for user in users {
+            held.extend(std::iter::from_fn(|| limits.acquire_watch(&user)));
+        }
+        assert_eq!(held.len(), WATCHES_MAX - WATCHES_RESERVED);
+        assert!(limits.acquire_watch(&User::new("system:node:a", ["system:nodes"])).is_some());
+    }
+
+    #[test]
     fn watches_of_a_user_leave_watches_for_others() {
         let limits = ServerLimits::new(LimitsConfig { watches: 20, ..LimitsConfig::default() });
         let watches = |user: &User| std::iter::from_fn(|| limits.acquire_watch(user)).collect::<Vec<_>>();
         let flood = watches(&User::service_account("default", "default"));
-        assert_eq!(flood.len(), 10, "half of a small total is reserved");
+        assert_eq!(flood.len(), 8, "three fifths of a small total are reserved");
         assert!(limits.acquire_watch(&User::service_account("default", "other")).is_none());
         assert!(limits.acquire_watch(&User::new("system:node:a", ["system:nodes"])).is_some());
         assert!(limits.acquire_watch(&User::server()).is_some());
