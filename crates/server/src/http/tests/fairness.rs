@@ -474,7 +474,7 @@ async fn a_flood_of_watches_leaves_watches_for_others() {
             }
         }
     }
-    assert_eq!((held.len(), refused), (1_000, 200), "half of the watches are reserved");
+    assert_eq!((held.len(), refused), (800, 400), "three fifths of the watches are reserved");
     let mut admin = connect(&api, Some(User::server()), None).await;
     admin.ready().await.unwrap();
     assert_eq!(admin.send_request(request("GET", &path, whole(""))).await.unwrap().status(), 200);
