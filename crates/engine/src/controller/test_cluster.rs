@@ -54,7 +54,7 @@ impl<C: Controller> TestCluster<C> {
         };
         objects.into_iter().for_each(|it| cluster.put(it));
         cluster.delayed = None;
-        cluster.list_all();
+        cluster.deliver_lists();
         cluster
     }
 
@@ -102,11 +102,11 @@ impl<C: Controller> TestCluster<C> {
     /// Replaces the controller with a new one that has an empty cache, and passes it a list of every kind.
     pub(crate) fn restart(&mut self, controller: C) {
         self.queue = WorkQueue::new(controller, 20);
-        self.list_all();
+        self.deliver_lists();
     }
 
     /// Passes a list of all objects to the controller, kind by kind.
-    fn list_all(&mut self) {
+    fn deliver_lists(&mut self) {
         for (kind, watch) in self.watches.iter().enumerate() {
             let listed = self.objects.iter().filter(|((it, _), _)| *it == kind);
             let facts = listed.map(|(_, it)| decode_fact::<C>(watch, it, &mut self.shared)).collect();
