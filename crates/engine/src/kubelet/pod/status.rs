@@ -357,7 +357,12 @@ impl Pod {
     }
 
     /// Checks whether the condition `Initialized` is True. The error is the reason why it is False.
-    fn check_initialized(&self, phase: PodPhase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
+    fn check_initialized(
+        &self,
+        phase: PodPhase,
+        init: &[Value],
+        main: &[Value],
+    ) -> Result<(), FalseCondition> {
         let has_started = |it: &Value| {
             let state = &it["state"];
             it["started"] == true
@@ -386,7 +391,7 @@ impl Pod {
         phase: PodPhase,
         init: &[Value],
         main: &[Value],
-    ) -> Result<(), FalseReason> {
+    ) -> Result<(), FalseCondition> {
         let fails = self.termination.is_some() || self.final_phase == Some(PodPhase::Failed);
         match phase {
             PodPhase::Succeeded => return Err(("PodCompleted", String::new())),
@@ -407,7 +412,7 @@ impl Pod {
     /// False.
     ///
     /// Rule: a pod with readiness gates is ready only when the conditions of all its readiness gates are True.
-    fn check_readiness_gates(&self) -> Result<(), FalseReason> {
+    fn check_readiness_gates(&self) -> Result<(), FalseCondition> {
         let conditions = self.object.status["conditions"].as_array();
         let condition = |gate: &Text| conditions.into_iter().flatten().find(|it| it["type"] == **gate);
         let missing = self.object.spec.gates.iter().filter_map(|gate| match condition(gate) {
@@ -424,7 +429,7 @@ impl Pod {
 }
 
 /// Reason and message of a condition that is False.
-type FalseReason = (&'static str, String);
+type FalseCondition = (&'static str, String);
 
 impl ContainerState {
     /// Whether the container certainly runs. Unlike [`Self::may_run`], this is false if its state is unknown.
