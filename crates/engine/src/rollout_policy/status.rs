@@ -17,7 +17,7 @@ use crate::daemonset::facts::ConditionStatus;
 /// Maximum number of DaemonSets, or of invalid fields, that a message lists.
 const LISTED_MAX: usize = 10;
 /// Maximum length in bytes of an invalid field in a message. A longer text is cut.
-const ENTRY_BYTES_MAX: usize = 512;
+const INVALID_FIELD_BYTES_MAX: usize = 512;
 
 /// The types of the conditions that the controller writes. It keeps conditions of other types.
 const CONDITION_TYPES: [&str; 3] = [CONDITION_ACCEPTED, CONDITION_READY, CONDITION_CONFLICT];
@@ -91,7 +91,7 @@ pub(super) fn policy_status(
         ])
     } else {
         let fields = join_entries(
-            invalid.iter().map(|it| truncate(it, ENTRY_BYTES_MAX, "…").into_owned()),
+            invalid.iter().map(|it| truncate(it, INVALID_FIELD_BYTES_MAX, "…").into_owned()),
             invalid.len(),
         );
         let held = format!("the DaemonSets of the policy are held until its fields are valid: {fields}");
