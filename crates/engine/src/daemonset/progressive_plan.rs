@@ -440,14 +440,14 @@ pub(crate) fn rollout_report(plan: &Plan, active: &ProgressiveRollout) -> Option
     Some(RolloutReport {
         phase,
         is_paused: status.paused,
-        reason: report_reason(status, phase),
+        reason: phase_condition_reason(status, phase),
         message: (&*status.message).into(),
         is_failed: phase.is_failed() && active.current.verdict == Some(RevisionVerdict::Bad),
     })
 }
 
 /// Returns the `reason` of the conditions that report the phase of a rollout, such as `WaitingForApproval`.
-fn report_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
+fn phase_condition_reason(status: &RolloutStatus, phase: Phase) -> &'static str {
     let has_passed = |it: &CheckStatus| it.result == CheckResult::Pass;
     match phase {
         Phase::Complete => "Complete",
@@ -468,7 +468,7 @@ fn rollout_conditions(status: &RolloutStatus, record: &RolloutRecord, now: Time)
     let Some(phase) = status.phase else { return record.conditions.clone() };
     let is_ready = matches!(phase, Phase::Complete | Phase::PartiallyComplete);
     let is_stalled = matches!(phase, Phase::Stopped | Phase::RolledBack);
-    let reason = report_reason(status, phase);
+    let reason = phase_condition_reason(status, phase);
     let condition = |kind: &str, is_true: bool| {
         let value = if is_true { ConditionStatus::True } else { ConditionStatus::False }.as_str();
         let before = record.conditions.iter().find(|it| it.type_ == kind && it.status == value);
