@@ -44,8 +44,8 @@ pub struct PhaseInput<'a> {
     pub policy: Option<&'a Policy>,
     /// The revision of the DaemonSet's present template, which is being rolled out.
     pub current: &'a RevisionWithVerdict,
-    /// The stable revision: the one with the latest `Good` verdict. `None` if no existing revision has that verdict and
-    /// a template that can be decoded.
+    /// The stable revision: of the revisions with the verdict `Good` that are not being deleted, that have a hash label
+    /// and whose template can be decoded, the one with the latest verdict. `None` if there is no such revision.
     pub stable: Option<&'a RevisionWithVerdict>,
     /// The revision with the highest number, other than `current`, that has available pods. If it has no verdict, it
     /// gets the verdict `Good` and so becomes the stable revision. `None` if no other revision has available pods, if
@@ -123,9 +123,11 @@ impl PauseReason {
 /// 1. A new current revision starts a new rollout.
 /// 2. A retry that an operator requested starts a new attempt.
 /// 3. A complete rollout stays complete.
-/// 4. A rollback continues until all nodes have returned to the stable revision.
-/// 5. A stopped rollout stays stopped, unless an operator aborts it or approves all steps, or a policy selects the
-///    DaemonSet again.
+/// 4. A rollback continues until all nodes have returned to the stable revision. It stops in assist mode, or if there
+///    is no stable revision.
+/// 5. A stopped rollout stays stopped, unless an operator aborts it. If its revision does not have the verdict `Bad`,
+///    it also continues after an operator approved all steps or, if it stopped because its policy was deleted, when a
+///    policy selects the DaemonSet again.
 /// 6. An abort, a failure or a deleted policy ends a rollout that goes forward.
 /// 7. The current step makes progress, then the deadline is checked.
 pub fn next_status(input: &PhaseInput<'_>) -> PhaseOutcome {
@@ -502,7 +504,7 @@ impl PhaseMachine<'_> {
                 self.stop("NoGoodRevision", format!("{why}; no good revision is left to return to"));
             }
             _ => {
-                self.release_nodes_without_revision();
+                self.unadmit_nodes_without_current_pod();
                 self.stop("RolloutStopped", why);
             }
         }
@@ -524,7 +526,7 @@ impl PhaseMachine<'_> {
     ///
     /// Rule: when a rollout stops because its revision failed, a node that does not have the revision does not get it
     /// any more. Exception: nodes that are admitted by their position in the order, not by name, stay admitted.
-    fn release_nodes_without_revision(&mut self) {
+    fn unadmit_nodes_without_current_pod(&mut self) {
         let with_revision = &self.input.counts.nodes_with_current_pod;
         for admission in &mut self.status.admitted {
             if let AdmittedMembers::Names(names) = &mut admission.members {
