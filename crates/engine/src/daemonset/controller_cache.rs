@@ -536,7 +536,8 @@ impl SetEntry {
         self.effective = effective_set(&self.set, self.policy.as_deref());
     }
 
-    /// Determines which policy governs the DaemonSet. If that changed, marks all cells as dirty and returns `true`.
+    /// Determines which policy governs the DaemonSet. If that is another policy than before, or a changed version of
+    /// the same policy, stores it, computes `effective` again, marks all cells as dirty and returns `true`.
     fn select_policy(&mut self, objects: &ObjectCache) -> bool {
         let selected = SelectableSet {
             key: &self.set.key,

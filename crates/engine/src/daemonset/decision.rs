@@ -487,7 +487,8 @@ fn add_events(plan: &mut Plan, input: &DecisionInput<'_>) {
 /// - The earliest time at which a cell or the revision history changes without an event, but at most 30 seconds from
 ///   now, or `minReadySeconds` plus one second if that is longer. With this limit, the controller notices when the
 ///   clock is set forward.
-/// - If the status has conditions, the time at which an incomplete rollout counts as stalled.
+/// - If the controller writes conditions ([`Settings::conditions`]), the time at which an incomplete rollout counts as
+///   stalled, if that time is in the future.
 pub(crate) fn next_wake_up(input: &DecisionInput<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = input.set.min_ready + Duration::from_secs(1);
     let cells = input.set_state.timers.first().map(|(at, _)| *at);

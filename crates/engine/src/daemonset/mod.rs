@@ -55,7 +55,7 @@ mod node_rollout;
 pub mod placement;
 /// Determines which revision of a DaemonSet is current, and which revisions to write and delete.
 pub(crate) mod revision;
-/// Decides which pods of one DaemonSet on one node are kept, deleted and created.
+/// The roster of a node: which pods of one DaemonSet on the node are kept and deleted, and whether one is created.
 pub(crate) mod roster;
 /// The status of a DaemonSet: availability of its pods, counts and conditions.
 pub(crate) mod status;

@@ -173,8 +173,9 @@ impl Claim {
     }
 }
 
-/// Formats a plan with one line for the list of pods (`confirm`), one line for each write except that of the
-/// DaemonSet's status, one line for each event, and one line for the reason to wait.
+/// Formats a plan with one line for the list of pods (`confirm`), one line for each write, one line for each event, and
+/// one line for the reason to wait, if there is one. Exceptions: the write of the DaemonSet's status has no line, and
+/// the write of its conditions has one line for each condition.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

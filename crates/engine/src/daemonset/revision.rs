@@ -62,7 +62,8 @@ impl TargetRevision {
         }
     }
 
-    /// Whether the revision with this hash label has an equivalent template, so that its pods are up to date.
+    /// Whether the revision with this hash label has a template that is equivalent to that of the target revision, so
+    /// that pods with this label are up to date.
     pub(crate) fn is_equivalent(&self, hash: &Text) -> bool {
         self.equivalent.contains(hash)
     }

@@ -17,8 +17,9 @@ pub struct TemplateIdentity(u128);
 
 /// Returns the hash by which equivalent templates are recognized.
 ///
-/// Rule: two templates are equivalent if they differ only in nulls, in fields that have the default of the API, or in
-/// notations that the API treats as equal, such as `1000m` and `1`. Unknown fields are compared as they are.
+/// Rule: two templates are equivalent if they differ only in null fields, in fields whose value means the same as an
+/// absent field (the default of the API or, for many fields, an empty value), or in notations that the API treats as
+/// equal, such as `1000m` and `1`. Unknown fields are compared as they are, except that null fields are ignored.
 pub fn template_identity(template: &Value) -> TemplateIdentity {
     TemplateIdentity(fnv1a_128(&go_json::to_string(&normalize(template))))
 }

@@ -46,7 +46,8 @@ pub enum Why {
     FailedRecently { retry_at: Time },
     /// The node gets no new pod yet, because a pod of the DaemonSet on the node is still terminating.
     StillTerminating { pod: Text },
-    /// With surge, too many pods of the revision that the node is assigned are still terminating on the node.
+    /// With surge, the node gets no new pod yet, because two or more pods of the revision assigned to the node are
+    /// still terminating there.
     TooManyTerminating { count: usize },
     /// The node gets no new pod yet, because a pod on the node is about to be replaced.
     BeingReplaced,

@@ -350,7 +350,7 @@ fn membership_input(node: &Node) -> MembershipInput<'_> {
     MembershipInput { name: &node.name, labels: &node.labels, created: node.created }
 }
 
-/// Returns the stored verdict about a revision. `None` if it has no verdict yet.
+/// Returns the stored verdict about a revision. `None` if the revision has no verdict or an unknown one.
 fn verdict_of(revision: &Revision) -> Option<RevisionVerdict> {
     revision.verdict.as_ref().map(|it| it.verdict)
 }
@@ -371,11 +371,11 @@ fn good_hashes(owned: &[Arc<Revision>]) -> BTreeSet<Text> {
     good.filter_map(|it| it.hash_label().cloned()).collect()
 }
 
-/// Returns the stable revision: the one with the latest verdict `Good` that is not being deleted and whose template can
-/// be decoded. `None` if there is none.
+/// Returns the stable revision. `None` if there is none.
 ///
-/// Rule: the stable revision is the revision with the latest `Good` verdict. If that revision is deleted, the revision
-/// with the next latest `Good` verdict becomes the stable one.
+/// Rule: the stable revision is the revision with the latest `Good` verdict. If several verdicts have the same time,
+/// the revision with the highest number counts. Revisions that are being deleted, that have no hash label, or whose
+/// template cannot be decoded are skipped.
 fn stable_revision(set: &Set, owned: &[Arc<Revision>]) -> Option<StableRevision> {
     let is_good = |it: &&Arc<Revision>| !it.deleting && verdict_of(it) == Some(RevisionVerdict::Good);
     let mut good: Vec<&Arc<Revision>> = owned.iter().filter(is_good).collect();

@@ -52,6 +52,9 @@ impl PhaseMachine<'_> {
     /// Admits nodes in the current step, that is, assigns them the current revision. Ends the step when its target is
     /// reached, its admitted nodes (except failed ones) have been healthy for the soak time, the checks have passed,
     /// the step is approved if necessary, and the rollout is not paused.
+    ///
+    /// Exceptions: if all nodes are admitted at once (see [`Self::find_or_start_step`]), admits all eligible nodes. If
+    /// the counts are still those of another step, because the step has just started, admits no node yet.
     pub(super) fn advance_step(&mut self) {
         let Some(index) = self.find_or_start_step() else {
             return self.roll_to_all_nodes();
