@@ -117,12 +117,13 @@ impl Pod {
     }
 
     /// Returns whether the restart of a terminated container must still wait for its crash backoff. If so, sets the
-    /// waiting reason `CrashLoopBackOff`. If the backoff has passed, computes the backoff of the next restart, and
-    /// resets the state of the image, so that the image is checked again. Returns `false` for a container that is not
-    /// terminated.
+    /// waiting reason `CrashLoopBackOff`. On the first call after the backoff, computes the backoff of the next
+    /// restart, and resets the state of the image, so that the image is checked again. Returns `false` for a container
+    /// that is not terminated.
     ///
     /// Rule: a terminated container is restarted at once the first time, and after an increasing backoff each further
-    /// time.
+    /// time. If it ran so long that the backoff has expired, it is restarted at once again. After a restart of the
+    /// agent, a container that was restarted before waits for the shortest backoff.
     fn check_crash_backoff(&mut self, name: &Text, now: Time) -> bool {
         let Some(last) = self.newest_container(name) else { return false };
         let ContainerState::Exited { started, finished, .. } = last.state else { return false };

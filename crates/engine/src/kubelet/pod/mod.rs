@@ -464,7 +464,7 @@ impl Pod {
         }
     }
 
-    /// Returns the collected actions and events, and clears them.
+    /// Returns the collected actions and events and the time of the next sync, and clears them.
     fn take_sync(&mut self) -> PodSync {
         PodSync {
             actions: core::mem::take(&mut self.actions),
