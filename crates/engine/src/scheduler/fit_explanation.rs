@@ -78,7 +78,7 @@ impl FitExplainer<'_> {
     }
 
     /// Returns a text with three amounts of a resource: the request of the pod, the allocatable amount of the node, and
-    /// the requests of the other pods on the node.
+    /// the requests of the pods on the node. Pods in `without` count as removed from the node.
     fn shortage_detail(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
         let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);

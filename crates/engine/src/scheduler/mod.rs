@@ -384,8 +384,9 @@ impl Scheduler {
         filter::check_node_fit(self, pod, info, &preemptable).is_ok()
     }
 
-    /// Schedules a pod of the queue: binds it to a node, or parks it as unschedulable. Adds the calls and events to
-    /// `reconcile`.
+    /// Schedules a pod of the queue: binds it to a node, or parks it as unschedulable. A parked pod may preempt pods of
+    /// lower priority, and is then nominated for their node. If preemption would not help, its nomination is cleared.
+    /// Adds the calls and events to `reconcile`.
     fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.decide_node(&pod) {

@@ -314,7 +314,7 @@ impl SchedulingQueue {
     }
 
     /// Sets the nominated node of a pod, or clears it if `node` is `None`. Returns the previously nominated node, or
-    /// `None` if there was none or it stays the same.
+    /// `None` if there was none or it stays the same. Does nothing and returns `None` if the pod is not in the queue.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominated_node, node.clone());

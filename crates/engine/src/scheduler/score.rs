@@ -187,7 +187,8 @@ fn score_balanced_allocation(pod: &Pod, info: &NodeInfo) -> i64 {
 }
 
 /// Returns the percentages of the node's allocatable cpu and memory that would be requested if the pod ran on the node,
-/// at most 100 each.
+/// at most 100 each. A missing request counts as the default in [`DEFAULT_REQUESTS`]. A resource of which nothing is
+/// allocatable counts as 100 percent.
 fn allocated_percent(pod: &Pod, info: &NodeInfo) -> [i64; 2] {
     let (nonzero_requested, nonzero_requests) = (info.nonzero_requested(), nonzero_requests(pod));
     [0, 1].map(|at| {
