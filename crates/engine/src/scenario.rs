@@ -11,9 +11,10 @@
 //! rev  web-a  template=1
 //! ```
 //!
-//! A `set` line is a DaemonSet, and a `rev` line is a ControllerRevision. `template=N` is a template by its number: that
-//! of the DaemonSet with the image `NAME:N`. `rev=N` on a pod means that the pod was created from template N. `unknown
-//! since=T` on a node means that its condition `Ready` has been `Unknown` since T.
+//! A `set` line is a DaemonSet, and a `rev` line is a ControllerRevision. NAME is the name of the DaemonSet.
+//! `template=N` means template N of the DaemonSet, whose container has the image `NAME:N`. `rev=N` on a pod means that
+//! the pod was created from template N. `unknown since=T` on a node means that its condition `Ready` has been `Unknown`
+//! since T.
 //!
 //! Absent keywords have defaults. For example, `of=` is the only DaemonSet of the scenario, the `rev=` of a pod is the
 //! `template=` of its DaemonSet, and a DaemonSet selects the label `app:NAME`.

@@ -425,8 +425,9 @@ impl EndpointsController {
         state.service = Some(service);
     }
 
-    /// Adds or updates an EndpointSlice, and adds the key of its Service to `keys`. Ignores a slice that another
-    /// controller manages.
+    /// Adds or updates an EndpointSlice, and adds the key of its Service to `keys`. A slice that another controller
+    /// manages, or that names no Service, is not stored. If such a slice was stored before, or the slice now names
+    /// another Service, removes the stored slice, and adds the key of its former Service to `keys`.
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
         let is_ours =
             [slices::MANAGED_BY_VALUE, mirror::MANAGED_BY_VALUE].contains(&slice.label(MANAGED_BY_LABEL));

@@ -207,8 +207,9 @@ impl SliceReconciler<'_> {
     /// the endpoints of each new slice, and the existing slices with their desired endpoints.
     ///
     /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
-    /// first. The remaining endpoints are added to the fullest of the other slices that has space for all of them, else
-    /// to new slices. Upstream: `reconcileByPortMapping`.
+    /// first, except to slices that have lost all their endpoints. The remaining endpoints first fill whole new slices.
+    /// Those left over are added to the fullest unchanged slice that has space for all of them, else to one more new
+    /// slice. Upstream: `reconcileByPortMapping`.
     fn fill_slices<'a>(
         &self,
         mut group: EndpointGroup,

@@ -205,8 +205,9 @@ fn region_and_zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     ]
 }
 
-/// Returns the deprecated OS and architecture labels that differ from the stable labels, each with its new value: the
-/// value of the stable label. Upstream: `reconcileNodeLabels`.
+/// Returns the deprecated OS and architecture labels that are missing or differ from their stable labels, each with its
+/// new value: the value of the stable label. Leaves out labels whose stable label is missing. Upstream:
+/// `reconcileNodeLabels`.
 fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
     /// Each stable label with its deprecated alias.
     const ALIASES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];

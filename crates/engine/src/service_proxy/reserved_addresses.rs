@@ -12,9 +12,10 @@ use super::nft_table::{ThisNode, ipv4_of};
 use super::{ProxyState, Routes};
 
 /// The addresses that a Service must not use, and the `externalIPs` that the operator allows. They determine for which
-/// addresses of a Service the proxy writes rules. External addresses must not belong to the API server or to any node,
-/// pod or other Service, and `externalIPs` must be allowed by the operator. Cluster IPs must not belong to the API
-/// server, to this node or to its pods. No address may be special, such as a loopback address.
+/// addresses of a Service the proxy writes rules. An external address must not be a cluster IP, or the address of the
+/// API server, of a node, of a pod or of the node's DNS server, and `externalIPs` must be allowed by the operator. A
+/// cluster IP must not belong to the API server, to this node or to its pods. No address may be special, such as a
+/// loopback address.
 pub(super) struct ReservedAddresses<'a> {
     /// Addresses of the API server and of the interfaces of this node, which the agent knows without API objects.
     own: BTreeSet<Ipv4Addr>,
@@ -53,9 +54,10 @@ impl<'a> ReservedAddresses<'a> {
 
     /// Returns the external IPs and load balancer IPs of a Service for which the proxy writes rules.
     ///
-    /// Rule: an external address of a Service gets rules only if it is not special (such as a loopback address), not
-    /// the address of the API server, of a node or of a pod, and not a cluster IP. An address of `externalIPs` must
-    /// also be in a CIDR that the operator allowed. Upstream writes rules for all external addresses (CVE-2020-8554).
+    /// Rule: an external address of a Service gets rules only if it is not special (such as a loopback address), not a
+    /// cluster IP, and not the address of the API server, of a node, of a pod or of the node's DNS server. An address
+    /// of `externalIPs` must also be in a CIDR that the operator allowed. Upstream writes rules for all external
+    /// addresses (CVE-2020-8554).
     pub(super) fn allowed_external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
