@@ -41,7 +41,7 @@ impl fmt::Display for CidrError {
 
 impl core::error::Error for CidrError {}
 
-/// An IP address of one or both families.
+/// A type of IP address: `Ipv4Addr`, `Ipv6Addr`, or `IpAddr` for addresses of either family.
 pub trait Address: Copy + Eq + FromStr {
     /// Returns the address with the bits after the first `prefix_length` bits cleared. `None` if the address has fewer
     /// than `prefix_length` bits.

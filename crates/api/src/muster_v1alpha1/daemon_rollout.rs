@@ -66,7 +66,8 @@ pub struct StepApproval {
     #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_LENGTH_MAX)))]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::NON_EMPTY_LABEL_VALUE_PATTERN)))]
     pub revision: String,
-    /// Name of the step, or * for all steps: then no step soaks or waits. The failure budget still applies.
+    /// Name of the step, or * for all steps: all nodes then get the revision, without soak times and approvals. The
+    /// failure budget and the checks still apply.
     #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_LENGTH_MAX)))]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::APPROVED_STEP_PATTERN)))]
     pub step: String,
@@ -145,7 +146,8 @@ pub struct DaemonRolloutStatus {
     /// node is eligible. Stopped: nodes keep their revision, for example because the rollout failed or made no
     /// progress; message says why. RollingBack and RolledBack: nodes return, or have returned, to the stable revision.
     pub phase: RolloutPhase,
-    /// Whether the rollout is paused by its spec, by its policy or by a closed window; message says by which.
+    /// Whether the rollout is paused: by its spec, by its policy, because the policy is invalid, or by a closed window.
+    /// message says why, except in a failed rollout, where it says why the rollout failed.
     pub paused: bool,
     /// Explanation of the phase.
     #[serde(skip_serializing_if = "String::is_empty")]

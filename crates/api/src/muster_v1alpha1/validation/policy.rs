@@ -147,7 +147,8 @@ fn check_order(order: &RolloutOrder, out: &mut FieldValidator) {
     }
 }
 
-/// Checks each step of a policy, and that no step has fewer nodes than an earlier step with the same selector.
+/// Checks the steps of a policy: there is at least one and at most [`STEPS_MAX`], their names are unique, each of them
+/// is valid, and none has fewer nodes than an earlier step with the same selector.
 fn check_steps(steps: &[RolloutStep], out: &mut FieldValidator) {
     if steps.is_empty() {
         out.in_field("steps", |it| it.add_required_error("must have at least one step"));
