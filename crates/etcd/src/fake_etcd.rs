@@ -23,7 +23,7 @@ const CALL_TIMEOUT: Duration = Duration::from_millis(1900);
 
 /// Rates of injected faults, per thousand calls or watch responses.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultRates {
     /// The request is lost.
     pub(crate) lost_request: u64,
     /// The request is applied, and its response is lost.
@@ -54,7 +54,7 @@ struct State {
     compacted: i64,
     /// The open watches, in the order in which they were opened.
     watches: Vec<Watch>,
-    faults: Faults,
+    faults: FaultRates,
     /// Delay after which the next transaction of commits is applied. Its response is lost. `None` if it is not delayed.
     next_delay: Option<Duration>,
     /// Delay of the response to the next transaction of commits. `None` if it is not delayed.
@@ -100,7 +100,7 @@ struct Watch {
 }
 
 impl FakeEtcd {
-    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, faults: FaultRates) -> Self {
         let state = State {
             cluster_id: 7,
             revision: 1,
@@ -258,10 +258,10 @@ impl FakeEtcd {
     }
 
     pub(crate) fn stop_faults(&self) {
-        self.set_faults(Faults::default());
+        self.set_faults(FaultRates::default());
     }
 
-    pub(crate) fn set_faults(&self, faults: Faults) {
+    pub(crate) fn set_faults(&self, faults: FaultRates) {
         self.0.lock().unwrap().faults = faults;
     }
 

@@ -29,14 +29,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::api::EtcdApi;
 use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys};
 use crate::driver::{self, Command, DriverConfig};
-use crate::fake_etcd::{FakeEtcd, Faults};
+use crate::fake_etcd::{FakeEtcd, FaultRates};
 use crate::keyspace::Keyspace;
 use crate::load;
 use crate::object_value::ObjectCodec;
 use crate::proto::event::EventType;
 
 const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
-const FAULTS: Faults = Faults {
+const FAULTS: FaultRates = FaultRates {
     lost_request: 60,
     lost_response: 60,
     late: 40,
@@ -45,8 +45,8 @@ const FAULTS: Faults = Faults {
     outage: 0,
     no_space: 0,
 };
-/// Faults of an etcd whose database is full again and again.
-const FULL: Faults = Faults { no_space: 60, ..FAULTS };
+/// Fault rates of an etcd whose database is full again and again.
+const FULL: FaultRates = FaultRates { no_space: 60, ..FAULTS };
 
 /// A server: its driver, and the events that it has published.
 #[derive(Clone)]
@@ -186,7 +186,7 @@ struct Record {
 }
 
 /// Runs clients on all servers, then checks the record against the history of etcd.
-async fn run_model(seed: u64, faults: Faults, servers: usize, clients: usize, writes: usize) -> Record {
+async fn run_model(seed: u64, faults: FaultRates, servers: usize, clients: usize, writes: usize) -> Record {
     let etcd = FakeEtcd::new(seed, faults);
     run_model_on(seed, &etcd, &etcd, faults, (servers, clients, writes)).await
 }
@@ -196,7 +196,7 @@ async fn run_model_on<A: EtcdApi + Clone>(
     seed: u64,
     etcd: &FakeEtcd,
     api: &A,
-    faults: Faults,
+    faults: FaultRates,
     (servers, clients, writes): (usize, usize, usize),
 ) -> Record {
     let mut started = Vec::new();
@@ -466,14 +466,14 @@ async fn every_answer_is_true_when_etcd_has_no_space() {
 #[tokio::test(start_paused = true)]
 async fn without_faults_every_commit_has_an_outcome() {
     for seed in 0..20 {
-        let record = run_model(seed, Faults::default(), 2, 8, 20).await;
+        let record = run_model(seed, FaultRates::default(), 2, 8, 20).await;
         assert!(record.unknown.is_empty());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_moves_on_when_its_member_loses_its_leader() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     check_leader_loss(&etcd, &etcd).await;
 }
 
@@ -491,7 +491,7 @@ async fn check_leader_loss<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
 /// Reading a long history takes longer than a request waits. The watch must not be opened again and again.
 #[tokio::test(start_paused = true)]
 async fn a_server_catches_up_with_a_long_history() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     write_history(&etcd, 3000);
     etcd.slow_down_watches();
     let server = Server::start(&etcd, "s").await;
@@ -507,7 +507,7 @@ async fn a_server_catches_up_with_a_long_history() {
 /// A server starts although it must read a long history first.
 #[test]
 fn a_server_with_a_long_history_starts() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     write_history(&etcd, 600);
     etcd.slow_down_watches();
     let options = muster_store::DbOptions {
@@ -541,7 +541,7 @@ fn write_history(etcd: &FakeEtcd, writes: usize) {
 /// A member may stop sending events without an error. A server without requests must notice it too.
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_opened_again() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (idle, busy) = (Server::start(&etcd, "idle").await, Server::start(&etcd, "busy").await);
     busy.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
     etcd.stop_watch(0);
@@ -554,7 +554,7 @@ async fn a_silent_watch_is_opened_again() {
 /// An object whose labels do not fit into a request of etcd together with its JSON, which has them too.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_etcd_cannot_hold_is_refused_at_once() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     let started = tokio::time::Instant::now();
     let large = put("pods/a/large", Precondition::Absent, &"x".repeat(800_000));
@@ -577,7 +577,7 @@ async fn an_object_that_etcd_cannot_hold_is_refused_at_once() {
 /// etcd rejects a transaction because of one of its commits.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_commit_does_not_fail_others() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     etcd.reject("/m/o/pods/a/bad");
     let commits = ["1", "2", "bad", "3"].map(|it| put(&format!("pods/a/{it}"), Precondition::Absent, it));
@@ -590,7 +590,7 @@ async fn a_rejected_commit_does_not_fail_others() {
 
 #[tokio::test(start_paused = true)]
 async fn commits_that_are_submitted_together_share_a_transaction() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     let commits = (0..250).map(|it| {
         let (server, key) = (server.clone(), format!("pods/default/{it:03}"));
@@ -604,7 +604,7 @@ async fn commits_that_are_submitted_together_share_a_transaction() {
 
 #[tokio::test(start_paused = true)]
 async fn conflicts_name_the_state_that_refused_the_commit() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     let created = one.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
     let exists = two.commit(put("nodes//n", Precondition::Absent, "2")).await.unwrap_err();
@@ -628,7 +628,7 @@ async fn conflicts_name_the_state_that_refused_the_commit() {
 /// A server whose events are ahead of a restored etcd ends: its memory is not the state of etcd.
 #[tokio::test(start_paused = true)]
 async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     for it in 0..3 {
         server.commit(put(&format!("nodes//{it}"), Precondition::Absent, "x")).await.unwrap();
@@ -645,7 +645,7 @@ async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {
 /// A caller may first wait for the read that was in progress when it came. Its own time limit counts from then on.
 #[tokio::test(start_paused = true)]
 async fn a_read_barrier_fails_in_time_although_it_waits_for_an_earlier_read() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     assert!(server.read_barrier().await);
     etcd.silence_reads();
@@ -662,7 +662,7 @@ async fn a_read_barrier_fails_in_time_although_it_waits_for_an_earlier_read() {
 /// etcd applies the transaction that exceeds the quota, and answers it as if it did not.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_fills_etcd_is_acknowledged() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     for is_first in [true, false] {
         etcd.set_full(false);
@@ -682,7 +682,7 @@ async fn a_commit_that_fills_etcd_is_acknowledged() {
 /// etcd rejects a transaction with a put as a whole, also if it has deletes.
 #[tokio::test(start_paused = true)]
 async fn an_etcd_without_space_refuses_puts_and_executes_deletes() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (server, other) = (Server::start(&etcd, "s").await, Server::start(&etcd, "other").await);
     for it in 0..3 {
         server.commit(put(&format!("nodes//{it}"), Precondition::Absent, "x")).await.unwrap();
@@ -712,7 +712,7 @@ async fn an_etcd_without_space_refuses_puts_and_executes_deletes() {
 /// not create the object again after it was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_refused_commit_is_not_made_by_a_late_request() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     check_late_request(&etcd, &etcd).await;
 }
 
@@ -740,7 +740,7 @@ async fn check_late_request<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
 #[tokio::test(start_paused = true)]
 async fn commits_without_a_response_are_answered_in_time() {
     for has_lanes in [true, false] {
-        let etcd = FakeEtcd::new(1, Faults::default());
+        let etcd = FakeEtcd::new(1, FaultRates::default());
         let server = Server::start(&etcd, "s").await;
         if has_lanes {
             let first = server.commit(put("nodes//a", Precondition::Absent, "x"));
@@ -775,7 +775,7 @@ async fn commits_without_a_response_are_answered_in_time() {
 /// The wait for the events of a commit is a part of the time for it.
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_events_do_not_arrive_is_answered_in_time() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     assert!(server.read_barrier().await);
     etcd.stop_watch(0);
@@ -799,7 +799,7 @@ async fn a_commit_whose_events_do_not_arrive_is_answered_in_time() {
 /// lane. Then the object of the commit, which was written, is deleted.
 #[tokio::test(start_paused = true)]
 async fn a_commit_is_not_repeated_after_the_process_was_stopped_for_long() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (stopped, other) = (Server::start(&etcd, "stopped").await, Server::start(&etcd, "other").await);
     etcd.lose_next_response();
     let commit = tokio::spawn({
@@ -822,7 +822,7 @@ async fn a_commit_is_not_repeated_after_the_process_was_stopped_for_long() {
 /// that change.
 #[tokio::test(start_paused = true)]
 async fn a_commit_without_a_precondition_waits_for_the_watch() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     one.commit(put("nodes//n", Precondition::Absent, "1")).await.unwrap();
     assert!(two.read_barrier().await);
@@ -853,7 +853,7 @@ async fn a_commit_without_a_precondition_waits_for_the_watch() {
 /// Every server process has lanes of its own, so restarts would add keys for ever.
 #[tokio::test(start_paused = true)]
 async fn a_compaction_deletes_lanes_that_are_no_longer_written() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let lanes = || {
         let lanes = etcd.keys().into_iter().filter(|it| it.key.starts_with(b"/m/l/"));
         lanes.map(|it| String::from_utf8(it.key.to_vec()).unwrap()).collect::<Vec<_>>()
@@ -874,7 +874,7 @@ async fn a_compaction_deletes_lanes_that_are_no_longer_written() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_server_creates_the_keys_of_the_cluster() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let keys = Keyspace::new("/m", 0);
     assert_eq!(read_cluster_keys(&etcd, &keys).await, Ok(None));
     let create = |value: &'static str| create_cluster_keys(&etcd, &keys, value.into());
@@ -889,7 +889,7 @@ async fn the_first_server_creates_the_keys_of_the_cluster() {
 /// A watch that a client began on one server continues on a server that starts later.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let one = Server::start(&etcd, "one").await;
     let mut revisions = Vec::new();
     for value in ["a", "b", "c", "d"] {
@@ -922,7 +922,7 @@ async fn a_server_that_starts_has_the_history_since_the_last_compaction() {
 async fn the_recorded_compaction_does_not_go_back() {
     const LEASE: &str = "leases.coordination.k8s.io/kube-system/muster-history";
     for (loses_request, has_fence) in [(false, true), (true, true), (false, false), (true, false)] {
-        let etcd = FakeEtcd::new(1, Faults::default());
+        let etcd = FakeEtcd::new(1, FaultRates::default());
         let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
         let recorded = || {
             let found = etcd.keys().into_iter().find(|it| it.key == "/m/m/compacted");
@@ -978,7 +978,7 @@ async fn put_nodes(server: &Server, count: usize) -> Revision {
 
 #[tokio::test(start_paused = true)]
 async fn two_servers_do_not_allocate_from_the_same_state() {
-    check_pools(&FakeEtcd::new(1, Faults::default())).await;
+    check_pools(&FakeEtcd::new(1, FaultRates::default())).await;
 }
 
 /// Each server knows only its own allocations and those that it has published.
@@ -1123,7 +1123,7 @@ async fn linked_updates_are_made_with_their_commit_or_not_at_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_lost_its_lease_cannot_write() {
-    check_fence(&FakeEtcd::new(1, Faults::default())).await;
+    check_fence(&FakeEtcd::new(1, FaultRates::default())).await;
 }
 
 /// A leader that lost its Lease may still have commits on the way.
@@ -1159,7 +1159,7 @@ async fn check_fence<A: EtcdApi + Clone>(api: &A) {
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_no_transaction_can_hold_is_refused() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "one").await;
     let mut linked = Vec::new();
     for at in 0..300 {

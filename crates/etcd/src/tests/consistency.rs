@@ -11,7 +11,7 @@ async fn a_change_that_the_watch_has_lost_is_found_and_repaired() {
         delete("pods/a/z", Precondition::Any),
     ] {
         let what = format!("{lost:?}");
-        let etcd = FakeEtcd::new(1, Faults::default());
+        let etcd = FakeEtcd::new(1, FaultRates::default());
         let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
         let commit = async |commit: Commit| two.commit(commit).await.unwrap().revision;
         for key in ["pods/a/a", "pods/a/m", "pods/a/z"] {
@@ -73,7 +73,7 @@ async fn a_check_during_writes_finds_no_difference() {
 /// The server learns in another way of a loss while it compares the objects, and loads them again.
 #[tokio::test(start_paused = true)]
 async fn the_result_of_a_check_before_a_reload_is_ignored() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     let commit = async |commit: Commit| two.commit(commit).await.unwrap().revision;
     // The check reads three pages.
@@ -98,10 +98,10 @@ async fn the_result_of_a_check_before_a_reload_is_ignored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_etcd_does_not_answer_changes_nothing() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     server.commit(put("pods/a/a", Precondition::Absent, "1")).await.unwrap();
-    etcd.set_faults(Faults { lost_request: 1000, ..Faults::default() });
+    etcd.set_faults(FaultRates { lost_request: 1000, ..FaultRates::default() });
     tokio::time::sleep(CHECK + Duration::from_secs(60)).await;
     let expected = FollowerStatistics { checks_with_error: 1, ..Default::default() };
     assert_eq!(server.statistics(), expected);
@@ -113,7 +113,7 @@ async fn a_check_that_etcd_does_not_answer_changes_nothing() {
 /// Pages whose values take too long to read are made smaller, so that a server starts on any cluster.
 #[tokio::test(start_paused = true)]
 async fn large_objects_are_listed_in_small_pages() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     let large = "x".repeat(20_000);
     for at in 0..300 {

@@ -7,7 +7,7 @@ use crate::proto::{
 /// A commit that is submitted while the backend completes earlier ones is answered, and the driver ends.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_is_submitted_during_a_close_is_answered() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     etcd.delay_next_response(Duration::from_secs(1));
     let first = server.commit_if_running(put("pods/a/first", Precondition::Absent, "1"));
@@ -35,7 +35,7 @@ async fn a_commit_that_is_submitted_during_a_close_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn when_the_driver_fails_every_caller_gets_an_answer() {
     for seed in 0..30 {
-        let etcd = FakeEtcd::new(seed, Faults::default());
+        let etcd = FakeEtcd::new(seed, FaultRates::default());
         let server = Server::start(&etcd, "s").await;
         for it in 0..3 {
             server.commit(put(&format!("pods/a/{it}"), Precondition::Absent, "x")).await.unwrap();
@@ -95,7 +95,7 @@ impl EtcdApi for PanickingEtcd {
 /// A server whose driver panics must end, so that it is started again. It must not go on without its driver.
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure() {
-    let server = Server::start(&PanickingEtcd(FakeEtcd::new(1, Faults::default())), "s").await;
+    let server = Server::start(&PanickingEtcd(FakeEtcd::new(1, FaultRates::default())), "s").await;
     let failed = server.commit(put("pods/a/a", Precondition::Absent, "x")).await.map(|it| line(&it));
     let why = "the storage backend panicked, see the log".to_owned();
     assert_eq!(server.failure.lock().unwrap().as_ref(), Some(&why));

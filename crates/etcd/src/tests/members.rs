@@ -112,7 +112,7 @@ impl EtcdMember for FakeMember {
 /// A learner has every object and answers no request about it.
 #[tokio::test(start_paused = true)]
 async fn a_learner_is_skipped() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     for code in [tonic::Code::FailedPrecondition, tonic::Code::Unavailable] {
         for is_checked in [true, false] {
             let member = |url, condition| FakeMember::new(url, &etcd, condition);
@@ -145,7 +145,7 @@ async fn a_learner_is_skipped() {
 /// A commit that no member could execute was not made.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_only_learners_get_is_refused_in_time() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let members = ["a", "b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
     let server = Server::start(&MemberPool::new(members.clone()), "s").await;
     server.commit(put("nodes//a", Precondition::Absent, "x")).await.unwrap();
@@ -160,8 +160,8 @@ async fn a_commit_that_only_learners_get_is_refused_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_member_of_another_cluster_is_not_used() {
     for foreign_writes in [0, 500] {
-        let etcd = FakeEtcd::new(1, Faults::default());
-        let foreign = FakeEtcd::new(2, Faults::default());
+        let etcd = FakeEtcd::new(1, FaultRates::default());
+        let foreign = FakeEtcd::new(2, FaultRates::default());
         foreign.set_cluster_id(8);
         // The revision of the new cluster may be lower or higher.
         (0..foreign_writes).for_each(|_| foreign.write("/other".into(), Default::default()));
@@ -208,7 +208,7 @@ async fn a_member_of_another_cluster_is_not_used() {
 /// All members were replaced: what the server has in memory is not in etcd.
 #[tokio::test(start_paused = true)]
 async fn a_server_ends_when_all_members_belong_to_another_cluster() {
-    let (etcd, foreign) = (FakeEtcd::new(1, Faults::default()), FakeEtcd::new(2, Faults::default()));
+    let (etcd, foreign) = (FakeEtcd::new(1, FaultRates::default()), FakeEtcd::new(2, FaultRates::default()));
     foreign.set_cluster_id(8);
     let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
     let server = Server::start(&MemberPool::new(members.clone()), "s").await;
@@ -225,7 +225,7 @@ async fn a_server_ends_when_all_members_belong_to_another_cluster() {
 #[tokio::test(start_paused = true)]
 async fn a_member_that_comes_back_with_an_unsupported_version_is_not_used() {
     for accepts_any_version in [false, true] {
-        let etcd = FakeEtcd::new(1, Faults::default());
+        let etcd = FakeEtcd::new(1, FaultRates::default());
         let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
         members[1].set(Condition::Dead);
         members[1].state.lock().unwrap().version = "3.5.9";

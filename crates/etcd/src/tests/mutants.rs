@@ -147,15 +147,15 @@ fn run(check: Check, missing: Option<Missing>) -> Option<String> {
                 }
             }
             Check::LateRequest => {
-                let mutant = mutant(1, Faults::default());
+                let mutant = mutant(1, FaultRates::default());
                 check_late_request(&mutant.etcd, &mutant).await;
             }
             Check::LeaderLoss => {
-                let mutant = mutant(1, Faults::default());
+                let mutant = mutant(1, FaultRates::default());
                 check_leader_loss(&mutant.etcd, &mutant).await;
             }
-            Check::Fence => check_fence(&mutant(1, Faults::default())).await,
-            Check::Pools => check_pools(&mutant(1, Faults::default())).await,
+            Check::Fence => check_fence(&mutant(1, FaultRates::default())).await,
+            Check::Pools => check_pools(&mutant(1, FaultRates::default())).await,
         }
     };
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(checked)));

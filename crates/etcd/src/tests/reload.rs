@@ -1,6 +1,6 @@
 use super::*;
 
-const OUTAGES: Faults = Faults { outage: 12, ..FAULTS };
+const OUTAGES: FaultRates = FaultRates { outage: 12, ..FAULTS };
 
 /// Watches are silent for seconds, and etcd compacts its whole history in the meantime.
 #[tokio::test(start_paused = true)]
@@ -29,7 +29,7 @@ async fn put_now(server: &Server, key: &str, value: &str) -> Revision {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     for key in ["pods/a/changed", "pods/a/deleted", "pods/a/same", "pods/a/recreated"] {
         put_now(&two, key, "1").await;
@@ -87,7 +87,7 @@ async fn a_server_that_was_cut_off_for_too_long_loads_all_objects_again() {
 /// After a reload, a server shows a revision between those of two commits. Other servers can reach it.
 #[tokio::test(start_paused = true)]
 async fn other_servers_reach_the_revision_of_a_reload() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     put_now(&two, "pods/a/a", "1").await;
     assert!(one.read_barrier().await);
@@ -116,7 +116,7 @@ async fn other_servers_reach_the_revision_of_a_reload() {
 /// The events of a server's own transactions are compacted before its watch delivers them.
 #[tokio::test(start_paused = true)]
 async fn commits_whose_events_were_compacted_have_an_unknown_outcome() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     put_now(&server, "pods/a/before", "1").await;
     // The first commit has its response before the reload, and the second one after it.
@@ -156,7 +156,7 @@ async fn commits_whose_events_were_compacted_have_an_unknown_outcome() {
 /// Values that this server allocated are known from its state again, and others' allocations refuse older choices.
 #[tokio::test(start_paused = true)]
 async fn allocations_go_on_after_a_reload() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     let allocate = async |server: &Server, name: &str, known: Revision| {
         let allocation = Some(muster_store::Allocation { pool: "services", known });
@@ -190,7 +190,7 @@ async fn allocations_go_on_after_a_reload() {
 /// A faulty etcd may lose an event. The deletion of an object that the server does not have shows it.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_of_an_unknown_object_loads_all_objects_again() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     let before = put_now(&two, "pods/a/a", "1").await;
     etcd.lose_next_event(0);
@@ -207,7 +207,7 @@ async fn a_deletion_of_an_unknown_object_loads_all_objects_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_own_events_are_lost_loads_all_objects_again() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     let before = put_now(&one, "pods/a/a", "1").await;
     etcd.lose_next_event(0);
@@ -228,7 +228,7 @@ async fn a_commit_whose_own_events_are_lost_loads_all_objects_again() {
 /// An administrator deletes more objects in one transaction than any server does.
 #[tokio::test(start_paused = true)]
 async fn servers_follow_a_deletion_of_all_objects_of_a_kind() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     for at in 0..300 {
         put_now(&one, &format!("events/a/{at}"), "1").await;
@@ -250,7 +250,7 @@ async fn servers_follow_a_deletion_of_all_objects_of_a_kind() {
 /// A reload shows that etcd went back: the server ends.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_loads_all_objects_from_an_older_etcd_ends() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
     put_now(&two, "pods/a/a", "1").await;
     put_now(&two, "pods/a/b", "1").await;

@@ -23,7 +23,7 @@ fn encryption() -> EncryptionKeys {
 /// A newer version has raised the feature level, because all servers that it knew could read what it writes.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_too_old_for_the_cluster_ends_and_does_not_start() {
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "a").await;
     server.commit(put("pods/a/a", Precondition::Absent, "1")).await.unwrap();
     for _ in 0..2 {
@@ -105,7 +105,8 @@ async fn check_restored(
 async fn a_restore_is_complete_although_requests_are_lost_and_late() {
     let (objects, encryption) = (backup_objects(), encryption());
     for seed in 0..30 {
-        let etcd = FakeEtcd::new(seed, Faults { lost_request: 100, lost_response: 100, late: 50, ..FAULTS });
+        let etcd =
+            FakeEtcd::new(seed, FaultRates { lost_request: 100, lost_response: 100, late: 50, ..FAULTS });
         let server = Server::start(&etcd, "s").await;
         for at in 0..30 {
             let _ = server.commit(put(&format!("pods/default/{at}"), Precondition::Any, "old")).await;
@@ -141,7 +142,7 @@ async fn after_an_interrupted_restore_no_server_starts_until_it_is_run_again() {
     let (objects, encryption) = (backup_objects(), encryption());
     let mut interrupted = 0;
     for steps_ms in (0..400).step_by(20) {
-        let etcd = FakeEtcd::new(steps_ms + 1, Faults::default());
+        let etcd = FakeEtcd::new(steps_ms + 1, FaultRates::default());
         let server = Server::start(&etcd, "s").await;
         // The resourceVersions of the replaced cluster are above those of the backup.
         for at in 0..600 {
@@ -178,7 +179,7 @@ async fn after_an_interrupted_restore_no_server_starts_until_it_is_run_again() {
 #[tokio::test(start_paused = true)]
 async fn two_clusters_do_not_share_keys() {
     let (objects, encryption) = (backup_objects(), encryption());
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let (outer, inner) = (Keyspace::new("/muster", 0), Keyspace::new("/muster/v1", 0));
     let start = async |keys: &Keyspace| {
         let loaded = load::load(&etcd, keys.clone(), &ObjectCodec::default(), WIDE).await;
@@ -214,7 +215,7 @@ async fn two_clusters_do_not_share_keys() {
 #[tokio::test(start_paused = true)]
 async fn a_restore_changes_nothing_if_a_server_writes() {
     let (objects, encryption) = (backup_objects(), encryption());
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     server.commit(put("pods/default/a", Precondition::Absent, "1")).await.unwrap();
     let state = read_state(&etcd).await;
@@ -237,7 +238,7 @@ async fn a_restore_changes_nothing_if_a_server_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_late_transaction_of_a_server_writes_nothing_to_the_restored_cluster() {
     let (objects, encryption) = (backup_objects(), encryption());
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let other = Server::start(&etcd, "other").await;
     other.commit(put("nodes//before", Precondition::Absent, "old")).await.unwrap();
     let server = Server::start(&etcd, "s").await;
@@ -253,7 +254,7 @@ async fn a_late_transaction_of_a_server_writes_nothing_to_the_restored_cluster()
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_cut_off_during_a_restore_ends() {
     let (objects, encryption) = (backup_objects(), encryption());
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     server.commit(put("pods/default/a", Precondition::Absent, "1")).await.unwrap();
     etcd.stop_watch(0);
@@ -273,7 +274,7 @@ async fn a_server_that_was_cut_off_during_a_restore_ends() {
 #[tokio::test(start_paused = true)]
 async fn of_two_restores_the_first_one_stops() {
     let (objects, encryption) = (backup_objects(), encryption());
-    let etcd = FakeEtcd::new(1, Faults::default());
+    let etcd = FakeEtcd::new(1, FaultRates::default());
     let keys = keyspace();
     let (first, second) = (input(&objects, &encryption), input(&objects[..40], &encryption));
     let state = read_state(&etcd).await;
@@ -298,7 +299,7 @@ async fn of_two_restores_the_first_one_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_has_one_revision_while_servers_write() {
-    let etcd = FakeEtcd::new(3, Faults::default());
+    let etcd = FakeEtcd::new(3, FaultRates::default());
     let server = Server::start(&etcd, "s").await;
     for at in 0..700 {
         let key = format!("pods/default/{at:03}");
