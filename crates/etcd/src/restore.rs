@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_store::{EncryptionKeys, ObjectDigest, ObjectDraft, Revision, StoredObject};
+use muster_store::{EncryptionKeys, ObjectDraft, ObjectListDigest, Revision, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError, retry};
 use crate::cluster_state::{self, ClusterSource, ClusterState, UnusableError};
@@ -71,7 +71,7 @@ pub enum RestoreError {
     #[error(
         "etcd does not have what was written to it ({written:?}, read back: {found:?}): run the restore again"
     )]
-    Differs { written: Box<ObjectDigest>, found: Box<ObjectDigest> },
+    Differs { written: Box<ObjectListDigest>, found: Box<ObjectListDigest> },
 }
 
 /// Replaces the cluster in etcd with `input`. `state` is the state of the cluster that is replaced. Fails, and changes
@@ -232,13 +232,13 @@ impl<A: EtcdApi> Restore<'_, A> {
         objects: &[Arc<StoredObject>],
         revision: i64,
     ) -> Result<(), RestoreError> {
-        let mut found = ObjectDigest::default();
+        let mut found = ObjectListDigest::default();
         load::read_objects::<LoadError>(self.api, self.keys, codec, revision, &mut |object| {
             found.add(&object);
             Ok(())
         })
         .await?;
-        let written = ObjectDigest::of(objects);
+        let written = ObjectListDigest::of(objects);
         if found == written {
             return Ok(());
         }

@@ -48,7 +48,7 @@ pub use crate::encryption::{DecryptError, EncryptionKeys, KeyFileError};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
-    BackupFile, DataDirectory, DataFileGuard, ObjectDigest, OpenedLog, RESTORE_REVISION_GAP, Snapshot,
+    BackupFile, DataDirectory, DataFileGuard, ObjectListDigest, OpenedLog, RESTORE_REVISION_GAP, Snapshot,
     SnapshotWriter, Sqlite, backup, reencrypt_secrets, rename_migrated_database, restore,
 };
 pub use crate::store::{HistoryWindow, Store};

@@ -36,7 +36,7 @@ use self::disk_reserve::DiskReserve;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
 pub use self::secret_reencryption::reencrypt_secrets;
-pub use self::snapshot::{BackupFile, ObjectDigest, Snapshot, SnapshotWriter, rename_migrated_database};
+pub use self::snapshot::{BackupFile, ObjectListDigest, Snapshot, SnapshotWriter, rename_migrated_database};
 
 /// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION_ID: i64 = 0x4d53_5452;
@@ -191,7 +191,7 @@ impl Sqlite {
     }
 
     /// Creates the tables of a new database, and sets the pragmas of the connection.
-    fn configure_connection(&mut self) -> rusqlite::Result<()> {
+    fn create_tables_and_set_pragmas(&mut self) -> rusqlite::Result<()> {
         self.create_tables()?;
         let connection = &mut self.connection;
         // Each commit is synced before it is acknowledged. `run_maintenance` checkpoints the write-ahead log after a

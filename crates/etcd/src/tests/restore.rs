@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use muster_store::{EncryptionKeys, ObjectDigest};
+use muster_store::{EncryptionKeys, ObjectListDigest};
 
 use super::*;
 use crate::cluster_state::{self, ClusterState, UnusableError};
@@ -84,7 +84,7 @@ async fn check_restored(
     let codec = ObjectCodec { encryption: Some(encryption.clone()) };
     let loaded = load::load(etcd, keyspace(), &codec, WIDE).await.unwrap();
     let found: Vec<Arc<StoredObject>> = loaded.store.list("").cloned().collect();
-    assert_eq!(ObjectDigest::of(&found), ObjectDigest::of(objects));
+    assert_eq!(ObjectListDigest::of(&found), ObjectListDigest::of(objects));
     for object in &found {
         assert!(above < object.modified && object.created <= object.modified, "{object:?}");
         let version = format!(r#""resourceVersion":"{}""#, object.modified);

@@ -156,7 +156,7 @@ impl Sqlite {
             log.keep_wal_on_close()?;
             log.check_against_marker(marker)?;
         }
-        log.configure_connection().map_err(|it| log.to_log_error(&it))?;
+        log.create_tables_and_set_pragmas().map_err(|it| log.to_log_error(&it))?;
         let uid = match log.cluster_uid()? {
             Some(uid) => uid,
             None => log.generate_cluster_uid()?,
@@ -256,7 +256,7 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
         let mut log = Self::open_file(&path)?;
-        log.configure_connection().map_err(|it| log.to_log_error(&it))?;
+        log.create_tables_and_set_pragmas().map_err(|it| log.to_log_error(&it))?;
         Ok(log)
     }
 }

@@ -32,18 +32,18 @@ pub struct Snapshot {
 /// Digest of a list of objects, in order. It covers the key, selector index, expiry time and JSON of each object, but
 /// not the resourceVersion in the JSON.
 #[derive(Clone)]
-pub struct ObjectDigest {
+pub struct ObjectListDigest {
     context: digest::Context,
     count: usize,
 }
 
-impl Default for ObjectDigest {
+impl Default for ObjectListDigest {
     fn default() -> Self {
         Self { context: digest::Context::new(&digest::SHA256), count: 0 }
     }
 }
 
-impl ObjectDigest {
+impl ObjectListDigest {
     /// Returns the digest of the objects.
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a Arc<StoredObject>>) -> Self {
         let mut digest = Self::default();
@@ -69,14 +69,14 @@ impl ObjectDigest {
     }
 }
 
-impl PartialEq for ObjectDigest {
+impl PartialEq for ObjectListDigest {
     fn eq(&self, other: &Self) -> bool {
         let value = |it: &Self| it.context.clone().finish().as_ref().to_vec();
         self.count == other.count && value(self) == value(other)
     }
 }
 
-impl fmt::Debug for ObjectDigest {
+impl fmt::Debug for ObjectListDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} objects, {:?}", self.count, self.context.clone().finish())
     }
@@ -142,7 +142,7 @@ pub struct SnapshotWriter {
     partial: PathBuf,
     to: PathBuf,
     keys: Option<EncryptionKeys>,
-    digest: ObjectDigest,
+    digest: ObjectListDigest,
 }
 
 impl SnapshotWriter {
@@ -157,7 +157,7 @@ impl SnapshotWriter {
         log.create_tables().map_err(|it| log.to_log_error(&it))?;
         // One transaction for all objects, which `finish` commits.
         log.connection.execute_batch("BEGIN").map_err(|it| log.to_log_error(&it))?;
-        Ok(Self { log, partial, to, keys: keys.cloned(), digest: ObjectDigest::default() })
+        Ok(Self { log, partial, to, keys: keys.cloned(), digest: ObjectListDigest::default() })
     }
 
     /// Adds an object. Objects must be added in the order of their keys.
@@ -214,7 +214,7 @@ impl SnapshotWriter {
         complete().map_err(|it| wrong(&it))?;
         drop(self.log);
         let written = BackupFile::open(partial)?.read(self.keys.as_ref())?;
-        if written.revision != revision || ObjectDigest::of(&written.objects) != self.digest {
+        if written.revision != revision || ObjectListDigest::of(&written.objects) != self.digest {
             return Err(damaged_error(partial, "it differs from the objects that were written to it"));
         }
         finish_partial_database(partial, &self.to).map_err(|it| log_error_from_io(&self.to, &it))?;
@@ -330,11 +330,11 @@ mod tests {
     #[test]
     fn a_digest_depends_on_all_but_the_resource_version() {
         let all = objects();
-        let digest = ObjectDigest::of(&all);
+        let digest = ObjectListDigest::of(&all);
         let change = |change: &dyn Fn(&mut StoredObject)| {
             let mut changed = all.clone();
             change(Arc::make_mut(&mut changed[1]));
-            ObjectDigest::of(&changed) == digest
+            ObjectListDigest::of(&changed) == digest
         };
         let json = |version: &str, data: &str| {
             format!(r#"{{"metadata":{{"resourceVersion":"{version}"}},"data":"{data}"}}"#)
@@ -345,6 +345,6 @@ mod tests {
         assert!(!change(&|it| it.key = "namespaces//b".into()));
         assert!(!change(&|it| it.index = SelectorIndex::default()));
         assert!(!change(&|it| it.expires_s = Some(1)));
-        assert_ne!(ObjectDigest::of(&all[..2]), digest);
+        assert_ne!(ObjectListDigest::of(&all[..2]), digest);
     }
 }
