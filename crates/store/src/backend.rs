@@ -182,7 +182,8 @@ pub enum CommitError {
     /// Another process has locked the database.
     #[error("{why}: try again later")]
     Busy { why: String },
-    /// The backend cannot reach its storage. The commit changed nothing.
+    /// The backend cannot reach its storage, or cannot write the commit to it, for example because the commit changes
+    /// too many objects or because a value cannot be encrypted. The commit changed nothing.
     #[error("the storage is not available: {why}")]
     Unavailable { why: String },
     /// The backend got no response from its storage. The commit may have been written, or may be written later.

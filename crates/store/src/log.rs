@@ -37,8 +37,8 @@ pub trait Log: Send {
         false
     }
 
-    /// Does maintenance work that is due, such as a checkpoint. The backend calls this after each batch, when all
-    /// callers have the results of their commits.
+    /// Does maintenance work that is due, such as a checkpoint. The backend calls this after each batch, unless the
+    /// write of the batch failed, when all callers have the results of their commits. By default does nothing.
     fn run_maintenance(&mut self) -> Result<(), LogError> {
         Ok(())
     }

@@ -86,8 +86,8 @@ impl StoreLimits {
     pub const UNLIMITED: Self =
         Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
-    /// Returns the limits for a store of at most `bytes_max` bytes. A tenth is reserved for [`WriteClass::System`], and
-    /// each namespace may use at most half.
+    /// Returns the limits for a store of at most `bytes_max` bytes. Writes of [`WriteClass::Ordinary`] may not use the
+    /// last tenth, and may not grow a namespace beyond half of `bytes_max`.
     pub fn with_total(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
