@@ -130,9 +130,9 @@ impl BatchBuilder {
         BATCH_WRITES_MAX <= self.request.success.len()
     }
 
-    /// Whether the commit can be added: the transaction has space for it, and no other commit expects another revision
-    /// of its namespace. Always `true` for the first commit; if it is too large for any transaction, [`Self::add`] or
-    /// etcd rejects it.
+    /// Whether the commit can be added: the transaction has space for it, and no commit that was added before expects a
+    /// different revision of the same namespace. Always `true` for the first commit; if it is too large for any
+    /// transaction, [`Self::add`] or etcd rejects it.
     pub(crate) fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
         let size = |index: &SelectorIndex, draft: &ObjectDraft| {
             index.as_bytes().len() + draft.head.len() + draft.tail.len()
@@ -231,8 +231,8 @@ impl BatchBuilder {
         *lowest = bound.min(*lowest);
     }
 
-    /// Adds the condition that the key was last written at this etcd revision. Does nothing if the key is compared
-    /// already.
+    /// Adds the condition that the key was last written at this etcd revision, or does not exist if `revision` is 0.
+    /// Adds no second condition if the key is compared already.
     fn compare(&mut self, key: Bytes, revision: i64) {
         if self.compared.insert(key.clone(), revision).is_none() {
             self.request.compare.push(lane::revision_is(key.clone(), revision));

@@ -82,7 +82,7 @@ impl Lane {
             return (self, LaneOutcome::Rejected { error: timed_out() });
         }
         let outcome = match self.create(api, &mut attempts).await {
-            Ok(()) => self.execute_in_existing(api, lanes, request, &mut attempts).await,
+            Ok(()) => self.execute_in_existing_lane(api, lanes, request, &mut attempts).await,
             Err(error) => LaneOutcome::Rejected { error },
         };
         (self, outcome)
@@ -104,9 +104,10 @@ impl Lane {
         Ok(())
     }
 
-    /// Executes a transaction in a lane whose key exists, see [`Self::execute`]. Updates [`Self::revision`] if the
-    /// transaction was rejected after the lane was moved on.
-    async fn execute_in_existing(
+    /// Executes a transaction in a lane whose key exists, see [`Self::execute`]. If etcd rejected the transaction
+    /// because its quota is exceeded ([`EtcdError::NoSpace`]), sets [`Self::revision`] to the etcd revision of the last
+    /// write of the lane's key.
+    async fn execute_in_existing_lane(
         &mut self,
         api: &impl EtcdApi,
         lanes: &KeyRange,

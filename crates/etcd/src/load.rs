@@ -21,7 +21,7 @@ const PAGE_OBJECTS_MAX: i64 = 500;
 #[derive(Debug)]
 pub(crate) struct LoadedObjects {
     pub(crate) store: Store,
-    /// The key space, with the offset of resourceVersions that the cluster has.
+    /// The key space of the cluster, with the offset between its resourceVersions and the etcd revisions.
     pub(crate) keys: Keyspace,
     /// The etcd revision at which the objects were listed. The watch continues after it.
     pub(crate) revision: i64,

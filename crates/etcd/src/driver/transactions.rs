@@ -64,7 +64,9 @@ impl<A: EtcdApi> Driver<A> {
     ///
     /// Rule: commits to one key are written in order. A commit waits while a transaction in progress writes its key,
     /// its namespace or its [allocation pool](crate::allocation_pool), because etcd may apply the transactions of two
-    /// lanes in any order. It also waits while an earlier queued commit to its key waits.
+    /// lanes in any order. It also waits while an earlier commit to its key or its namespace is in this batch or waits.
+    /// A commit also stays in the queue if it does not fit into the batch, if it needs a transaction of its own and the
+    /// batch is not empty, or if less than [`TRANSACTION_TIME_MIN`] is left until its deadline.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let published = self.published.clone();
         let store = published.read();
@@ -128,8 +130,9 @@ impl<A: EtcdApi> Driver<A> {
         batch.build(&self.keys, self.source_revision)
     }
 
-    /// Frees the lane of a transaction. If the outcome is not known, the lane stays blocked until it has moved on.
-    /// Answers the commits of the transaction, makes them wait for their events, or queues them again.
+    /// Frees the lane of a transaction. If the outcome is not known, the lane stays blocked until its key was written
+    /// again ([`Lane::advance`]), so that the transaction can no longer be applied. Answers the commits of the
+    /// transaction, makes them wait for their events, or queues them again.
     pub(super) fn handle_transaction_outcome(&mut self, number: usize, used: Lane, outcome: LaneOutcome) {
         let next = match &outcome {
             LaneOutcome::Applied { revision } => Some(*revision),
