@@ -209,7 +209,7 @@ pub struct CaseResult {
 
 impl CaseResult {
     /// Returns the faults to inject, one for each further run of the case: every fault at every write and at every
-    /// watch event after the line `faults` of the script. This result must be that of the run without faults.
+    /// watch event after the line `faults` of the script. Must be called on the result of the run without faults.
     pub fn possible_faults(&self) -> impl Iterator<Item = InjectedFault> + use<> {
         let writes = (self.spared.0 + 1..=self.writes).flat_map(|at| RequestFault::ALL.map(|it| (at, it)));
         let watches = (self.spared.1 + 1..=self.deliveries).flat_map(|at| WatchFault::ALL.map(|it| (at, it)));

@@ -86,10 +86,16 @@ impl ConvergenceCheck<'_> {
         self.first_revision_difference(set)
     }
 
-    /// Returns the first difference between a set's pods on one node and the desired state, or `None` if there is none.
-    /// Checks L1: an eligible node has its pod, and a node that may not keep a pod of the set has none. With a
-    /// progressive rollout, a missing pod violates S16 instead. Also checks L3 and L4: the rollout replaces an outdated
-    /// pod, even if other nodes are dead. `name` is the name of the node.
+    /// Returns the first difference between a set's pods on one node and the desired state. `None` if there is none, or
+    /// if the node does not exist. `name` is the name of the node.
+    ///
+    /// - L1: an eligible node has exactly one pod, and the pod is Ready. A node that may not keep a pod of the set has
+    ///   none. With a progressive rollout, a missing pod violates S16 instead.
+    /// - L3 and L4: the rollout replaces an outdated pod, even if other nodes are dead.
+    ///
+    /// Exceptions: an eligible node that is dead is not checked, and terminating pods may stay on a dead node. Pods
+    /// that can never become Ready are excused, and so are missing pods while new pods are rejected. If the rollout
+    /// budget is exhausted, an outdated pod and the second pod of a surge may stay.
     fn first_node_difference(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -178,11 +184,16 @@ impl ConvergenceCheck<'_> {
         }
     }
 
-    /// Returns the first violation of L12 or L13 in the progressive rollout of a set, or `None` if there is none. L12:
-    /// a rollout ends, or its status names what it waits for. L13: every eligible node has an available pod of the
-    /// expected revision, unless the node is dead or the pod can never become ready. The expected revision is the
-    /// stable revision after a rollback, and the current revision after a complete rollout. In other phases, and while
-    /// the rollout may not replace pods, L13 is not checked.
+    /// Returns the first violation of L12 or L13 in the progressive rollout of a set. `None` if there is none, if the
+    /// set has no rollout, or if its rollout is frozen.
+    ///
+    /// - L12: a rollout ends, or its status names what it waits for.
+    /// - L13: every eligible node has an available pod of the expected revision, unless the node is dead or the pod can
+    ///   never become Ready. The expected revision is the stable revision in the phase `RolledBack`, and the current
+    ///   revision in the phase `Complete`.
+    ///
+    /// L13 is not checked in other phases, while the rollout may not replace pods, while new pods are rejected, or for
+    /// a set with `OnDelete` that no policy governs.
     fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });

@@ -127,7 +127,7 @@ impl ClusterView {
 
     /// Whether the labels of the pod show that it has the set's current template.
     pub fn has_current_template(&self, set: &Set, pod: &Pod) -> bool {
-        self.has_template_hash(set, pod, &self.current_hashes(set))
+        self.has_template_label(set, pod, &self.current_hashes(set))
     }
 
     /// Returns the creation time of the current revision, or `None` if the set has no revision with its current
@@ -157,7 +157,7 @@ impl ClusterView {
         let is_charged = |name: &&str| {
             let set = assignment.set_for(self.nodes.get(*name).map(|it| it.as_ref()));
             let hashes = self.current_hashes(set);
-            let new = |it: &Pod| self.has_template_hash(set, it, &hashes);
+            let new = |it: &Pod| self.has_template_label(set, it, &hashes);
             self.counts_against_budget(set, name, &new, self.current_revision_creation_time(set), now)
         };
         names.into_iter().filter(is_charged).collect()
@@ -165,7 +165,7 @@ impl ClusterView {
 
     /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
     /// generation. The template generation label is ignored if the pod is older than the set.
-    fn has_template_hash(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
+    fn has_template_label(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
         let generation = generation.map(|it| it.to_string());
@@ -235,7 +235,7 @@ impl ClusterView {
             counts.desired += 1;
             let rank = |it: &Pod| {
                 let (is_available, new) =
-                    (is_pod_available(set, it, now), self.has_template_hash(set, it, &hashes));
+                    (is_pod_available(set, it, now), self.has_template_label(set, it, &hashes));
                 match (is_available, new) {
                     (true, true) => 4,
                     (true, false) => 3,
@@ -250,7 +250,7 @@ impl ClusterView {
             counts.current += 1;
             counts.ready += i64::from(is_active_pod(pod) && is_pod_ready(pod));
             counts.available += i64::from(is_pod_available(set, pod, now));
-            counts.updated += i64::from(self.has_template_hash(of_set, pod, &current_hashes));
+            counts.updated += i64::from(self.has_template_label(of_set, pod, &current_hashes));
         }
         counts.unavailable = counts.desired - counts.available;
         counts

@@ -217,11 +217,12 @@ impl InvariantChecks {
 
     /// Checks W5 against the server's state, after a pod was deleted: a rollout without surge may disrupt as many nodes
     /// as the rollout budget allows, and one node in any case. A node is disrupted when the rollout has deleted its
-    /// available pod.
+    /// outdated available pod and no other pod of the node is up.
     ///
-    /// Rule: a node is no longer disrupted when it is no longer eligible, or has an available pod again. A pod that was
-    /// available in the replica's cache counts as well, because it may have failed since. W5 is not checked if the
-    /// budget may have become smaller.
+    /// Rule: a node is no longer disrupted when it is no longer eligible, or when one of its pods is up. An up-to-date
+    /// pod is up if it is available, an outdated pod if it is Ready. A pod that was up in the replica's cache also ends
+    /// the disruption, because it may have failed since. W5 is not checked if the DaemonSet has changed since the plan,
+    /// if the budget may have become smaller, or while writes of a replica that does not hold the Lease are excused.
     fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };

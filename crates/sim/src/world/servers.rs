@@ -64,7 +64,8 @@ impl World {
 
     /// Decides whether a server handles a request now. If the request must wait, `task` is executed when the request
     /// can be handled. `barrier` is the read barrier of the request, and `written` the object that it writes, if it
-    /// writes a known object. Checks S17.
+    /// writes a known object. Checks S17: the server handles the request in a state that contains every write that was
+    /// acknowledged before the request.
     pub(super) fn admit_request(
         &mut self,
         server: ServerId,

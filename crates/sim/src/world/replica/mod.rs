@@ -336,8 +336,9 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// Schedules the delivery of the next watch event of a kind to a replica, unless it is already scheduled or there
-    /// is no new event.
+    /// Schedules the delivery of the next watch event of a kind to a replica. Does nothing if the delivery is already
+    /// scheduled, if there is no new event, if the replica is not running or does not watch the kind, or if it waits
+    /// for a list of the kind.
     pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
