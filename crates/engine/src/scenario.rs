@@ -475,12 +475,12 @@ fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
 }
 
 /// Returns the creation time of an object, in seconds since [`EPOCH_S`]. 0 if the object has none.
-fn created_second(object: &Value) -> i64 {
+fn creation_time_s(object: &Value) -> i64 {
     parse_timestamp(text_at(object, "/metadata/creationTimestamp")).unwrap_or(0)
 }
 
 /// Returns the `lastTransitionTime` of a condition, in seconds since [`EPOCH_S`]. 0 if the condition has none.
-fn transition_second(condition: &Value) -> i64 {
+fn transition_time_s(condition: &Value) -> i64 {
     parse_timestamp(text_at(condition, "/lastTransitionTime")).unwrap_or(0)
 }
 

@@ -114,7 +114,8 @@ impl LeaseRecord {
 /// What a replica does after it has read the Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
-    /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition.
+    /// Acquire or renew the lease: write this record, with the `resourceVersion` that was read as precondition. If the
+    /// Lease did not exist, create it with this record.
     Write(LeaseRecord),
     /// Another replica holds the lease, and the lease may not have expired yet. Decide again at this time (since the
     /// process started), or when the Lease changes.

@@ -493,8 +493,8 @@ fn has_same_cell_inputs(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
-/// Returns the DaemonSet from which plans are made: a copy with a rolling update instead of `OnDelete` if a policy
-/// governs the DaemonSet and none of its fields is invalid, otherwise the DaemonSet itself.
+/// Returns the DaemonSet from which plans are made. For a DaemonSet with `OnDelete` and without invalid fields that a
+/// policy governs, this is a copy with a rolling update instead of `OnDelete`. Otherwise it is the DaemonSet itself.
 ///
 /// Rule: if a policy governs a DaemonSet with `OnDelete` and without invalid fields, the rollout deletes the outdated
 /// pods of the DaemonSet within `maxUnavailable`. A `maxUnavailable` beside `OnDelete` in the DaemonSet has precedence

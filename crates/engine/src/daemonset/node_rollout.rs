@@ -264,14 +264,16 @@ fn remove_old_pod(
 }
 
 /// Whether a node counts against the rollout budget. `current` is the revision that the node is assigned. `is_exempt`
-/// is whether the problem of the node is older than that revision: the node was lost before the revision was created,
-/// or was already not Ready then and has no pod.
+/// is whether the problem of the node is older than that revision (the node was lost before the revision was created,
+/// or was already not Ready then and has no pod), and no recent deletion by the controller makes the node count (see
+/// [`RolloutDeletion::charged_until`]).
 ///
 /// Rule: the first of these cases that applies decides:
 ///
 /// - An exempt node (`is_exempt`) does not count.
 /// - A node with pods of the revision that it is assigned (`current`), none of which is available, counts, whatever its
-///   taints or verdict. So a rollout that breaks nodes stops when the budget is used up.
+///   taints or verdict. So a rollout that breaks nodes stops when the budget is used up. Pods that have failed or
+///   succeeded and are being deleted are ignored.
 /// - With surge, no other node counts.
 /// - A node that is eligible, or would be without the taints `not-ready` and `unreachable`, counts unless a kept pod on
 ///   it is up (see [`is_pod_up`]).

@@ -30,7 +30,7 @@ pub(crate) struct TargetRevision {
     /// Creation time of the DaemonSet.
     set_created: Time,
     /// Creation time of the ControllerRevision. If a rollback made the revision current again, this time is long before
-    /// the start of the rollout. `None` if the time is not known.
+    /// the start of the rollout. Always set.
     pub(crate) created: Option<Time>,
     /// The ControllerRevision that records the template of the pods.
     pub(crate) revision: Arc<Revision>,

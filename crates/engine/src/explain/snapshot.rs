@@ -141,8 +141,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns whether this controller acts on the live DaemonSet alone or in assist mode. `Unknown` if its metadata
-    /// does not show that, or if no DaemonSet was added.
+    /// Returns whether this controller replaces upstream's controller for the live DaemonSet, or runs beside it (assist
+    /// mode). `Unknown` if the metadata of the DaemonSet does not show that, or if no DaemonSet was added.
     pub fn controller_mode(&self) -> ControllerMode {
         self.sets.first().map_or(ControllerMode::Unknown, |it| ControllerMode::from_metadata(&it.metadata))
     }

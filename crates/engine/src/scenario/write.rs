@@ -62,7 +62,7 @@ impl PrintedLine {
 
     /// Adds the keywords that the lines of all kinds of objects may have ([`COMMON_KEYWORDS`]).
     fn with_common_keywords(mut self, kind: LineKind, object: &Value, now: i64) -> PrintedLine {
-        self.add_unless_default(0, "made", created_second(object));
+        self.add_unless_default(0, "made", creation_time_s(object));
         if let Some(at) = parse_timestamp(text_at(object, "/metadata/deletionTimestamp")) {
             match at == now {
                 true => self.add_flag("deleting", true),
@@ -192,7 +192,7 @@ fn print_node(node: &Value, world: &World) -> PrintedLine {
                 .find(|it| it.1 == text_at(ready, "/status"))
                 .unwrap_or(&NODE_READY_STATUSES[2]);
             row.add_flag(state.0, state.0 != "ready");
-            row.add_unless_default(created_second(node), "since", transition_second(ready));
+            row.add_unless_default(creation_time_s(node), "since", transition_time_s(ready));
         }
     }
     row.with_common_keywords(LineKind::Node, node, world.now)
@@ -228,7 +228,7 @@ fn print_pod(pod: &Value, world: &World) -> PrintedLine {
         _ => row.add_flag("starting", !text_at(pod, "/spec/nodeName").is_empty()),
     }
     if let Some(ready) = ready {
-        row.add_unless_default(created_second(pod), "since", transition_second(ready));
+        row.add_unless_default(creation_time_s(pod), "since", transition_time_s(ready));
     }
     row.with_common_keywords(LineKind::Pod, pod, world.now)
 }

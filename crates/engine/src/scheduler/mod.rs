@@ -536,11 +536,12 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Applies the failure of a binding. Returns the event to record. `None` if the pod does not exist, or is no longer
-    /// being bound.
+    /// Applies the failure of a binding. Returns the event to record. `None` if the pod is no longer being bound, or if
+    /// the API server responded that it does not exist.
     ///
     /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
-    /// after a backoff. If the pod was bound nevertheless, the watch will show that.
+    /// after a backoff, unless it is being deleted or is no longer for this scheduler. If the pod was bound
+    /// nevertheless, the watch will show that.
     fn on_binding_failure(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {
         let (latest, attempts) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);

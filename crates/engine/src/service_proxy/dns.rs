@@ -78,7 +78,8 @@ pub enum Record {
 ///
 /// Rule: the name of a Service resolves to its cluster IP, the name of a headless Service to its ready endpoints, and
 /// the name of an ExternalName Service to its external name. Queries for names outside the cluster domain are
-/// forwarded, except for the reverse names of addresses in the cluster.
+/// forwarded, except for the reverse names of cluster IPs of Services, of ready endpoints, and of addresses in the pod
+/// CIDRs of nodes.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -292,8 +292,9 @@ fn add_names(
     }
 }
 
-/// Moves the position up to which nodes of a step and group are admitted forward to `position`. Stores the position if
-/// there is none yet. Neither the position nor `created_before` ever moves back, so that admitted nodes stay admitted.
+/// Advances the admission position of a step and group to `position`: the nodes up to this position are admitted.
+/// Stores `position` if there is no admission position yet. Neither the admission position nor `created_before` ever
+/// moves back, so that admitted nodes stay admitted.
 fn advance_position(
     admitted: &mut Vec<NodeAdmission>,
     step: &Text,

@@ -51,8 +51,8 @@ pub struct PhaseInput<'a> {
     /// gets the verdict `Good` and so becomes the stable revision. `None` if no other revision has available pods, if
     /// there is a stable revision already, if `current` has a verdict, or if `current` runs on all nodes.
     pub running: Option<&'a RevisionWithVerdict>,
-    /// The revision that was current when `stored` was written. `None` if it is still current, or if its
-    /// ControllerRevision was deleted.
+    /// The revision that was current when `stored` was written. `None` if `stored` names no current revision, if that
+    /// revision is still current, or if its ControllerRevision was deleted.
     pub superseded: Option<&'a RevisionWithVerdict>,
     /// Counts of nodes by their state in the rollout.
     pub counts: &'a RolloutCounts,

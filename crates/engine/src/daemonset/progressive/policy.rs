@@ -117,7 +117,7 @@ pub struct Step {
     pub soak: Duration,
     /// Whether an operator must approve the end of the step.
     pub approval: Approval,
-    /// Groups of nodes that are updated in order, by default one at a time. `None` if the step has no `groups`.
+    /// Groups of nodes. They are updated in order, by default one group at a time. `None` if the step has no `groups`.
     pub groups: Option<NodeGroups>,
 }
 

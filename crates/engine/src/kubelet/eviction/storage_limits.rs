@@ -65,7 +65,8 @@ impl StorageLimit {
 /// first, then the pod, then the containers. `None` if the pod exceeds no limit.
 ///
 /// Rule: a pod that exceeds the ephemeral storage limit of an `emptyDir` volume, of the pod or of a container is
-/// evicted. Daemon pods and critical pods are evicted too. Upstream: `localStorageEviction`.
+/// evicted, even if it is a daemon pod. The caller leaves out static and critical pods, and pods that are being
+/// deleted: they are not evicted. Upstream: `localStorageEviction`.
 pub fn exceeded_limit(storage: &PodStorage) -> Option<(StorageLimit, String)> {
     if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.exceeds_limit()) {
         let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". ");

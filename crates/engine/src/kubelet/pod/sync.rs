@@ -286,10 +286,10 @@ impl Pod {
         }
     }
 
-    /// Removes old terminated containers, and stopped sandboxes without containers.
+    /// Removes old terminated containers, and stopped sandboxes without containers, except the newest sandbox.
     ///
-    /// Rule: of the terminated instances of a container, only the last instance before the current one is kept, for its
-    /// logs and its state.
+    /// Rule: the newest instance of a container and the instance before it are kept, for their logs and state. Older
+    /// instances are removed once they have terminated.
     fn prune_containers(&mut self, now: Time) {
         let Some(runtime_state) = &self.runtime_state else { return };
         let newer = |it: &Container| {
