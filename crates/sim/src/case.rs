@@ -367,8 +367,8 @@ fn compare_final_state(case: &Case, world: &mut World, fault: InjectedFault) {
     }
 }
 
-/// Reports a violation if the text `found` differs from the expected text. `what` is the ID of the violation: the
-/// section with the expected text, `see` or `end`.
+/// Reports a violation if the text `found` differs from the expected text, apart from white space at the end. `what` is
+/// the ID of the violation: `see` for an expectation in the script, `end` for one about the final state.
 fn expect_text(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
         world.checks.report_violation(what, || format!("expected\n{expected}found\n{found}"));
@@ -384,7 +384,7 @@ fn without_node_names(pods_by_node: &str) -> String {
 }
 
 /// Reports a violation if a count in the status of a DaemonSet differs from its expected value. `what` is the ID of the
-/// violation: the section with the expected counts, `see` or `end`.
+/// violation: `see` for an expectation in the script, `end` for one about the final state.
 fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCounts]) {
     for (set, counts) in expected {
         for (count, expected) in counts {
@@ -418,7 +418,7 @@ fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
 }
 
 /// Reports a violation if a field of a DaemonRollout differs from its expected value. `what` is the ID of the
-/// violation: the section with the expected values, `see` or `end`, or the invariant `L14`.
+/// violation: `see` for an expectation in the script, `end` or the invariant `L14` for one about the final state.
 fn expect_rollouts(world: &mut World, what: &'static str, expected: &[ExpectedRollout]) {
     for (set, fields) in expected {
         for (field, expected) in fields {

@@ -514,8 +514,8 @@ impl ManagedPod {
         }
     }
 
-    /// Completes the probe in progress if its result differs from the last result. The behaviour of the image
-    /// determines the result.
+    /// Completes the probe in progress, unless the last completed probe had the same container ID and the same result.
+    /// The behaviour of the image determines the result.
     fn complete_probe(&mut self, behaviour: ImageBehaviour, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
         let passes = matches!(behaviour, ImageBehaviour::BecomesReady | ImageBehaviour::CannotBePulled);

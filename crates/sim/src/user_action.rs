@@ -335,9 +335,10 @@ fn parse_policy(kind: Kind, name: &str, spec: String) -> Result<UserAction, Stri
     }
 }
 
-/// Expands the range of nodes in a line of a case. The line `node n1..n3 label=zone:a` or `n1..n3  d@1 ready` becomes
-/// one line for each of the nodes. Returns a line without a range unchanged. Returns an error unless the first and last
-/// name of the range have the same prefix and the same number of digits.
+/// Expands the range of nodes in the first two words of a line of a case. The line `node n1..n3 label=zone:a` or
+/// `n1..n3  d@1 ready` becomes one line for each of the nodes. Returns a line without such a range unchanged. Returns
+/// an error unless the first and last name of the range have the same prefix and a number with the same number of
+/// digits, and the first number is not the higher one.
 pub fn expand_node_range(line: &str) -> Result<Vec<String>, String> {
     let Some(range) = line.split_whitespace().take(2).find(|it| it.contains("..")) else {
         return Ok(vec![line.to_owned()]);

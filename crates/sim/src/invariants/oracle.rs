@@ -335,7 +335,7 @@ fn is_not_ready_taint(taint: &Taint) -> bool {
 }
 
 /// Whether pods of the set tolerate a taint, by the template's tolerations or by automatic tolerations.
-fn set_tolerates(set: &Set, taint: &Taint) -> bool {
+fn pods_tolerate(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
     let automatic = match (taint.key.as_ref(), taint.effect) {
@@ -355,7 +355,7 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
 
 /// Returns the `NoSchedule` taints of the node that pods of the set do not tolerate.
 fn untolerated_no_schedule_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
-    node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !set_tolerates(set, it)).collect()
+    node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !pods_tolerate(set, it)).collect()
 }
 
 /// Whether the node matches the node name, the node selector and the node affinity of the set's template.
@@ -389,7 +389,7 @@ fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
 /// [`matches_node`]), and pods of the set must tolerate all `NoExecute` taints of the node.
 pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
     matches_node(set, node)
-        && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !set_tolerates(set, it))
+        && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !pods_tolerate(set, it))
 }
 
 /// Whether the set should run a pod on the node. [`may_keep_pod`] must be true, and pods of the set must tolerate all

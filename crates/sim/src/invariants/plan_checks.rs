@@ -99,9 +99,9 @@ impl InvariantChecks {
         }
     }
 
-    /// Checks a plan: its set (W1, W8), and all its writes, which are adoptions and releases, revisions, the
-    /// progressive rollout, creates, deletes and the status. Also checks the number of creates and of deletes against
-    /// the burst limit (W14).
+    /// Checks a plan: that its set exists (W1) and is not being deleted (W8), and the writes of the plan: adoptions and
+    /// releases, revisions and relabels, the progressive rollout, creates, deletes and evictions, and the status. Also
+    /// checks the number of creates and of deletes against the burst limit (W14).
     pub(super) fn check_plan(
         &mut self,
         server: &SimServer,

@@ -56,8 +56,9 @@ pub enum SimTask {
     /// A list that a replica has requested reaches the replica, if the API server has the state that the list must
     /// contain.
     ReceiveList { replica: usize, process_number: u64, kind: Kind },
-    /// The lagging API server acknowledges a replica's write that it has committed, because its state now contains the
-    /// write. If the server was killed before, the write gets no response.
+    /// The lagging API server acknowledges a write of a replica. The server had committed the write earlier, and its
+    /// state now contains the write. If the server was killed in between, or the acknowledgement comes too late, the
+    /// write gets no response.
     AcknowledgeWrite { replica: usize, process_number: u64, call: usize },
     /// The timer for the next reconcile of a set fires.
     FireTimer { replica: usize, process_number: u64, key: ObjectKey },
@@ -352,11 +353,11 @@ impl World {
         self.checks.violation.as_ref()
     }
 
-    /// Whether all replicas are idle, no delivery, request or response is pending, and the lagging server, if there is
-    /// one, has all commits. Periodic tasks and timers do not count.
+    /// Whether all replicas are settled, no delivery, request or response is pending, and the lagging server, if there
+    /// is one, has all commits. Periodic tasks and timers do not count.
     pub fn has_no_pending_requests(&self) -> bool {
         let is_behind = |it: &LaggingServer| it.down.is_some() || it.revision() < self.server.revision();
-        self.replicas.iter().all(Replica::has_no_work)
+        self.replicas.iter().all(Replica::is_settled)
             && !self.lagging.as_ref().is_some_and(is_behind)
             && self.waiting_tasks.is_empty()
             && !self.tasks.values().any(|task| {

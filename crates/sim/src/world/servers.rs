@@ -247,7 +247,8 @@ impl World {
         }
     }
 
-    /// Moves each replica of the DaemonSet controller to the server that it does not use now.
+    /// Moves each running replica of the DaemonSet controller to the server that it does not use now. A replica stays
+    /// if the other server is not running.
     pub fn move_replicas(&mut self) {
         for index in 0..self.replicas.len() {
             self.move_replica(index);
@@ -275,7 +276,7 @@ impl World {
                 self.list_kind(index, kind, ListVersion::Fresh);
                 continue;
             }
-            let Some(watched) = self.replicas[index].watch_revision(kind) else { continue };
+            let Some(watched) = self.replicas[index].delivered_revision(kind) else { continue };
             match list {
                 0 if can_list => self.list_kind(index, kind, ListVersion::Any),
                 1 if can_list => self.list_kind(index, kind, ListVersion::NotOlderThan(watched)),
@@ -285,7 +286,8 @@ impl World {
         }
     }
 
-    /// Moves the watches of a built-in controller to the other server, where they are resumed.
+    /// Moves a built-in controller to the other server, where its watches are resumed. Does nothing if the controller
+    /// does not exist, if there is no other server, or if the other server is down.
     pub(super) fn move_controller(&mut self, controller: SimController) {
         let Some(process) = self.controllers.get_mut(&controller) else { return };
         let server = process.server().other();

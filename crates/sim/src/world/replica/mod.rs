@@ -139,9 +139,9 @@ impl Replica {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// Whether the replica is not frozen, and has no set to reconcile and no plan in execution. Always true for a
-    /// replica that is not the leader.
-    pub fn has_no_work(&self) -> bool {
+    /// Whether the replica has nothing left to do: it is not the leader, or it is not frozen and has no set to
+    /// reconcile and no plan in execution.
+    pub fn is_settled(&self) -> bool {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
 
@@ -156,12 +156,12 @@ impl Replica {
     }
 
     /// Returns the revision up to which the watch of a kind has delivered events. Returns `None` before the first list.
-    pub(super) fn watch_revision(&self, kind: Kind) -> Option<u64> {
+    pub(super) fn delivered_revision(&self, kind: Kind) -> Option<u64> {
         self.cursors.get(&kind).copied()
     }
 
     /// Returns the revision up to which the watch of each kind has delivered events.
-    fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
+    fn delivered_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
 }
@@ -522,7 +522,7 @@ impl World {
         let clock = replica.local_time(now);
         let step = replica.controller.reconcile(&key, clock);
         let plan = replica.controller.last_plan(&key).cloned();
-        let snapshot = replica.watch_revisions();
+        let snapshot = replica.delivered_revisions();
         if let Some(plan) = plan {
             self.trace.add_line(now, || format!("replica {index} reconciles {key}: {}", plan_summary(&plan)));
             let process_number = self.replicas[index].process_number;

@@ -141,8 +141,9 @@ impl World {
         self.respond(index, process_number, at, outcome, None);
     }
 
-    /// Sends the response to a request. `outcome` is what the server did, and `fault` is the fault of the request. `at`
-    /// is the index of the request in `Replica::calls`.
+    /// Schedules the delivery of the response to a request. `outcome` is what the server did. `fault` is the fault of
+    /// the request. The fault may crash the replica, so that there is no response, or replace the response by a timeout
+    /// or a server error. `at` is the index of the request in `Replica::calls`.
     fn respond(
         &mut self,
         index: usize,
