@@ -187,7 +187,8 @@ fn has_digest_syntax(text: &str) -> bool {
     })
 }
 
-/// Checks the hash algorithm and the number of digits of a digest. Upstream: `Parse` of `go-digest`.
+/// Checks that a digest has a supported hash algorithm, the number of digits of this algorithm, and only lowercase
+/// hexadecimal digits. Upstream: `Parse` of `go-digest`.
 fn validate_digest(digest: &str) -> Result<(), ImageReferenceError> {
     let (digits, hex) = match digest.split_once(':') {
         Some(("sha256", hex)) => (64, hex),

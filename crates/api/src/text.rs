@@ -1,4 +1,4 @@
-//! [`Text`], the string type of decoded objects, how long texts are shortened, and the message of a panic.
+//! [`Text`], the string type of decoded objects, the truncation of texts, and the message of a panic.
 
 use alloc::borrow::Cow;
 use alloc::format;
