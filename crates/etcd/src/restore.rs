@@ -194,7 +194,8 @@ impl<A: EtcdApi> Restore<'_, A> {
     }
 
     /// Writes the objects in batches. Calls `on_progress` after each batch with the number of objects written so far.
-    /// Returns the etcd revision of the last batch.
+    /// Returns the etcd revision of the last batch or, if there are no objects, that of the key `m/restoring`. Fails if
+    /// that key has changed, because another restore has begun.
     async fn write_objects(
         &self,
         codec: &ObjectCodec,
