@@ -68,13 +68,14 @@ enum WriterEndReason {
 }
 
 /// A commit to remove from the history of the log, usually after it has left the history in memory. To remove it, the
-/// log deletes the row of the previous commit to the key. If this commit is a deletion, the log also deletes the row of
-/// this commit.
+/// log deletes the row of the object that this commit replaced or deleted. If this commit is a deletion, the log also
+/// deletes the row of this commit.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     /// Revision of this commit.
     revision: Revision,
-    /// Revision of the previous commit to the same key.
+    /// Revision of the commit that wrote the object that this commit replaced or deleted. `None` for a create, even if
+    /// the key existed before.
     before: Option<Revision>,
     /// Whether this commit deleted the key.
     is_delete: bool,
@@ -267,7 +268,7 @@ impl LogWriter {
     /// Writes and publishes a batch. Returns an error only if the writer thread must end.
     fn write_batch(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let has_write_space = self.has_write_space()?;
+        let has_write_space = self.ensure_write_space()?;
         let mut outcomes = self.check_batch(&mut commits, |_| true, has_write_space);
         let mut written = self.append_passed_commits(&outcomes);
         // Rule: on a full disk deletes still succeed: they free disk space, and only they may use the reserve.
@@ -389,10 +390,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whether there is disk space for writes other than deletes. On a full disk, first removes the history from the
-    /// log to free space.
-    fn has_write_space(&mut self) -> Result<bool, LogError> {
-        Ok(self.log.has_write_space() || self.try_compact_log()? && self.log.has_write_space())
+    /// Returns whether there is disk space for writes other than deletes. On a full disk, first removes the history
+    /// from the log to free space.
+    fn ensure_write_space(&mut self) -> Result<bool, LogError> {
+        Ok(self.log.ensure_write_space() || self.try_compact_log()? && self.log.ensure_write_space())
     }
 
     /// Tries to remove the history from the log: all rows except those of the current objects. Returns `false` if no

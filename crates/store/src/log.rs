@@ -25,9 +25,9 @@ pub trait Log: Send {
     fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
     -> Result<(), LogError>;
 
-    /// Whether the disk has space for writes other than deletes. A log may keep a reserve of disk space that only
-    /// deletes may use, and may refill it in this call.
-    fn has_write_space(&mut self) -> bool {
+    /// Returns whether the disk has space for writes other than deletes. A log may keep a reserve of disk space that
+    /// only deletes may use, and may refill it in this call.
+    fn ensure_write_space(&mut self) -> bool {
         true
     }
 

@@ -414,10 +414,10 @@ impl Log for Sqlite {
         Ok(())
     }
 
-    /// Whether there is disk space for writes other than deletes. First tries to refill a reserve that is too small.
-    /// Returns `true` if there is no reserve, if the reserve has its target size, or if the free pages of the database
-    /// file together have at least the target size.
-    fn has_write_space(&mut self) -> bool {
+    /// Returns whether there is disk space for writes other than deletes. First tries to refill a reserve that is too
+    /// small. Returns `true` if there is no reserve, if the reserve has its target size, or if the free pages of the
+    /// database file together have at least the target size.
+    fn ensure_write_space(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.ensure_full_size() {
             return true;

@@ -488,7 +488,7 @@ impl Log for Small {
         Ok(())
     }
 
-    fn has_write_space(&mut self) -> bool {
+    fn ensure_write_space(&mut self) -> bool {
         self.0.lock().unwrap().1 == 4
     }
 
