@@ -185,7 +185,8 @@ pub(crate) async fn run_in_namespace<C: Runnable>(
 
 /// Runs a controller until `stop` is cancelled, in one namespace, or in all namespaces if `namespace` is `None`. Ends
 /// earlier if the API server's store is replaced. Never restarts the controller. When `stop` is cancelled, a controller
-/// with a drain timeout first finishes the plans that are being executed and writes its queued Events.
+/// with a drain timeout first finishes the plans that are being executed, for at most this timeout, and then writes its
+/// queued Events, for at most [`EVENT_FLUSH_TIMEOUT`].
 pub(crate) async fn run_once<C: Runnable>(
     caller: Caller,
     config: &RunnerConfig,

@@ -64,7 +64,7 @@ pub async fn explain(
     };
     add_daemonset_to_snapshot(&mut snapshot, namespace, &set)?;
     let querying = query_controller(client, namespace, name, controller);
-    let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), querying);
+    let (read, answer) = join!(read_cluster_objects(client, &mut snapshot, namespace), querying);
     read?;
     let gone = |SnapshotError::NoSuchSet| no_such_set(Vec::new());
     let first = snapshot.explain(answer.clone(), now()).map_err(gone)?;
@@ -120,7 +120,7 @@ async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
 
 /// Reads all nodes, the pods and revisions that the DaemonSet's selector matches, and the objects of its progressive
 /// rollout. Adds them to the snapshot.
-pub(crate) async fn read_nodes_and_pods(
+pub(crate) async fn read_cluster_objects(
     client: &Client,
     snapshot: &mut Snapshot,
     namespace: &str,

@@ -252,7 +252,7 @@ pub(crate) struct Elector {
     /// Decides whether to acquire, renew or wait.
     election: Election,
     /// The lease term, which each successful write of the Lease extends. Before this replica becomes the leader, the
-    /// term counts as ended, so that the replica writes nothing.
+    /// term counts as ended, so that the controllers of the replica write nothing.
     term: Term,
     /// The Lease object that was last read or written. `None` if the Lease did not exist at the last read.
     object: Option<Value>,
@@ -314,8 +314,10 @@ impl Elector {
         }
     }
 
-    /// Waits until this replica is the leader. Watches the Lease meanwhile, so that a released lease is acquired at
-    /// once and not at the next retry. Calls `on_follow` whenever another replica is found to be the leader.
+    /// Waits until this replica is the leader. While another replica holds the Lease, watches it, so that a released
+    /// Lease is acquired at once and not at the next retry. Exception: a replica that is not preferred leaves a free
+    /// Lease to the preferred replica for [`NOT_PREFERRED_DELAY`]. Calls `on_follow` whenever another replica is found
+    /// to be the leader.
     async fn acquire(&mut self, on_follow: impl Fn()) {
         // When this replica, which is not preferred, first found the lease free.
         let mut free_since = None;

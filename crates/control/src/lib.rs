@@ -234,9 +234,10 @@ impl DaemonSetControllerReplica {
         self.monitor.clone()
     }
 
-    /// Runs the controller until `stop` is cancelled. From then on it makes no new plan. It finishes the plans that are
-    /// being executed, and then releases the lease. Returns an error if it ends earlier, because this replica is no
-    /// longer the leader or the API server's store was replaced.
+    /// Runs the controller until `stop` is cancelled. From then on the controller makes no new plan. It finishes the
+    /// plans that are being executed, for at most the drain timeout, and then, with leader election, releases the
+    /// lease. Returns an error if the controller ends earlier, because this replica is no longer the leader or the API
+    /// server's store was replaced.
     ///
     /// With leader election, a standby replica watches only the Lease, because a new leader must list everything anyway
     /// to see the writes of the previous leader.

@@ -15,7 +15,7 @@ use muster_events::clock::now;
 use serde_json::Value;
 
 use crate::conflict_detection;
-use crate::explain::{add_daemonset_to_snapshot, read_nodes_and_pods, read_pods_on_nodes, read_set};
+use crate::explain::{add_daemonset_to_snapshot, read_cluster_objects, read_pods_on_nodes, read_set};
 use crate::read::{Permission, ReadError, get, send};
 use crate::request::request;
 
@@ -116,12 +116,12 @@ pub async fn plan(
     let after = dry_run_apply(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
         add_daemonset_to_snapshot(&mut snapshot, namespace, live)?;
-        read_nodes_and_pods(client, &mut snapshot, namespace).await?;
+        read_cluster_objects(client, &mut snapshot, namespace).await?;
         add_daemonset_to_snapshot(&mut snapshot, namespace, &after)?;
         add_other_controller_note(&mut snapshot);
     } else {
         add_daemonset_to_snapshot(&mut snapshot, namespace, &after)?;
-        read_nodes_and_pods(client, &mut snapshot, namespace).await?;
+        read_cluster_objects(client, &mut snapshot, namespace).await?;
     }
     let gone = |SnapshotError::NoSuchSet| PlanError::NoName;
     let first = snapshot.preview_rollout(now()).map_err(gone)?;
