@@ -326,8 +326,9 @@ async fn tail_offset(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> 
     Ok(0)
 }
 
-/// Returns the log file of a container instance, `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory `root`.
-/// Returns `None` if the path would be outside this directory.
+/// Returns the log file of a container instance: `CONTAINER/ATTEMPT.log` in `pod_dir`, the log directory of the pod.
+/// Returns `None` if `pod_dir` is not below `root`, the directory of all logs, or if `container` is not a valid file
+/// name: it is empty, `.` or `..`, or contains a slash.
 pub(super) fn log_file(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<LogFile> {
     let dir = pod_dir.strip_prefix(root).ok()?;
     let is_name = |it: &str| !it.is_empty() && !it.contains('/') && it != "." && it != "..";

@@ -198,8 +198,9 @@ impl ServerConnection {
 
     /// Sends a request to the server of the open connection. Opens a connection if none is open.
     ///
-    /// Rule: a request that a connection refuses before anything of it is sent goes to the next server at once, for
-    /// example after GOAWAY. A request that fails later is not repeated, because the server may have executed it.
+    /// Rule: if a connection refuses a request before any part of the request is sent, for example after GOAWAY, the
+    /// request is sent to the next server at once. The request fails if it is refused more often than there are
+    /// servers. A request that fails later is not repeated, because the server may have executed it.
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
         let user_agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, user_agent);

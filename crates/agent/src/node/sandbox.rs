@@ -11,8 +11,8 @@ use crate::parsed_pod::ParsedPod;
 use crate::runtime::{label, v1};
 
 /// Builds the CRI configuration of a pod's sandbox. CRI also needs it for each container that is created in the
-/// sandbox. `attempt` is the number of earlier sandboxes of the pod. Fails if the pod has no spec, sets `hostUsers` to
-/// false, or has an FQDN that is too long.
+/// sandbox. `attempt` is the number of earlier sandboxes of the pod. Fails if the pod has no spec, if it sets
+/// `hostUsers` to false, or if its hostname is its FQDN (`setHostnameAsFQDN`) and the FQDN is too long for the kernel.
 pub(crate) fn sandbox_config(
     config: &Config,
     pod: &ParsedPod,

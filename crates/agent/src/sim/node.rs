@@ -1,5 +1,5 @@
-//! Builds the Node object of a simulated node, for registration and for status reports. It reads no clock and makes no
-//! API calls.
+//! Builds the Node object of a simulated node, for registration and for status reports, and assigns the addresses of
+//! simulated nodes and their pods. This module reads no clock and makes no API calls.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -303,8 +303,8 @@ const NEVER_PASSING_PROBE: Probe = Probe {
 };
 
 impl ActivePod {
-    /// Whether the pod has the phase Succeeded or Failed on the API server, and is not deleted. Its status is then no
-    /// longer reported, because another client may have written it.
+    /// Whether the pod has the phase Succeeded or Failed on the API server, and is not being deleted. The status of
+    /// such a pod is no longer reported, because another client may have written it.
     fn has_final_status(&self) -> bool {
         let has_ended =
             self.object.status["phase"].as_str().is_some_and(|it| PodPhase::parse(it).is_terminal());

@@ -473,10 +473,11 @@ fn is_agent_written_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
-/// Returns the medium of an emptyDir volume, with its size limit.
+/// Returns the medium of an emptyDir volume and, for the medium `Memory`, the maximum size of the volume. Fails if the
+/// medium is neither the disk (`""`) nor `Memory`.
 ///
 /// Rule: the size of an emptyDir in memory is at most its `sizeLimit`, the memory limit of the pod's cgroup, and the
-/// node's allocatable memory. Upstream: `calculateEmptyDirMemorySize`.
+/// node's allocatable memory. A limit that is 0 or absent does not count. Upstream: `calculateEmptyDirMemorySize`.
 fn empty_dir_medium(
     source: &EmptyDirVolumeSource,
     context: &PodContext<'_>,
