@@ -171,7 +171,8 @@ struct EvictionAndGcFlags {
     /// Maximum number of log files per container, including the current file
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
     container_log_max_files: u16,
-    /// Interval of checks for eviction, image garbage collection and log rotation
+    /// Interval of checks of eviction thresholds, pod storage limits and log sizes; every sixth check, or the first
+    /// one after 60s, also starts image garbage collection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     housekeeping_interval: Duration,
 }

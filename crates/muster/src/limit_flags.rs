@@ -27,8 +27,9 @@ pub(crate) struct LimitFlags {
     /// rejected with 408
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     request_body_timeout: Duration,
-    /// Time without progress after which an unread response is dropped: over HTTP/2 its stream is reset, over HTTP/1 the
-    /// connection is closed; after that time, it must also be read at 16 KiB/s on average
+    /// Time without progress after which an unread response is dropped: over HTTP/2 its stream is reset, over HTTP/1
+    /// the connection is closed; the whole response must also be read within this time plus 1s per 16 KiB, except for
+    /// watches, logs, exec and proxies
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     response_timeout: Duration,
     /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked

@@ -130,7 +130,8 @@ pub(crate) struct Supervisor {
     tasks: JoinSet<()>,
     /// Names of the tasks in `tasks`, for log messages.
     names: HashMap<Id, String>,
-    /// Time that the tasks get to finish their work, but at least [`TASK_STOP_TIMEOUT`].
+    /// Time to which [`Self::extend_stop_timeout`] extended the stop timeout of the tasks. Zero if it was not extended.
+    /// The tasks get this time to finish their work, or [`TASK_STOP_TIMEOUT`] if that is longer.
     stop_timeout: Duration,
 }
 

@@ -87,8 +87,9 @@ pub(super) fn summary_line(snapshot: &RolloutSnapshot) -> String {
     line
 }
 
-/// Formats the phase and the step of a rollout, such as `Soaking, step canary (1 of 3)`. Returns `no status yet` if the
-/// controller has not written the status.
+/// Formats the phase and the step of a rollout, such as `Soaking, step canary (1 of 3)`. Omits the step if none has
+/// started, or if the rollout is complete or rolled back. Omits the number of steps (`of 3`) if there is no policy.
+/// The step `*` is shown as `all steps`. Returns `no status yet` if the controller has not written the status.
 fn headline(snapshot: &RolloutSnapshot, rollout: &StoredRollout) -> String {
     if rollout.current().is_none() {
         return "no status yet".to_owned();
