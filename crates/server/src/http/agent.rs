@@ -120,7 +120,7 @@ impl Api {
         let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
         let agent_request = match (target.kind.resource(), what) {
             (("", "pods"), "log") => {
-                let path = log_path(&stored, api_request)?;
+                let path = log_request_path(&stored, api_request)?;
                 // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
                     return Ok(full_response(StatusCode::NO_CONTENT, TEXT_PLAIN, Bytes::new()));
@@ -128,7 +128,7 @@ impl Api {
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
             (("", "pods"), "attach" | "exec" | "portforward") => {
-                let path = stream_path(&stored, what, api_request)?;
+                let path = stream_request_path(&stored, what, api_request)?;
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
             _ => return Err(no_agent_error(target, &stored)),
@@ -333,7 +333,7 @@ pub(super) fn agent_request_error(target: &RequestTarget, node: &str, error: &Ag
 
 /// Validates the log options of a request, and returns the path and query of the log request to the agent. Upstream:
 /// `LogLocation`, and `ValidatePodLogOptions`.
-fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
+fn log_request_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = container_name(pod, query.get("container"))?;
     let mut causes = Vec::new();
@@ -385,7 +385,7 @@ fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
 
 /// Returns the path and query of an exec, attach or port-forward request to the agent. Fails if the pod has no node, or
 /// if [`container_name`] fails. Upstream: `streamLocation`, `PortForwardLocation`.
-fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
+fn stream_request_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = match what {
         "portforward" => None,

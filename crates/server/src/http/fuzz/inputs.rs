@@ -216,7 +216,7 @@ pub(super) fn arbitrary_collection_request(
 
 /// Generates PATCH requests for `EXISTING_OBJECTS` and their subresources, in the namespaces of `namespace_names`.
 pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
-    let on = (select(API_GROUPS), select(EXISTING_OBJECTS))
+    let on = (select(GROUP_VERSION_PATHS), select(EXISTING_OBJECTS))
         .prop_map(|(_, (group, plural, name))| (group, plural, name));
     let rest =
         prop_oneof![5 => Just(vec![]), 1 => select(SUBRESOURCE_NAMES).prop_map(|it| vec![it.to_owned()])];
@@ -232,8 +232,8 @@ pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
-/// Path prefixes of API groups and versions. The last group does not exist.
-const API_GROUPS: &[&str] = &[
+/// Path prefixes of group versions. The last group does not exist.
+const GROUP_VERSION_PATHS: &[&str] = &[
     "api/v1",
     "apis/apps/v1",
     "apis/extensions/v1beta1",
@@ -344,7 +344,7 @@ pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
         1 => vec("[a-z%./]{0,4}", 0..5),
     ];
     // Most groups have few of the resources, so the two groups with most of them are frequent.
-    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(API_GROUPS)];
+    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUP_VERSION_PATHS)];
     let of = (group, prop::option::weighted(0.8, namespace_names()), select(RESOURCE_PLURALS), rest);
     let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Resource {
         group,
