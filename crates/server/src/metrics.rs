@@ -95,8 +95,8 @@ impl fmt::Debug for ServerMetrics {
     }
 }
 
-/// Labels of `apiserver_request_total`: verb, resource and status code of a request. All values are from fixed sets, so
-/// that clients cannot create new series.
+/// Labels of `apiserver_request_total`: verb, API group, resource and status code of a request. All values are from
+/// fixed sets, so that clients cannot create new series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestCodeLabels {
     verb: &'static str,
@@ -105,7 +105,7 @@ struct RequestCodeLabels {
     code: u16,
 }
 
-/// Labels of `apiserver_request_duration_seconds`: verb and resource of a request, but not its status code.
+/// Labels of `apiserver_request_duration_seconds`: verb, API group and resource of a request, but not its status code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     verb: &'static str,

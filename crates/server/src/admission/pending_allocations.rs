@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 /// object has been committed or has failed.
 const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
-/// The allocations of the last `PENDING_ALLOCATION_TTL`, by key, each with its time.
+/// Allocations by key, each with the time at which it was recorded. [`Self::drop_expired`] drops those that are older
+/// than `PENDING_ALLOCATION_TTL`.
 #[derive(Debug)]
 pub(super) struct PendingAllocations<K, V>(HashMap<K, (V, Timestamp)>);
 

@@ -10,8 +10,9 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from the PriorityClass that
-/// the pod names, or else from the default PriorityClass. Without a default PriorityClass, the priority is 0. An update
-/// that leaves out `priority` or `preemptionPolicy` keeps the stored value.
+/// the pod names, or else from the default PriorityClass. If the pod names none and there is no default, the priority
+/// is 0, the preemption policy is `PreemptLowerPriority`, and `priorityClassName` is not set. An update that leaves out
+/// `priority` or `preemptionPolicy` keeps the stored value.
 ///
 /// Refuses a new pod whose PriorityClass does not exist, or whose `priority` or `preemptionPolicy` differs from the
 /// value that this function would set. Does nothing for PriorityClasses.

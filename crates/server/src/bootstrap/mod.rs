@@ -308,8 +308,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Creates bootstrap objects, and resets their server-owned fields. Also deletes EndpointSlices of the Service
-/// `kubernetes`.
+/// Creates bootstrap objects, and resets their server-owned fields. Also deletes those EndpointSlices of the Service
+/// `kubernetes` that are no longer needed, or whose address type must change.
 struct BootstrapWriter<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,

@@ -63,19 +63,19 @@ pub(crate) struct LiveServers {
 /// live servers.
 #[derive(Debug, Clone)]
 pub struct LeasePreference {
-    /// Name of the Lease of this server. Empty if no other server shares the store.
+    /// Name of the Lease of this server. Empty if no other server can share the store, see [`Self::always`].
     own: String,
     /// Names of the Leases of the live servers.
     live: watch::Receiver<BTreeSet<String>>,
 }
 
 impl LeasePreference {
-    /// Returns the preference of the server `own`, which shares the store with the servers `live`.
+    /// Returns the preference of the server `own`. `live` are the servers that share its store, this server included.
     pub(crate) fn new(own: &ServerRegistration, live: &LiveServers) -> Self {
         Self { own: lease_name(&own.id), live: live.names.subscribe() }
     }
 
-    /// Returns the preference of a server that does not share its store. Such a server should hold every Lease.
+    /// Returns the preference of a server whose store no other server can share. Such a server should hold every Lease.
     pub(crate) fn always() -> Self {
         Self { own: String::new(), live: watch::channel(BTreeSet::new()).1 }
     }

@@ -85,7 +85,8 @@ pub(crate) async fn record_issued_certificates(
     Ok(())
 }
 
-/// Adds as many records to a ConfigMap as it can hold, and returns the ConfigMap. Creates it if it does not exist.
+/// Adds as many records to a ConfigMap as it can hold, removes the records of expired certificates, and returns the
+/// ConfigMap. A ConfigMap that can hold no additional record is left unchanged. A missing ConfigMap is created.
 ///
 /// Several servers may record certificates at the same time, so the records are added to the ConfigMap that is stored
 /// when the write is committed.

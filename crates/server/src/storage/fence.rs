@@ -28,8 +28,8 @@ pub struct LeaderFence {
 }
 
 impl LeaderFence {
-    /// Returns the fence of a Lease in `kube-system` whose name begins with `muster-`. Until
-    /// [`LeaderFence::record_held`] is called, writes are refused.
+    /// Returns the fence of the Lease `lease_name` in `kube-system`. The name must begin with `muster-`, because other
+    /// Leases are not fenced. Until [`LeaderFence::record_held`] is called, writes are refused.
     pub fn new(lease_name: &str) -> Self {
         Self::new_at(NAMESPACE_SYSTEM, lease_name, 0)
     }

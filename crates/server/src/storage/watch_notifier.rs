@@ -161,8 +161,8 @@ impl WatchNotifier {
         Subscription(SubscriptionSource::Topic { notifier: self.clone(), name, commits })
     }
 
-    /// Notifies topics and kinds of a batch of commits. Each kind is notified once, with the revision of its last
-    /// commit.
+    /// Notifies the topics and the kinds that a batch of commits concerns. Each kind is notified once, with the
+    /// revision of its last commit.
     pub(super) fn notify_commits(&self, batch: &[Arc<CommitEvent>]) {
         let Some(last) = batch.last() else { return };
         let mut topics = self.lock_topics();

@@ -83,8 +83,9 @@ fn format_service_port(port: &Value) -> String {
     }
 }
 
-/// Returns the text of the column `Endpoints` of an Endpoints object: its first three addresses with their ports, such
-/// as `10.1.0.1:80`, or `<none>` if it has no subsets.
+/// Returns the text of the column `Endpoints` of an Endpoints object: the first three pairs of address and port, such
+/// as `10.1.0.1:80`, and the number of the others, such as `+ 2 more...`. An address of a subset without ports is shown
+/// without a port. Returns `<none>` if the object has no subsets.
 fn format_endpoints(endpoints: &Value) -> String {
     let subsets = list_at(endpoints, "subsets");
     if subsets.is_empty() {

@@ -82,8 +82,8 @@ impl Api {
 
 /// Returns the duration of a watch.
 ///
-/// Rule: a watch lasts as long as its client requests in `timeoutSeconds`, but at most 12 hours. The default is 45
-/// minutes. A watch with a negative timeout ends immediately, as upstream.
+/// Rule: a watch lasts as long as its client requests in `timeoutSeconds`, but at most 12 hours. If `timeoutSeconds` is
+/// absent or 0, it lasts 45 minutes. A watch with a negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &RequestQuery) -> Result<Duration, ApiError> {
     Ok(match query.parse_number::<i64>("timeoutSeconds")? {
         None | Some(0) => WATCH_TIMEOUT_DEFAULT,
