@@ -8,7 +8,8 @@
 //! - [`json`], [`text`], [`interner`]: borrowed, reference-counted and interned strings;
 //! - [`object_key`]: the key of an object: its namespace and name;
 //! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
-//! - [`well_known`]: names of labels, taints, annotations and conditions with a fixed meaning in Kubernetes or Muster;
+//! - [`well_known`]: names with a fixed meaning in Kubernetes or Muster, such as labels, annotations, namespaces and
+//!   users;
 //! - [`names`], [`image_reference`]: the syntax of names, label keys and image references;
 //! - [`cidr`]: ranges of IP addresses;
 //! - [`query_parameters`]: the values of query parameters;

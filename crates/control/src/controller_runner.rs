@@ -72,11 +72,14 @@ impl RunnerConfig {
 
 /// A controller whose types are `Send`, so that it can run on a multi-threaded runtime.
 pub(crate) trait Runnable:
-    Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
+    Controller<DecodedObject: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
 {
 }
 
-impl<C: Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static> Runnable for C {}
+impl<C: Controller<DecodedObject: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static> Runnable
+    for C
+{
+}
 
 /// Callbacks of the runner for metrics, logs, queries and test hooks. An observer does not influence the controller.
 pub(crate) trait Observer<C: Controller>: Send {
@@ -96,7 +99,7 @@ pub(crate) trait Observer<C: Controller>: Send {
     fn on_delivery(&mut self, _kind: usize) {}
 
     /// Called before a list or watch event is applied. Returns Kubernetes Events to record.
-    fn before_apply(&mut self, _event: &Event<C::Fact>) -> Vec<EventRecord> {
+    fn before_apply(&mut self, _event: &Event<C::DecodedObject>) -> Vec<EventRecord> {
         Vec::new()
     }
 
@@ -275,7 +278,7 @@ where
     /// are being executed, for at most `drain_timeout`.
     async fn run(
         &mut self,
-        mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,
+        mut deliveries: mpsc::Receiver<(usize, Delivery<C::DecodedObject>)>,
         drain_timeout: Duration,
         stop: &CancellationToken,
     ) {
@@ -310,7 +313,7 @@ where
 
     /// Applies a delivery of a reflector: a list, a watch event, or a refusal (status 403). `kind` is the index of the
     /// kind in [`Controller::watches`].
-    pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
+    pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::DecodedObject>) {
         self.observer.on_delivery(kind);
         let event = match delivery {
             Delivery::Listed { facts, resource_version } => Event::Listed { kind, facts, resource_version },
@@ -455,7 +458,7 @@ mod tests {
     use muster_api::muster_v1alpha1::checks::WebhookCheck;
     use muster_api::object_key::ObjectKey;
     use muster_api::text::Text;
-    use muster_engine::controller::{Fact, Malformed, MeasurementRequest, Request, Requeue, Watch};
+    use muster_engine::controller::{DecodedObject, Malformed, MeasurementRequest, Request, Requeue, Watch};
 
     use super::*;
     use crate::CheckOptions;
@@ -484,7 +487,7 @@ mod tests {
 
     struct ConfigMap(ObjectKey);
 
-    impl Fact for ConfigMap {
+    impl DecodedObject for ConfigMap {
         fn key(&self) -> ObjectKey {
             self.0.clone()
         }
@@ -495,7 +498,7 @@ mod tests {
     }
 
     impl Controller for PanickingController {
-        type Fact = ConfigMap;
+        type DecodedObject = ConfigMap;
         type Key = Text;
         type Call = Text;
 
@@ -628,7 +631,7 @@ mod tests {
     }
 
     impl Controller for MeasuringController {
-        type Fact = ConfigMap;
+        type DecodedObject = ConfigMap;
         type Key = Text;
         type Call = Text;
 

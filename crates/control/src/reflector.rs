@@ -16,7 +16,7 @@ use muster_api::backoff::BackoffPolicy;
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::well_known::JSON_MEDIA_TYPE;
-use muster_engine::controller::{self, Controller, Fact, Malformed, Verb, Watch, WatchEvent};
+use muster_engine::controller::{self, Controller, DecodedObject, Malformed, Verb, Watch, WatchEvent};
 use muster_events::error_chain::format_error_chain;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -64,11 +64,11 @@ pub(crate) enum Delivery<F> {
 /// Lists and watches one kind, and sends each delivery together with `kind`, the index of the kind in
 /// [`Controller::watches`]. Lists again whenever `relist` changes. Ends when the receiver is dropped, or when the API
 /// server's store was replaced.
-pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
+pub(crate) async fn run_reflector<C: Controller<DecodedObject: Send>>(
     client: Client,
     (kind, watch): (usize, Watch),
     namespace: Option<&str>,
-    sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
+    sender: mpsc::Sender<(usize, Delivery<C::DecodedObject>)>,
     relist: watch::Receiver<u64>,
 ) {
     Reflector::<C>::new(client, (kind, watch), namespace, sender).run(relist).await;
@@ -108,7 +108,7 @@ struct Reflector<C: Controller> {
     /// URL path of the objects of the kind.
     path: String,
     /// Channel to which the deliveries are sent.
-    sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
+    sender: mpsc::Sender<(usize, Delivery<C::DecodedObject>)>,
     /// Whether to try streaming lists (`sendInitialEvents`). False once the server has refused one or has not completed
     /// one in time.
     supports_streaming_list: bool,
@@ -148,13 +148,13 @@ impl From<kube::Error> for ListWatchError {
 
 impl<C> Reflector<C>
 where
-    C: Controller<Fact: Send>,
+    C: Controller<DecodedObject: Send>,
 {
     fn new(
         client: Client,
         (kind, watch): (usize, Watch),
         namespace: Option<&str>,
-        sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
+        sender: mpsc::Sender<(usize, Delivery<C::DecodedObject>)>,
     ) -> Self {
         Self {
             client,
@@ -278,7 +278,7 @@ where
             opened => opened?,
         };
         // By key: an object may be modified or deleted while the list is sent.
-        let mut facts: BTreeMap<ObjectKey, C::Fact> = BTreeMap::new();
+        let mut facts: BTreeMap<ObjectKey, C::DecodedObject> = BTreeMap::new();
         let deadline = Instant::now() + LIST_TIMEOUT;
         loop {
             let line = match timeout_at(deadline, lines.next(self.idle_timeout)).await {
@@ -319,7 +319,7 @@ where
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for object in page.objects() {
                 let fact = C::decode(&self.watch, object, &mut self.interner);
-                facts.extend(skip_malformed(&self.path, fact).filter(Fact::is_relevant));
+                facts.extend(skip_malformed(&self.path, fact).filter(DecodedObject::is_relevant));
             }
             let resource_version = page.resource_version();
             page_token = page.next_page_token();
@@ -331,7 +331,11 @@ where
 
     /// Sends a whole list to the controller. A list that is older than the state that was received before is sent too,
     /// but then [`ListWatchError::StaleState`] is returned.
-    async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
+    async fn send_list(
+        &mut self,
+        facts: Vec<C::DecodedObject>,
+        resource_version: u64,
+    ) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
         let advanced = self.advance_to(resource_version);
         self.stale_since = advanced.is_err().then(|| self.stale_since.unwrap_or_else(Instant::now));
@@ -398,7 +402,7 @@ where
 
     /// Decodes one line of a watch. Returns `Err` for an error event, and `None` for a malformed object, which is
     /// skipped.
-    fn decode_line(&mut self, line: &[u8]) -> Result<Option<WatchEvent<C::Fact>>, ListWatchError> {
+    fn decode_line(&mut self, line: &[u8]) -> Result<Option<WatchEvent<C::DecodedObject>>, ListWatchError> {
         let watched = controller::decode_watch_event::<C>(&self.watch, line, &mut self.interner);
         match skip_malformed(&self.path, watched) {
             Some(WatchEvent::Error { code: 410, .. }) => Err(ListWatchError::Compacted),
@@ -408,7 +412,7 @@ where
     }
 
     /// Sends a delivery to the controller.
-    async fn send(&self, delivery: Delivery<C::Fact>) -> Result<(), ListWatchError> {
+    async fn send(&self, delivery: Delivery<C::DecodedObject>) -> Result<(), ListWatchError> {
         self.sender.send((self.kind, delivery)).await.map_err(|_| ListWatchError::ReceiverDropped)
     }
 }

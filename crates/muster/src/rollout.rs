@@ -177,7 +177,8 @@ struct PromoteArgs {
     /// Name of the step [default: the step that waits for approval]
     #[arg(long, value_name = "NAME", conflicts_with = "full")]
     step: Option<String>,
-    /// Approve all steps: every node gets the revision at once. The failure budget still applies
+    /// Approve all steps: the rollout goes on to all nodes without further steps and soak times. maxUnavailable and the
+    /// failure budget still apply
     #[arg(long)]
     full: bool,
     #[command(flatten)]

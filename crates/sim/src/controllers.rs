@@ -330,7 +330,7 @@ impl<L: Controller + 'static> SimProcess<L> {
     }
 
     /// Decodes an object of the kind with the index `kind` in `watches` into the fact that the controller keeps.
-    fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
+    fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::DecodedObject {
         L::decode(&self.watches[kind], object, &mut self.shared).expect("the server holds what it was given")
     }
 

@@ -60,8 +60,8 @@ pub enum LocalNodeError {
     #[error(
         "no address range is free: 10.{}.0.0/16 to 10.{}.0.0/16 all have routes on this machine. `muster down` cleans up after clusters \
          that were killed",
-        network::CLUSTER_RANGES.start(),
-        network::CLUSTER_RANGES.end()
+        network::CLUSTER_SECOND_OCTETS.start(),
+        network::CLUSTER_SECOND_OCTETS.end()
     )]
     NoFreeRange,
     #[error("containerd of {node} does not respond; the last line of its log {log}: {message}")]

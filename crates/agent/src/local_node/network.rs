@@ -15,7 +15,7 @@ use crate::volumes::mount_table;
 
 /// Second octets of the address ranges of clusters: `10.160.0.0/16` to `10.239.0.0/16`. Lower ranges are used for
 /// Services and for the pods of simulated nodes, higher ranges by other tools.
-pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
+pub(super) const CLUSTER_SECOND_OCTETS: RangeInclusive<u8> = 160..=239;
 
 /// Third octet of node addresses. The pod CIDRs are other /24 networks of the range.
 const NODE_SUBNET: u8 = 255;
@@ -28,7 +28,7 @@ pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
 /// Whether an address has the form of a machine's own address on the bridge of a local cluster, `10.RANGE.255.1`. No
 /// other machine can reach such an address.
 pub fn is_bridge_address(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
+    matches!(address, IpAddr::V4(it) if CLUSTER_SECOND_OCTETS.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
 
 /// Returns the address of the node with this number in the cluster with this address range.
@@ -56,12 +56,12 @@ pub(super) async fn ensure_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
     let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&bridge)).collect();
     let is_free = |range: u8| !foreign_routes.iter().any(|it| is_route_into(it, range));
     let before = fs::read_to_string(range_file).ok().and_then(|it| it.trim().parse().ok());
-    let range = match before.filter(|it| CLUSTER_RANGES.contains(it) && is_free(*it)) {
+    let range = match before.filter(|it| CLUSTER_SECOND_OCTETS.contains(it) && is_free(*it)) {
         Some(range) => range,
         None => {
             let first = u32::from_str_radix(id, 16).unwrap_or_default();
-            let count = u32::from(CLUSTER_RANGES.end() - CLUSTER_RANGES.start()) + 1;
-            let mut all = (0..count).map(|it| CLUSTER_RANGES.start() + ((first + it) % count) as u8);
+            let count = u32::from(CLUSTER_SECOND_OCTETS.end() - CLUSTER_SECOND_OCTETS.start()) + 1;
+            let mut all = (0..count).map(|it| CLUSTER_SECOND_OCTETS.start() + ((first + it) % count) as u8);
             all.find(|it| is_free(*it)).ok_or(LocalNodeError::NoFreeRange)?
         }
     };

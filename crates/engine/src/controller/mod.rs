@@ -52,7 +52,7 @@ pub use work_queue::WorkQueue;
 /// controller of kube-controller-manager, or `Reconciler` in controller-runtime.
 pub trait Controller {
     /// The type of the facts: the fields of an object that the controller keeps in memory.
-    type Fact: Fact;
+    type DecodedObject: DecodedObject;
     /// The key of an entry in the work queue, usually namespace and name of an object.
     type Key: Ord + Clone;
     /// An API call that a reconcile returns. `Display` is for logs and tests.
@@ -63,17 +63,21 @@ pub trait Controller {
 
     /// Decodes one object of a watched kind. `object` is its JSON. `shared` interns strings that several facts have in
     /// common.
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::DecodedObject, Malformed>;
 
     /// Decodes the last state of a deleted object. By default it is decoded like any other object. A controller can
     /// override this to decode fewer fields.
-    fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed> {
+    fn decode_deleted(
+        watch: &Watch,
+        object: &[u8],
+        shared: &mut Interner,
+    ) -> Result<Self::DecodedObject, Malformed> {
         Self::decode(watch, object, shared)
     }
 
     /// Applies a list or watch event to the facts, and returns the keys to reconcile. The work queue reconciles no key
     /// before every watched kind was listed. An optional kind that is forbidden need not be listed.
-    fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
+    fn apply(&mut self, event: Event<Self::DecodedObject>, now: Time) -> Vec<Self::Key>;
 
     /// Applies a bookmark, which shows that the watch of a kind has delivered all events up to this resource version.
     /// `_kind` is the index of the kind in [`Controller::watches`]. Returns the keys to reconcile.
@@ -139,7 +143,7 @@ pub trait Controller {
 }
 
 /// The fields of an API object that a controller keeps in memory, decoded.
-pub trait Fact {
+pub trait DecodedObject {
     /// Returns namespace and name of the object. The namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
@@ -246,7 +250,7 @@ impl Watch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
     /// All objects of a kind were listed. An object that is not in the list does not exist, is not relevant
-    /// ([`Fact::is_relevant`]) or could not be decoded.
+    /// ([`DecodedObject::is_relevant`]) or could not be decoded.
     Listed { kind: usize, facts: Vec<F>, resource_version: u64 },
     /// The object was added or modified.
     Applied { kind: usize, fact: F },
@@ -355,7 +359,7 @@ pub fn decode_watch_event<C: Controller>(
     watch: &Watch,
     line: &[u8],
     shared: &mut Interner,
-) -> Result<WatchEvent<C::Fact>, Malformed> {
+) -> Result<WatchEvent<C::DecodedObject>, Malformed> {
     decode_watch_line(&watch.resource.plural, line, |is_deleted, object| {
         let decode = if is_deleted { C::decode_deleted } else { C::decode };
         decode(watch, object, shared)

@@ -65,8 +65,8 @@ impl Attempt {
 
     /// Applies the outcome of a write. `version` is the resource version that the object had before the write. After a
     /// success, the next call waits until the watch has delivered the written version, at most [`WATCH_DELAY_MAX`].
-    /// After NotFound, and if the response has no resource version, the next call waits in the same way for a version
-    /// later than `version`. After any other error, the call is retried after a backoff ([`Attempt::record_failure`]).
+    /// After NotFound, or after a success whose response has no resource version, the next call waits in the same way
+    /// for a version later than `version`. After any other error, the call is retried after a backoff ([`Attempt::record_failure`]).
     pub(crate) fn apply_outcome(&mut self, version: u64, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(answer) => {

@@ -25,7 +25,7 @@ pub(crate) struct TestCluster<C: Controller> {
     version: u64,
     pub(crate) now: Time,
     /// While the watches are delayed: the events that they have not delivered yet. Otherwise `None`.
-    delayed: Option<Vec<Event<C::Fact>>>,
+    delayed: Option<Vec<Event<C::DecodedObject>>>,
     /// Errors that the next calls return, one error for each call.
     pub(crate) refusals: VecDeque<CallError>,
     /// Decides whether a pod (as JSON) can be evicted. Returns the error of the eviction, or `None` if the eviction
@@ -287,7 +287,7 @@ impl<C: Controller> TestCluster<C> {
     }
 
     /// Passes a watch event to the controller, or keeps it while the watches are delayed.
-    fn notify_watch(&mut self, event: Event<C::Fact>) {
+    fn notify_watch(&mut self, event: Event<C::DecodedObject>) {
         match &mut self.delayed {
             Some(delayed) => delayed.push(event),
             None => self.queue.apply(event, self.now),
@@ -307,7 +307,7 @@ impl<C: Controller> TestCluster<C> {
 }
 
 /// Decodes an object as the controller does. If the watch is metadata-only, all other fields are removed first.
-fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::Fact {
+fn decode_fact<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::DecodedObject {
     let mut object = object.clone();
     if watch.metadata_only {
         object.as_object_mut().unwrap().retain(|key, _| key == "metadata");

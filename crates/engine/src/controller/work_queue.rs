@@ -100,7 +100,7 @@ impl<C: Controller> WorkQueue<C> {
     }
 
     /// Passes an event to the controller, and enqueues the keys to reconcile.
-    pub fn apply(&mut self, event: Event<C::Fact>, now: Time) {
+    pub fn apply(&mut self, event: Event<C::DecodedObject>, now: Time) {
         if let Event::Listed { kind, .. } = &event {
             self.unlisted_kinds.remove(kind);
         }
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::controller::{
-        CallError, Fact, Malformed, Request, Requeue, Watch, WatchEvent, decode_watch_event,
+        CallError, DecodedObject, Malformed, Request, Requeue, Watch, WatchEvent, decode_watch_event,
     };
 
     /// Makes one call for each marked object, and retries a failed call after a second.
@@ -272,7 +272,7 @@ mod tests {
     #[derive(Clone, PartialEq, Eq, Debug)]
     struct Mark(ObjectKey, u64);
 
-    impl Fact for Mark {
+    impl DecodedObject for Mark {
         fn key(&self) -> ObjectKey {
             self.0.clone()
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     impl Controller for Copier {
-        type Fact = Mark;
+        type DecodedObject = Mark;
         type Key = Text;
         type Call = Text;
 

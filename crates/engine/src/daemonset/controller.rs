@@ -253,7 +253,7 @@ pub fn event_about(set: &Set, event: KubeEvent) -> EventRecord {
 }
 
 impl Controller for DaemonSetController {
-    type Fact = WatchedObject;
+    type DecodedObject = WatchedObject;
     type Key = ObjectKey;
     type Call = DaemonSetCall;
 

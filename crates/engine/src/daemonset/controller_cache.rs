@@ -112,7 +112,7 @@ impl ControllerCache {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {
-                let (kind, at) = (fact.kind(), crate::controller::Fact::resource_version(&fact));
+                let (kind, at) = (fact.kind(), crate::controller::DecodedObject::resource_version(&fact));
                 if self.is_stale(kind, at) {
                     self.advance_watch(kind, at);
                 } else {
@@ -169,7 +169,7 @@ impl ControllerCache {
         let listed: BTreeSet<ObjectKey> = facts
             .iter()
             .filter(|it| !matches!(it, WatchedObject::Gone { .. }))
-            .map(crate::controller::Fact::key)
+            .map(crate::controller::DecodedObject::key)
             .collect();
         for key in self.keys_of_kind(kind) {
             if !listed.contains(&key) {

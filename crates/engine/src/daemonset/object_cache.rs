@@ -196,7 +196,7 @@ impl ObjectCache {
             return;
         }
         if let Some(before) = before {
-            self.unindex_owner(kind, before, key);
+            self.remove_from_owner_index(kind, before, key);
         }
         self.owner_index_entry(kind, owner, key).insert(key, ());
     }
@@ -209,14 +209,14 @@ impl ObjectCache {
     /// Removes a pod. Returns it, or `None` if it did not exist.
     pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
-        self.unindex_owner(Kind::Pods, pod.owner.as_ref(), key);
+        self.remove_from_owner_index(Kind::Pods, pod.owner.as_ref(), key);
         Some(pod)
     }
 
     /// Removes a revision. Returns it, or `None` if it did not exist.
     pub(super) fn remove_revision(&mut self, key: &ObjectKey) -> Option<Arc<Revision>> {
         let revision = self.revisions.remove(key)?;
-        self.unindex_owner(Kind::Revisions, revision.owner.as_ref(), key);
+        self.remove_from_owner_index(Kind::Revisions, revision.owner.as_ref(), key);
         Some(revision)
     }
 
@@ -236,7 +236,7 @@ impl ObjectCache {
     }
 
     /// Removes the key of an object from the index by owner. `owner` is `None` if the object has no controller.
-    fn unindex_owner(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
+    fn remove_from_owner_index(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
             None => (&mut self.orphans, (kind, key.namespace.clone())),

@@ -23,12 +23,12 @@ use crate::daemonset::facts::decode::parse_int_or_percent;
 
 /// A decoded object of one of the kinds that the disruption controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fact {
+pub enum DecodedObject {
     Budget(Arc<PodDisruptionBudget>),
     Pod(Arc<Pod>),
 }
 
-impl controller::Fact for Fact {
+impl controller::DecodedObject for DecodedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Budget(it) => it.key.clone(),
@@ -151,15 +151,19 @@ impl Pod {
 }
 
 /// Decodes the JSON of a PodDisruptionBudget or pod, and keeps only the fields that the disruption controller reads.
-pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+pub(super) fn decode_fact(
+    watch: &Watch,
+    object: &[u8],
+    shared: &mut Interner,
+) -> Result<DecodedObject, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
         let pod: PodWithoutContainers<'_> = json::from_slice(object).map_err(malformed)?;
-        return Ok(Fact::Pod(Arc::new(pod_fact(pod, shared))));
+        return Ok(DecodedObject::Pod(Arc::new(pod_fact(pod, shared))));
     }
     let budget: policy_v1::PodDisruptionBudget<'_> = json::from_slice(object).map_err(malformed)?;
-    Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
+    Ok(DecodedObject::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
 /// Extracts the fields of a PodDisruptionBudget that the disruption controller reads.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{AvailabilityTarget, BudgetStatus, Fact, Pod, PodController, PodDisruptionBudget};
+pub use decode::{AvailabilityTarget, BudgetStatus, DecodedObject, Pod, PodController, PodDisruptionBudget};
 
 use muster_api::interner::Interner;
 use muster_api::object_key::{ObjectKey, entries_in_namespace, entries_in_namespace_mut};
@@ -23,8 +23,8 @@ use muster_api::time::{Time, earliest};
 
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, Outcome, Reconcile, Request, Requeue,
-    Watch,
+    Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, Outcome, Reconcile, Request,
+    Requeue, Watch,
 };
 
 /// The calls of the disruption controller and their API requests.
@@ -108,7 +108,7 @@ impl SelectedPods {
 }
 
 impl Controller for DisruptionController {
-    type Fact = Fact;
+    type DecodedObject = DecodedObject;
     type Key = DisruptionKey;
     type Call = Call;
 
@@ -120,11 +120,11 @@ impl Controller for DisruptionController {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<DisruptionKey> {
+    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<DisruptionKey> {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
@@ -163,28 +163,28 @@ impl Controller for DisruptionController {
 impl DisruptionController {
     /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
     /// [`Controller::watches`].
-    fn stored_objects_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
-        let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
+    fn stored_objects_not_listed(&self, kind: usize, facts: &[DecodedObject]) -> Vec<DecodedObject> {
+        let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
         match kind {
             0 => {
                 let gone = self.budgets.iter().filter(|(key, _)| !listed.contains(key));
-                gone.map(|(_, it)| Fact::Budget(it.budget.clone())).collect()
+                gone.map(|(_, it)| DecodedObject::Budget(it.budget.clone())).collect()
             }
             _ => {
                 let gone = self.pods.iter().filter(|(key, _)| !listed.contains(key));
-                gone.map(|(_, it)| Fact::Pod(it.clone())).collect()
+                gone.map(|(_, it)| DecodedObject::Pod(it.clone())).collect()
             }
         }
     }
 
     /// Adds or updates an object, and adds to `keys` the keys to reconcile.
-    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<DisruptionKey>) {
+    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
-            Fact::Pod(pod) => {
+            DecodedObject::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
                 self.update_budgets_of_pod(before.as_deref(), Some(&pod), keys);
             }
-            Fact::Budget(budget) => {
+            DecodedObject::Budget(budget) => {
                 keys.insert(DisruptionKey::Budget(budget.key.clone()));
                 if let Some(state) = self.budgets.get_mut(&budget.key)
                     && state.budget.selector == budget.selector
@@ -202,14 +202,14 @@ impl DisruptionController {
     }
 
     /// Removes a deleted object, and adds to `keys` the keys to reconcile.
-    fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<DisruptionKey>) {
+    fn remove(&mut self, fact: &DecodedObject, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
-            Fact::Pod(pod) => {
+            DecodedObject::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
                 self.attempts.remove(&DisruptionKey::Pod(pod.key.clone()));
                 self.update_budgets_of_pod(before.as_deref(), None, keys);
             }
-            Fact::Budget(budget) => {
+            DecodedObject::Budget(budget) => {
                 self.budgets.remove(&budget.key);
                 self.attempts.remove(&DisruptionKey::Budget(budget.key.clone()));
             }

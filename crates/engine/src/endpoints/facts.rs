@@ -15,7 +15,7 @@ use crate::controller::{self, ObjectReference};
 
 /// A decoded object of one of the kinds that the endpoints controllers watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fact {
+pub enum DecodedObject {
     Service(Arc<Service>),
     Pod(Arc<Pod>),
     Node(Node),
@@ -23,7 +23,7 @@ pub enum Fact {
     Slice(Arc<Slice>),
 }
 
-impl controller::Fact for Fact {
+impl controller::DecodedObject for DecodedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Service(it) => it.key.clone(),

@@ -20,15 +20,15 @@ use muster_api::well_known::LABEL_SERVICE_NAME;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, Fact, IpFamily, Node, Pod, Service,
+    Address, DecodedObject, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Node, Pod, Service,
     ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
 use self::slices::NodeZones;
 use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
 use crate::controller::{
-    CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, Outcome, Reconcile, Request,
-    Requeue, Watch, WrittenObject,
+    CallError, Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, Outcome, Reconcile,
+    Request, Requeue, Watch, WrittenObject,
 };
 
 /// The calls of the endpoints controllers and their API requests.
@@ -210,7 +210,7 @@ impl ServiceState {
 }
 
 impl Controller for EndpointsController {
-    type Fact = Fact;
+    type DecodedObject = DecodedObject;
     type Key = ObjectKey;
     type Call = Call;
 
@@ -225,11 +225,11 @@ impl Controller for EndpointsController {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
+    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
@@ -321,23 +321,31 @@ const ENDPOINTS_WATCH: usize = 3;
 impl EndpointsController {
     /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
     /// [`Controller::watches`].
-    fn stored_objects_not_listed(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
-        let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
-        let mut known: Vec<Fact> = match kind {
-            0 => self.services.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
-            1 => self.pods.values().cloned().map(Fact::Pod).collect(),
+    fn stored_objects_not_listed(&self, kind: usize, facts: &[DecodedObject]) -> Vec<DecodedObject> {
+        let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
+        let mut known: Vec<DecodedObject> = match kind {
+            0 => self
+                .services
+                .values()
+                .filter_map(|it| it.service.clone())
+                .map(DecodedObject::Service)
+                .collect(),
+            1 => self.pods.values().cloned().map(DecodedObject::Pod).collect(),
             2 => {
                 let nodes = self.zones.iter().map(|(name, zone)| {
-                    Fact::Node(Node { name: name.clone(), resource_version: 0, zone: zone.clone() })
+                    DecodedObject::Node(Node { name: name.clone(), resource_version: 0, zone: zone.clone() })
                 });
                 nodes.collect()
             }
-            ENDPOINTS_WATCH => {
-                self.services.values().filter_map(|it| it.endpoints.clone()).map(Fact::Endpoints).collect()
-            }
+            ENDPOINTS_WATCH => self
+                .services
+                .values()
+                .filter_map(|it| it.endpoints.clone())
+                .map(DecodedObject::Endpoints)
+                .collect(),
             _ => {
                 let slices = self.services.values().flat_map(|it| it.slices.values());
-                slices.cloned().map(Fact::Slice).collect()
+                slices.cloned().map(DecodedObject::Slice).collect()
             }
         };
         known.retain(|it| !listed.contains(&it.key()));
@@ -345,32 +353,32 @@ impl EndpointsController {
     }
 
     /// Adds or updates an object, and adds to `keys` the keys of the Services to reconcile.
-    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
+    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
-            Fact::Service(service) => self.put_service(service, keys),
-            Fact::Pod(pod) => {
+            DecodedObject::Service(service) => self.put_service(service, keys),
+            DecodedObject::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
                 self.update_services_of_pod(before.as_deref(), Some(&pod), keys);
             }
-            Fact::Node(node) => {
+            DecodedObject::Node(node) => {
                 let before = self.zones.insert(node.name.clone(), node.zone.clone());
                 if before.as_ref() != Some(&node.zone) {
                     self.enqueue_services_of_node(&node.name, keys);
                 }
             }
-            Fact::Endpoints(endpoints) => {
+            DecodedObject::Endpoints(endpoints) => {
                 let state = self.services.entry(endpoints.key.clone()).or_default();
                 keys.insert(endpoints.key.clone());
                 state.endpoints = Some(endpoints);
             }
-            Fact::Slice(slice) => self.put_slice(slice, keys),
+            DecodedObject::Slice(slice) => self.put_slice(slice, keys),
         }
     }
 
     /// Removes a deleted object, and adds to `keys` the keys of the Services to reconcile.
-    fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<ObjectKey>) {
+    fn remove(&mut self, fact: &DecodedObject, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
-            Fact::Service(service) => {
+            DecodedObject::Service(service) => {
                 if let Some(state) = self.services.get_mut(&service.key) {
                     (state.service, state.trigger, state.endpoints_are_orphaned) =
                         (None, WriteTrigger::Service, true);
@@ -379,21 +387,21 @@ impl EndpointsController {
                     keys.insert(service.key.clone());
                 }
             }
-            Fact::Pod(pod) => {
+            DecodedObject::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
                 self.update_services_of_pod(before.as_deref(), None, keys);
             }
-            Fact::Node(node) => {
+            DecodedObject::Node(node) => {
                 self.zones.remove(&node.name);
                 self.enqueue_services_of_node(&node.name, keys);
             }
-            Fact::Endpoints(endpoints) => {
+            DecodedObject::Endpoints(endpoints) => {
                 if let Some(state) = self.services.get_mut(&endpoints.key) {
                     state.endpoints = None;
                     keys.insert(endpoints.key.clone());
                 }
             }
-            Fact::Slice(slice) => {
+            DecodedObject::Slice(slice) => {
                 if let Some(key) = self.slices.remove(&slice.key) {
                     if let Some(state) = self.services.get_mut(&key) {
                         state.slices.remove(&slice.key.name);
@@ -435,7 +443,7 @@ impl EndpointsController {
         let key = ObjectKey { namespace: slice.key.namespace.clone(), name: name.into() };
         let before = self.slices.get(&slice.key);
         if before.is_some_and(|it| *it != key || !is_ours) {
-            self.remove(&Fact::Slice(slice.clone()), keys);
+            self.remove(&DecodedObject::Slice(slice.clone()), keys);
         }
         if is_ours && !name.is_empty() {
             self.slices.insert(slice.key.clone(), key.clone());

@@ -9,9 +9,11 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{Call, CallOutcome, GarbageCollector, GraphEvent, TrackedObject, decode, request};
-use crate::controller::{self, CallError, Controller, Fact, Malformed, Reconcile, Request, Requeue, Watch};
+use crate::controller::{
+    self, CallError, Controller, DecodedObject, Malformed, Reconcile, Request, Requeue, Watch,
+};
 
-impl Fact for TrackedObject {
+impl DecodedObject for TrackedObject {
     fn key(&self) -> ObjectKey {
         self.key.clone()
     }
@@ -22,7 +24,7 @@ impl Fact for TrackedObject {
 }
 
 impl Controller for GarbageCollector {
-    type Fact = TrackedObject;
+    type DecodedObject = TrackedObject;
     /// The UID of the object to reconcile.
     type Key = Text;
     type Call = Call;

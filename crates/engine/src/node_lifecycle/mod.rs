@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{Conditions, Fact, Lease, Node, NodeConditionType, Pod, Taint, TimedToleration};
+pub use decode::{Conditions, DecodedObject, Lease, Node, NodeConditionType, Pod, Taint, TimedToleration};
 
 use muster_api::core_v1::ConditionStatus;
 use muster_api::interner::Interner;
@@ -175,7 +175,7 @@ fn pod_watch() -> Watch {
 }
 
 impl Controller for NodeLifecycle {
-    type Fact = Fact;
+    type DecodedObject = DecodedObject;
     type Key = Key;
     type Call = Call;
 
@@ -183,15 +183,15 @@ impl Controller for NodeLifecycle {
         [node_watch(), lease_watch(), pod_watch()].into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
         Ok(match &*watch.resource.kind {
-            "Node" => Fact::Node(decode::decode_node(object, shared)?),
-            "Lease" => Fact::Lease(decode::decode_lease(object, shared)?),
-            _ => Fact::Pod(decode::decode_pod(object, shared)?),
+            "Node" => DecodedObject::Node(decode::decode_node(object, shared)?),
+            "Lease" => DecodedObject::Lease(decode::decode_lease(object, shared)?),
+            _ => DecodedObject::Pod(decode::decode_pod(object, shared)?),
         })
     }
 
-    fn apply(&mut self, event: Event<Fact>, now: Time) -> Vec<Key> {
+    fn apply(&mut self, event: Event<DecodedObject>, now: Time) -> Vec<Key> {
         self.check_gap(now);
         let mut keys = Vec::new();
         let were_all_down = self.zones.are_all_down();
@@ -305,37 +305,43 @@ impl NodeLifecycle {
     }
 
     /// Adds or updates an object, and adds to `keys` the keys to reconcile.
-    fn put(&mut self, fact: Fact, now: Time, keys: &mut Vec<Key>) {
+    fn put(&mut self, fact: DecodedObject, now: Time, keys: &mut Vec<Key>) {
         match fact {
-            Fact::Node(node) => self.put_node(node, now, keys),
-            Fact::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
+            DecodedObject::Node(node) => self.put_node(node, now, keys),
+            DecodedObject::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
                 let before = self.renew_times.insert(lease.key.name.clone(), lease.renewed.clone());
                 if before.is_none_or(|it| it != lease.renewed) {
                     self.record_heartbeat(&lease.key.name, now);
                 }
             }
-            Fact::Lease(_) => {}
-            Fact::Pod(pod) => self.put_pod(pod, keys),
+            DecodedObject::Lease(_) => {}
+            DecodedObject::Pod(pod) => self.put_pod(pod, keys),
         }
     }
 
     /// Removes a deleted object, and adds to `keys` the keys to reconcile.
-    fn remove(&mut self, fact: &Fact, now: Time, keys: &mut Vec<Key>) {
+    fn remove(&mut self, fact: &DecodedObject, now: Time, keys: &mut Vec<Key>) {
         match fact {
-            Fact::Node(node) => self.remove_node(&node.name, now, keys),
+            DecodedObject::Node(node) => self.remove_node(&node.name, now, keys),
             // A deleted Lease says nothing about its node.
-            Fact::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
+            DecodedObject::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
                 self.renew_times.remove(&lease.key.name);
             }
-            Fact::Lease(_) => {}
-            Fact::Pod(pod) => self.remove_pod(&pod.key),
+            DecodedObject::Lease(_) => {}
+            DecodedObject::Pod(pod) => self.remove_pod(&pod.key),
         }
     }
 
     /// Removes the stored objects of a kind that a new list does not contain. `kind` is an index in
     /// [`Controller::watches`].
-    fn remove_objects_not_listed(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
-        let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
+    fn remove_objects_not_listed(
+        &mut self,
+        kind: usize,
+        listed: &[DecodedObject],
+        now: Time,
+        keys: &mut Vec<Key>,
+    ) {
+        let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::DecodedObject::key).collect();
         let is_gone = |key: &ObjectKey| !listed.contains(key);
         let of_nodes = |name: &Text| ObjectKey::new("", name.clone());
         match kind {

@@ -88,10 +88,10 @@ impl TestCluster {
         cluster
     }
 
-    fn lists(&self) -> [(usize, Vec<Fact>); 3] {
-        let nodes = self.nodes.values().cloned().map(Fact::Node).collect();
-        let leases = self.leases.values().cloned().map(Fact::Lease).collect();
-        let pods = self.pods.values().cloned().map(Fact::Pod).collect();
+    fn lists(&self) -> [(usize, Vec<DecodedObject>); 3] {
+        let nodes = self.nodes.values().cloned().map(DecodedObject::Node).collect();
+        let leases = self.leases.values().cloned().map(DecodedObject::Lease).collect();
+        let pods = self.pods.values().cloned().map(DecodedObject::Pod).collect();
         [(NODE_KIND, nodes), (LEASE_KIND, leases), (POD_KIND, pods)]
     }
 
@@ -101,7 +101,7 @@ impl TestCluster {
         }
     }
 
-    fn show(&mut self, kind: usize, fact: Fact) {
+    fn show(&mut self, kind: usize, fact: DecodedObject) {
         if !self.watch_stalled {
             self.queue.apply(Event::Applied { kind, fact }, self.now);
         }
@@ -112,7 +112,7 @@ impl TestCluster {
         let version = self.version;
         let node = self.nodes.get_mut(name).expect("the object exists");
         node.resource_version = version;
-        let fact = Fact::Node(node.clone());
+        let fact = DecodedObject::Node(node.clone());
         self.show(NODE_KIND, fact);
     }
 
@@ -121,7 +121,7 @@ impl TestCluster {
         let version = self.version;
         let pod = self.pods.get_mut(key).expect("the object exists");
         pod.resource_version = version;
-        let fact = Fact::Pod(pod.clone());
+        let fact = DecodedObject::Pod(pod.clone());
         self.show(POD_KIND, fact);
     }
 
@@ -139,7 +139,8 @@ impl TestCluster {
             ["disk-freed"] => self.disk_full = false,
             ["node", name, "deleted"] => {
                 let node = self.nodes.remove(name).expect("the object exists");
-                self.queue.apply(Event::Deleted { kind: NODE_KIND, fact: Fact::Node(node) }, self.now);
+                self.queue
+                    .apply(Event::Deleted { kind: NODE_KIND, fact: DecodedObject::Node(node) }, self.now);
             }
             ["node", name, "silent"] => drop(self.silent.insert(name.into())),
             ["node", name, "heartbeats"] => drop(self.silent.remove(name)),
@@ -154,7 +155,7 @@ impl TestCluster {
             }
             ["pod", name, "deleted"] => {
                 let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("the object exists");
-                self.queue.apply(Event::Deleted { kind: POD_KIND, fact: Fact::Pod(pod) }, self.now);
+                self.queue.apply(Event::Deleted { kind: POD_KIND, fact: DecodedObject::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
                 let pod = pod(name, words, self.now);
@@ -180,7 +181,7 @@ impl TestCluster {
                 renewed: Some(self.now.to_rfc3339().into()),
             };
             self.leases.insert(name, lease.clone());
-            self.show(LEASE_KIND, Fact::Lease(lease));
+            self.show(LEASE_KIND, DecodedObject::Lease(lease));
         }
     }
 

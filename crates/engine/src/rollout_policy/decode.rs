@@ -19,7 +19,7 @@ use crate::daemonset::progressive::record::Phase;
 
 /// The fields of a watched object that the rollout policy controller reads.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Fact {
+pub enum DecodedObject {
     /// The fields of a RolloutPolicy or ClusterRolloutPolicy.
     Policy(Arc<WatchedPolicy>),
     /// The fields of a DaemonSet.
@@ -71,7 +71,7 @@ impl RolloutState {
     }
 }
 
-impl controller::Fact for Fact {
+impl controller::DecodedObject for DecodedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Policy(it) => it.policy.key.clone(),
@@ -92,7 +92,11 @@ impl controller::Fact for Fact {
 
 /// Decodes an object of the kind of `watch`. `watch` must be one of the controller's watches. Panics if its kind is
 /// unknown.
-pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+pub(super) fn decode_fact(
+    watch: &Watch,
+    object: &[u8],
+    shared: &mut Interner,
+) -> Result<DecodedObject, Malformed> {
     let kind = Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only");
     let malformed = |it| Malformed::new(kind.plural(), it);
     Ok(match kind {
@@ -101,7 +105,7 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
         Kind::Rollouts => {
             let DecodedRollout { metadata, status } = json::from_slice(object).map_err(malformed)?;
             let phase = status.and_then(|it| it.phase).and_then(|it| Phase::parse(&it));
-            Fact::Rollout {
+            DecodedObject::Rollout {
                 key: metadata.key(shared),
                 resource_version: metadata.resource_version(),
                 state: phase.map(RolloutState::for_phase).unwrap_or_default(),
@@ -112,9 +116,9 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
             let (resource_version, labels) = (metadata.resource_version(), metadata.labels(shared));
             match kind {
                 Kind::Namespaces => {
-                    Fact::Namespace { name: metadata.name().into(), resource_version, labels }
+                    DecodedObject::Namespace { name: metadata.name().into(), resource_version, labels }
                 }
-                _ => Fact::Set { key: metadata.key(shared), resource_version, labels },
+                _ => DecodedObject::Set { key: metadata.key(shared), resource_version, labels },
             }
         }
     })
@@ -122,10 +126,10 @@ pub(super) fn decode_fact(watch: &Watch, object: &[u8], shared: &mut Interner) -
 
 /// Combines a decoded policy with the UID and the status from its JSON (`object`). A status that cannot be decoded
 /// counts as empty, so that the controller writes it again.
-fn watched_policy(policy: Policy, object: &[u8]) -> Fact {
+fn watched_policy(policy: Policy, object: &[u8]) -> DecodedObject {
     let uid = json::from_slice::<PartialObjectMetadata<'_>>(object).map(|it| it.metadata.uid());
     let status = json::from_slice::<DecodedPolicy>(object).map(|it| it.status);
-    Fact::Policy(Arc::new(WatchedPolicy {
+    DecodedObject::Policy(Arc::new(WatchedPolicy {
         policy,
         uid: uid.unwrap_or_default(),
         status: status.unwrap_or_default(),

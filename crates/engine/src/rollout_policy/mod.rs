@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{Fact, RolloutState, WatchedPolicy};
+pub use decode::{DecodedObject, RolloutState, WatchedPolicy};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;
@@ -20,7 +20,7 @@ use muster_api::time::Time;
 
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, Event, Fact as _, Malformed, Outcome, Reconcile, Request, Requeue, Watch,
+    Controller, DecodedObject as _, Event, Malformed, Outcome, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::facts::Kind;
 use crate::daemonset::progressive::policy::{Policy, PolicyKind, SelectableSet, governing_policy};
@@ -104,10 +104,10 @@ impl RolloutPolicyController {
     }
 
     /// Adds or updates a watched object, and adds to `keys` the policies to reconcile.
-    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<PolicyKey>) {
+    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<PolicyKey>) {
         match fact {
-            Fact::Policy(policy) => self.put_policy(policy, keys),
-            Fact::Set { key, labels, .. } => {
+            DecodedObject::Policy(policy) => self.put_policy(policy, keys),
+            DecodedObject::Set { key, labels, .. } => {
                 let before = self.sets.get(&key);
                 if before.is_some_and(|it| it.labels == labels) {
                     return;
@@ -118,13 +118,13 @@ impl RolloutPolicyController {
                 self.sets.insert(key.clone(), WatchedSet { labels, governed_by: None });
                 self.update_governing_policy(&key, keys);
             }
-            Fact::Namespace { name, labels, .. } => {
+            DecodedObject::Namespace { name, labels, .. } => {
                 let before = self.namespaces.insert(name.clone(), labels.clone());
                 if before.as_ref() != Some(&labels) {
                     self.update_sets_of_namespace(&name, keys);
                 }
             }
-            Fact::Rollout { key, state, .. } => {
+            DecodedObject::Rollout { key, state, .. } => {
                 if self.rollouts.insert(key.clone(), state) != Some(state) {
                     keys.extend(self.sets.get(&key).and_then(|it| it.governed_by.clone()));
                 }
@@ -287,7 +287,7 @@ const WATCHED_KINDS: [Kind; 5] =
     [Kind::Policies, Kind::ClusterPolicies, Kind::Rollouts, Kind::Namespaces, Kind::Sets];
 
 impl Controller for RolloutPolicyController {
-    type Fact = Fact;
+    type DecodedObject = DecodedObject;
     type Key = PolicyKey;
     type Call = Call;
 
@@ -299,18 +299,18 @@ impl Controller for RolloutPolicyController {
         WATCHED_KINDS.map(watch).into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<PolicyKey> {
+    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<PolicyKey> {
         let mut keys = BTreeSet::new();
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
             Event::Deleted { kind, fact } => self.remove(WATCHED_KINDS[kind], &fact.key(), &mut keys),
             Event::Listed { kind, facts, .. } => {
                 let kind = WATCHED_KINDS[kind];
-                let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
+                let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
                 let gone = self.stored_keys(kind).into_iter().filter(|it| !listed.contains(it));
                 gone.for_each(|it| self.remove(kind, &it, &mut keys));
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));

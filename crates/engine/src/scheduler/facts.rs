@@ -30,14 +30,14 @@ pub const SCHEDULER_NAME: &str = DEFAULT_SCHEDULER_NAME;
 
 /// A decoded object of one of the kinds that the scheduler watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fact {
+pub enum DecodedObject {
     Pod(Arc<Pod>),
     Node(Arc<Node>),
     Namespace(Namespace),
     Budget(Budget),
 }
 
-impl controller::Fact for Fact {
+impl controller::DecodedObject for DecodedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Pod(it) => it.key.clone(),

@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 pub use call::Call;
 pub(crate) use facts::extract_pod;
 pub use facts::{
-    Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
+    Budget, DecodedObject, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
     TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod,
 };
 pub use filter::{Shortage, UnfitReason};
@@ -51,8 +51,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::{
-    CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, ObjectReference, Outcome,
-    Reconcile, Request, Requeue, Watch,
+    CallError, Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, ObjectReference,
+    Outcome, Reconcile, Request, Requeue, Watch,
 };
 use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
@@ -117,7 +117,7 @@ enum Decision {
 }
 
 impl Controller for Scheduler {
-    type Fact = Fact;
+    type DecodedObject = DecodedObject;
     /// The single key of the scheduler. The scheduling queue decides which pod is next.
     type Key = ();
     type Call = Call;
@@ -132,20 +132,20 @@ impl Controller for Scheduler {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
         let read = match &*watch.resource.kind {
-            "Pod" => decode_pod(object, shared).map(|it| Fact::Pod(Arc::new(it))),
-            "Node" => decode_node(object, shared).map(|it| Fact::Node(Arc::new(it))),
-            "Namespace" => decode_namespace(object, shared).map(Fact::Namespace),
-            _ => decode_budget(object, shared).map(Fact::Budget),
+            "Pod" => decode_pod(object, shared).map(|it| DecodedObject::Pod(Arc::new(it))),
+            "Node" => decode_node(object, shared).map(|it| DecodedObject::Node(Arc::new(it))),
+            "Namespace" => decode_namespace(object, shared).map(DecodedObject::Namespace),
+            _ => decode_budget(object, shared).map(DecodedObject::Budget),
         };
         read.map_err(|source| Malformed::new(&watch.resource.plural, source))
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<()> {
+    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<()> {
         match event {
             Event::Listed { kind, facts, .. } => {
-                let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
+                let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
                 self.remove_objects_not_listed(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
             }
@@ -165,7 +165,7 @@ impl Controller for Scheduler {
             self.schedule_pod(&key, now, &mut reconcile);
         }
         self.in_flight += reconcile.calls.len();
-        reconcile.wake_at = match self.queue.has_active_pod() {
+        reconcile.wake_at = match self.queue.has_next_pod() {
             // Each outcome leads to the next reconcile.
             true if CALLS_IN_FLIGHT_MAX <= self.in_flight => None,
             true => Some(now),
@@ -238,32 +238,32 @@ impl Scheduler {
     }
 
     /// Adds or updates an object, and activates the parked pods that the change may help.
-    pub fn put(&mut self, fact: Fact) {
+    pub fn put(&mut self, fact: DecodedObject) {
         match fact {
-            Fact::Pod(pod) => self.put_pod(pod),
-            Fact::Node(node) => {
+            DecodedObject::Pod(pod) => self.put_pod(pod),
+            DecodedObject::Node(node) => {
                 let name = node.fact.name.clone();
                 if self.nodes.put_node(node) {
                     self.activate_for(QueueingHint::Node(&name));
                 }
             }
-            Fact::Namespace(it) => {
+            DecodedObject::Namespace(it) => {
                 if self.namespaces.insert(it.name, it.labels.clone()).is_none_or(|before| before != it.labels)
                 {
                     self.activate_for(QueueingHint::PodsChanged);
                 }
             }
-            Fact::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
+            DecodedObject::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
         }
     }
 
     /// Removes a deleted object, and activates the parked pods that the change may help.
-    fn remove_object(&mut self, fact: &Fact) {
+    fn remove_object(&mut self, fact: &DecodedObject) {
         match fact {
-            Fact::Pod(pod) => self.remove_pod(&pod.key),
-            Fact::Node(node) => self.remove_node(&node.fact.name),
-            Fact::Namespace(it) => drop(self.namespaces.remove(&it.name)),
-            Fact::Budget(it) => drop(self.budgets.remove(&it.key)),
+            DecodedObject::Pod(pod) => self.remove_pod(&pod.key),
+            DecodedObject::Node(node) => self.remove_node(&node.fact.name),
+            DecodedObject::Namespace(it) => drop(self.namespaces.remove(&it.name)),
+            DecodedObject::Budget(it) => drop(self.budgets.remove(&it.key)),
         }
     }
 

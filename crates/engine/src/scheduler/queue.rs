@@ -181,7 +181,7 @@ impl SchedulingQueue {
     }
 
     /// Whether there is an active or an activated pod, so that [`Self::peek_next`] returns a pod now.
-    pub(super) fn has_active_pod(&self) -> bool {
+    pub(super) fn has_next_pod(&self) -> bool {
         !self.active.is_empty() || !self.activated.is_empty()
     }
 

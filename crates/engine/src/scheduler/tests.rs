@@ -51,7 +51,7 @@ impl TestScheduler {
         }
     }
 
-    fn fact(&mut self, kind: usize, object: &Value) -> Fact {
+    fn fact(&mut self, kind: usize, object: &Value) -> DecodedObject {
         Scheduler::decode(&self.watches[kind], object.to_string().as_bytes(), &mut self.shared).unwrap()
     }
 

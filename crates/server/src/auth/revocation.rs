@@ -79,7 +79,8 @@ pub(super) fn revocation_key_for_secret(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
-/// Returns the key of the revocation list entry that revokes the certificates of a user that were issued up to a time.
+/// Returns the key of the revocation list entry for a user. The entry revokes the certificates of the user that were
+/// issued up to the time in its field `issuedUntil`.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();

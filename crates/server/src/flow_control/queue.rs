@@ -234,7 +234,7 @@ impl<T> FairQueue<T> {
         }
         let request_id = QueuedRequestId(self.next_request_id);
         self.next_request_id += 1;
-        self.remove_flow_if_ready(flow_id);
+        self.remove_from_ready(flow_id);
         if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
@@ -248,7 +248,7 @@ impl<T> FairQueue<T> {
 
     /// Removes a request from its queue and returns it. Returns `None` if the request no longer waits there.
     pub(crate) fn cancel_request(&mut self, flow_id: FlowId, request_id: QueuedRequestId) -> Option<T> {
-        self.remove_flow_if_ready(flow_id);
+        self.remove_from_ready(flow_id);
         let request = self.flows[flow_id.0].waiting.remove(&request_id);
         if request.is_some() {
             self.waiting -= 1;
@@ -264,7 +264,7 @@ impl<T> FairQueue<T> {
 
     /// Releases a seat of a flow. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
     pub(crate) fn release_seat(&mut self, flow_id: FlowId) {
-        self.remove_flow_if_ready(flow_id);
+        self.remove_from_ready(flow_id);
         let flow = &mut self.flows[flow_id.0];
         flow.seats -= 1;
         self.levels[flow.level as usize].seats_in_use -= 1;
@@ -344,7 +344,7 @@ impl<T> FairQueue<T> {
     }
 
     fn occupy_seat(&mut self, flow_id: FlowId) {
-        self.remove_flow_if_ready(flow_id);
+        self.remove_from_ready(flow_id);
         if self.is_idle(flow_id) {
             self.idle_flows -= 1;
         }
@@ -422,7 +422,7 @@ impl<T> FairQueue<T> {
 
     /// Removes the flow from `LevelState::ready` if it is there. Called before its seats or waiting requests change,
     /// because they are part of the key.
-    fn remove_flow_if_ready(&mut self, flow_id: FlowId) {
+    fn remove_from_ready(&mut self, flow_id: FlowId) {
         if let Some((level, key)) = self.ready_key(flow_id) {
             self.levels[level as usize].ready.remove(&key);
         }

@@ -1,5 +1,5 @@
-//! CEL validation rules of the CustomResourceDefinitions, for what a JSON schema cannot express. The server does not
-//! evaluate them. A test checks that they agree with the validation in Rust.
+//! CEL validation rules of the CustomResourceDefinitions, for what a JSON schema cannot express. kube-apiserver
+//! evaluates them; Muster's API server uses the validation in Rust instead. A test checks that the two agree.
 //!
 //! kube-apiserver estimates the cost of each rule from the maximum lengths of lists and strings. Every list and string
 //! that a rule reads therefore has a maximum length.

@@ -91,7 +91,7 @@ impl WatchedObject {
     }
 }
 
-impl controller::Fact for WatchedObject {
+impl controller::DecodedObject for WatchedObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Set(it) => it.key.clone(),

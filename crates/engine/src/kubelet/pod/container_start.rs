@@ -7,8 +7,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::backoff::CONTAINER_BACKOFF;
+use super::pod_object::{ContainerSpec, ImagePullPolicy};
 use super::running_container::{HookState, RunningContainer};
-use super::spec::{ContainerSpec, ImagePullPolicy};
 use super::{Action, ActionOutcome, Container, ContainerState, Pod};
 use crate::controller::{Backoff, BackoffPolicy};
 

@@ -18,10 +18,10 @@ pub mod admission;
 mod backoff;
 /// Starts containers: crash backoff, image pull and container start.
 mod container_start;
+/// Decodes the pod's API object.
+mod pod_object;
 /// Tracks hooks, probes and readiness of one container instance in the runtime.
 mod running_container;
-/// Decodes the pod's API object.
-mod spec;
 /// Computes the pod's status.
 mod status;
 /// Issues the next actions of a pod that is not terminating.
@@ -46,8 +46,10 @@ use serde_json::Value;
 
 use self::backoff::ActionBackoffs;
 use self::container_start::StartHistory;
+pub use self::pod_object::{
+    ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec,
+};
 use self::running_container::RunningContainer;
-pub use self::spec::{ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec};
 use crate::controller::{BackoffPolicy, EventRecord, KubeEvent, ObjectReference};
 
 /// The addresses and the runtime of a node, which are part of the status of each of its pods.
@@ -313,7 +315,7 @@ impl Pod {
     pub fn new(object: Arc<PodObject>, host: Host, now: Time) -> Self {
         let mut pod = Self {
             reported: object.status.clone(),
-            start_time: spec::parse_time(&object.status["startTime"]).unwrap_or(now),
+            start_time: pod_object::parse_time(&object.status["startTime"]).unwrap_or(now),
             object,
             host,
             runtime_state: None,
@@ -351,7 +353,7 @@ impl Pod {
             generation: 0,
             is_static: false,
             deletion_grace: None,
-            spec: spec::Spec::default(),
+            spec: pod_object::Spec::default(),
             status: Value::Null,
         };
         let mut pod = Self::new(Arc::new(object), host, now);

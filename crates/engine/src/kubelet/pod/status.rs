@@ -10,8 +10,8 @@ use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Map, Value, json};
 
+use super::pod_object::{ContainerRole, ContainerSpec, VolumeMount};
 use super::running_container::HookState;
-use super::spec::{ContainerRole, ContainerSpec, VolumeMount};
 use super::{Action, Container, ContainerState, Pod};
 
 /// Exit code that is reported for a container that was running and no longer exists in the runtime.

@@ -8,8 +8,8 @@ use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
+use super::pod_object::{ContainerRole, ContainerSpec, RestartPolicy};
 use super::running_container::{HookState, KillReason};
-use super::spec::{ContainerRole, ContainerSpec, RestartPolicy};
 use super::{Action, Container, ContainerState, Pod, PodTermination};
 
 impl Pod {

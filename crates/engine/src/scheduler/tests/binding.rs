@@ -25,7 +25,7 @@ fn api_requests_of_calls() {
     let mut scheduler = TestScheduler::new();
     scheduler.pod("x", json!({"metadata": {"generation": 3}}));
     let pod = match scheduler.fact(0, &scheduler.pods["x"].clone()) {
-        Fact::Pod(pod) => pod,
+        DecodedObject::Pod(pod) => pod,
         other => panic!("{other:?}"),
     };
     let at = scheduler.now;
