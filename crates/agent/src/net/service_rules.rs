@@ -46,7 +46,7 @@ impl ServiceRules {
 
 /// Deletes the conntrack entries of UDP flows to removed endpoints, because new rules affect only new flows.
 async fn delete_stale_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result<(), NetworkError> {
-    if !now.changes_backends(&before) {
+    if !now.changes_udp_endpoints(&before) {
         return Ok(());
     }
     let forgotten =

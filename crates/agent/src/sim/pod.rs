@@ -257,7 +257,7 @@ impl SimulatedPod {
         loop {
             active.complete_due_operations(runtime, behaviour, timings, at);
             active.kubelet.update_runtime_state(runtime.runtime_state(active.kubelet.change_count()), at);
-            let sync = active.kubelet.sync_runtime(at);
+            let sync = active.kubelet.sync_without_status(at);
             if sync.actions.is_empty() {
                 break;
             }

@@ -246,9 +246,9 @@ impl EventCorrelator {
 
 /// Returns the start of the name of an object, short enough to form a valid Event name together with a timestamp.
 fn name_prefix(name: &str) -> &str {
-    /// Maximum length of the object's name in the name of an Event.
-    const PREFIX_MAX: usize = 230;
-    name.get(..PREFIX_MAX).unwrap_or(name).trim_end_matches(['-', '.'])
+    /// Maximum length in bytes of the object's name in the name of an Event.
+    const NAME_PREFIX_BYTES_MAX: usize = 230;
+    name.get(..NAME_PREFIX_BYTES_MAX).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
 impl ObjectEvents {

@@ -79,7 +79,8 @@ impl<C: Controller> WorkQueue<C> {
         self.queue.len() + self.deferred.len()
     }
 
-    /// Whether there is no key to reconcile now.
+    /// Whether there is no key to reconcile now. Keys that [`Controller::may_reconcile`] does not allow yet count, but
+    /// keys that wait for their time do not.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -378,8 +378,9 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
-    /// Starts the backoff of a DaemonSet whose reconcile panicked, and returns the end of the backoff (never `None`).
-    /// If a plan of the DaemonSet is being executed, ends the execution.
+    /// Starts the backoff of a DaemonSet after a panic during its reconcile, or while the outcome of one of its calls
+    /// was applied. Returns the end of the backoff (never `None`). If a plan of the DaemonSet is being executed, ends
+    /// the execution.
     ///
     /// Rule: a DaemonSet whose reconcile panicked is not reconciled until a delay has passed. The delay doubles with
     /// each panic in a row, from 1 s to 5 min. Other DaemonSets are reconciled as usual. The cells of all DaemonSets

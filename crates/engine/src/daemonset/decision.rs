@@ -309,7 +309,7 @@ pub(crate) fn make_plan(input: &DecisionInput<'_>, settings: &Settings, now: Tim
     let rollout = progressive.and_then(|active| progressive_plan::rollout_report(&plan, active));
     let hold = progressive.and_then(|it| progressive_plan::hold_message_for_conditions(&plan, input, it));
     let progress = ConditionInput { budget, unavailable_max, stalled_since, refused, hold, rollout };
-    plan.status = status::updated_status(set, &input.set_state.totals, &progress, settings.conditions, now);
+    plan.status = status::status_to_write(set, &input.set_state.totals, &progress, settings.conditions, now);
     plan.wake_at = earliest(plan.wake_at, next_wake_up(input, settings, now));
     plan
 }

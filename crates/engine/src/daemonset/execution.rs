@@ -262,7 +262,7 @@ pub struct ExecutionReport {
     confirmed: Option<Vec<(Text, u64, bool)>>,
     /// Nodes on which a pod was deleted, or may have been deleted, because it had failed or succeeded. The failed-pod
     /// backoff of these nodes grows.
-    pub(crate) finished_pod_nodes: Vec<Text>,
+    pub(crate) finished_pod_delete_nodes: Vec<Text>,
     /// Evictions that the API server refused, by node.
     pub(crate) eviction_refusals: BTreeMap<Text, EvictionRefusal>,
     /// Number of pods whose eviction the API server accepted in this execution.
@@ -715,11 +715,11 @@ impl Execution {
         self.stopped |= self.stage < ExecutionStage::Delete;
     }
 
-    /// Adds the node of a deleted pod to [`ExecutionReport::finished_pod_nodes`] if the pod was deleted because it had
-    /// failed or succeeded.
+    /// Adds the node of a deleted pod to [`ExecutionReport::finished_pod_delete_nodes`] if the pod was deleted because
+    /// it had failed or succeeded.
     fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
-            self.report.finished_pod_nodes.push(node.clone());
+            self.report.finished_pod_delete_nodes.push(node.clone());
         }
     }
 

@@ -281,7 +281,7 @@ impl Planner {
     /// reconcile. The pods that a rollout creates and deletes by a
     /// [`RolloutAction`](super::node_rollout::RolloutAction) are not included. Both lists are empty if the DaemonSet
     /// does not exist.
-    pub(crate) fn unbudgeted_writes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
+    pub(crate) fn unbudgeted_creates_and_deletes(&self, key: &ObjectKey) -> (Vec<Text>, Vec<Arc<Pod>>) {
         let (mut create, mut delete) = (Vec::new(), Vec::new());
         for (node, cell) in self.cache.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter()) {
             create.extend(cell.create.as_ref().map(|_| node.clone()));

@@ -173,7 +173,7 @@ impl Planner {
         };
         entry.adjust_to_clock_and_generation(now);
         entry.memory.apply_report(report, now);
-        for node in &report.finished_pod_nodes {
+        for node in &report.finished_pod_delete_nodes {
             let before = entry.memory.backoffs.get(node).copied();
             entry.memory.backoffs.insert(node.clone(), FAILED_POD_BACKOFF.next(before, now, now));
             entry.dirty.add_node(node);
@@ -249,8 +249,8 @@ impl Planner {
         }
     }
 
-    /// Whether two planners have the same cells, totals, pods and claims for a DaemonSet. Also true if neither planner
-    /// has the DaemonSet.
+    /// Whether two planners have the same state (`SetState`), pods and claims for a DaemonSet. Also true if neither
+    /// planner has the DaemonSet.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.cache.entries.get(key), other.cache.entries.get(key)) {
             (Some(a), Some(b)) => {

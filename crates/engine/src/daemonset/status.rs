@@ -119,7 +119,7 @@ impl RolloutReport {
 /// Rule: the counts of the status come from the totals over all nodes. If `conditions` is true, the conditions are
 /// computed too. A condition whose status is unchanged keeps its last transition time. Fields and conditions of other
 /// writers are kept.
-pub(crate) fn updated_status(
+pub(crate) fn status_to_write(
     set: &Set,
     totals: &Totals,
     progress: &ConditionInput,

@@ -347,12 +347,12 @@ impl GarbageCollector {
     /// owners.
     fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let until = match self.decide_pod_gc(object, now) {
-            None => return self.decide_by_owners(object, now),
+            None => return self.decide_by_owners_and_dependents(object, now),
             Some(GcDecision::Wait { until }) => until,
             Some(verdict) => return verdict,
         };
         // While a pod waits for its missing node, its owners still decide about it.
-        match self.decide_by_owners(object, now) {
+        match self.decide_by_owners_and_dependents(object, now) {
             GcDecision::Nothing => GcDecision::Wait { until },
             GcDecision::Wait { until: other } => GcDecision::Wait { until: until.min(other) },
             verdict => verdict,
@@ -361,7 +361,7 @@ impl GarbageCollector {
 
     /// Decides what to do with an object, from the states of its owners and, if it is being deleted, from its
     /// dependents.
-    fn decide_by_owners(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
+    fn decide_by_owners_and_dependents(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         let owners: Vec<(&OwnerReference, Option<OwnerLookup>)> =
             object.owners.iter().map(|it| (it, self.resolve_owner(object, it, now))).collect();
         let of = |wanted: OwnerState| -> Vec<Text> {

@@ -285,9 +285,9 @@ pub struct SignalObservation {
 /// The measured value of each eviction signal. A signal that could not be measured is absent.
 pub type SignalObservations = BTreeMap<Signal, SignalObservation>;
 
-/// A crossed threshold whose grace period has ended, so that a pod is to be evicted for it. A threshold is crossed when
-/// less of the resource is available than its value. It then stays crossed until its value is available, or, once its
-/// grace period has ended, until its value plus the minimum reclaim is available.
+/// A threshold for which a pod is to be evicted: it is crossed and its grace period has ended. A threshold becomes
+/// crossed when less of the resource is available than its value. Before its grace period has ended, it stops being
+/// crossed when its value is available. After that, it stops only when its value plus the minimum reclaim is available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrossedThreshold {
     pub signal: Signal,

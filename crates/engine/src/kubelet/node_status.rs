@@ -268,19 +268,19 @@ impl NodeCondition {
 
     /// Returns the condition of this type from `current`, the conditions on the API server. `None` if the API server
     /// does not have the condition, or has it with another status.
-    fn find_reported<'a>(&self, current: &'a Value) -> Option<&'a Value> {
+    fn find_with_same_status<'a>(&self, current: &'a Value) -> Option<&'a Value> {
         find_condition(current, self.kind).filter(|it| it["status"] == self.status())
     }
 
     /// Whether `current`, the conditions on the API server, have this condition with the same status.
     pub fn is_reported(&self, current: &Value) -> bool {
-        self.find_reported(current).is_some()
+        self.find_with_same_status(current).is_some()
     }
 
     /// Returns the JSON of the condition. `current` are the conditions on the API server. The `lastTransitionTime` is
     /// kept if the condition has the same status there. Otherwise it is `now`.
     pub fn to_json(&self, current: &Value, now: Time) -> Value {
-        let since = self.find_reported(current).and_then(|it| it["lastTransitionTime"].as_str());
+        let since = self.find_with_same_status(current).and_then(|it| it["lastTransitionTime"].as_str());
         let now = now.to_rfc3339();
         json!({
             "type": self.kind,

@@ -73,7 +73,7 @@ pub struct Config {
     /// Number of nodes above which a zone is large. If a large zone is partly down, its nodes still get the `NoExecute`
     /// taint, at [`Self::secondary_eviction_interval`]. In any other zone that is partly down, no node gets the taint.
     /// Upstream: `large-cluster-size-threshold`.
-    pub large_zone_size: usize,
+    pub large_zone_threshold: usize,
 }
 
 impl Default for Config {
@@ -85,7 +85,7 @@ impl Default for Config {
             eviction_interval: Duration::from_secs(10),
             secondary_eviction_interval: Duration::from_secs(100),
             unhealthy_zone_percent: 55,
-            large_zone_size: 50,
+            large_zone_threshold: 50,
         }
     }
 }
@@ -128,7 +128,7 @@ struct TrackedNode {
     last_heartbeat: Time,
     /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
     /// no later one. `None` before such a read, and after the API server failed to mark a node Unknown.
-    silence_confirmed_for: Option<Time>,
+    confirmed_last_heartbeat: Option<Time>,
     /// Whether the last [`Call::ReadLease`] for this node failed.
     lease_read_failed: bool,
     /// Time at which each `NoExecute` taint of the node was first seen, by key and value.
@@ -298,7 +298,7 @@ impl NodeLifecycle {
             Outcome::Refused(CallError::Server(_)) => {
                 self.observation.record_write_failure(now);
                 // Leases are read again before the next attempt.
-                self.nodes.values_mut().for_each(|it| it.silence_confirmed_for = None);
+                self.nodes.values_mut().for_each(|it| it.confirmed_last_heartbeat = None);
             }
             Outcome::Refused(_) => self.observation.record_write_rejection(node),
         }
@@ -390,7 +390,7 @@ impl NodeLifecycle {
             let state = TrackedNode {
                 node,
                 last_heartbeat: now,
-                silence_confirmed_for: None,
+                confirmed_last_heartbeat: None,
                 lease_read_failed: false,
                 no_execute_since,
                 marked_not_ready: BTreeSet::new(),
@@ -502,7 +502,7 @@ impl NodeLifecycle {
         let lost_at =
             state.last_heartbeat.min(now).max(self.observation.since()) + grace_period(&node, &self.config);
         let call = if !conditions.is_empty() && lost_at <= now {
-            if state.silence_confirmed_for != Some(state.last_heartbeat) {
+            if state.confirmed_last_heartbeat != Some(state.last_heartbeat) {
                 Some(Call::ReadLease { node: name.clone(), last_heartbeat: state.last_heartbeat })
             } else if self.observation.reserve_mark_attempt(name) {
                 Some(Call::MarkUnknown { node, conditions, at: now })
@@ -557,7 +557,7 @@ impl NodeLifecycle {
             Ok(Some(ref renewed)) if self.renew_times.get(name) != Some(&Some(renewed.clone())) => {
                 state.last_heartbeat = now
             }
-            Ok(_) => state.silence_confirmed_for = Some(last_heartbeat),
+            Ok(_) => state.confirmed_last_heartbeat = Some(last_heartbeat),
             Err(_) => state.lease_read_failed = true,
         }
         match renewed {

@@ -188,7 +188,7 @@ fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
         && size.saturating_mul(config.unhealthy_zone_percent) <= zone.not_ready.saturating_mul(100);
     if !is_partly_down {
         Some(config.eviction_interval)
-    } else if config.large_zone_size < size {
+    } else if config.large_zone_threshold < size {
         Some(config.secondary_eviction_interval)
     } else {
         None

@@ -288,7 +288,7 @@ impl<'a> RolloutSimulation<'a> {
         }
         let hash = self.planner.rollout_summary(&self.snapshot.key).and_then(|it| it.hash);
         let Some(hash) = hash.filter(|_| steps.is_empty()) else { return !steps.is_empty() };
-        let (create, delete) = self.planner.unbudgeted_writes(&self.snapshot.key);
+        let (create, delete) = self.planner.unbudgeted_creates_and_deletes(&self.snapshot.key);
         for pod in &delete {
             self.remove_pod(pod);
         }

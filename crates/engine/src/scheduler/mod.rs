@@ -365,9 +365,11 @@ impl Scheduler {
     /// node changes, or any pod is added, removed or changed. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
         for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
-            let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
+            let could_fit_after_preemption = |name: &Text| {
+                self.nodes.get(name).is_some_and(|it| self.could_fit_after_preemption(&pod, it))
+            };
             let helps = match hint {
-                QueueingHint::Node(name) if needs_fit_check => could_fit(name),
+                QueueingHint::Node(name) if needs_fit_check => could_fit_after_preemption(name),
                 QueueingHint::Node(_) | QueueingHint::PodsChanged => true,
             };
             if helps {
@@ -378,7 +380,7 @@ impl Scheduler {
 
     /// Whether a pod could fit on a node if the pods that it may preempt were removed. Pod affinity and topology spread
     /// are not checked.
-    fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
+    fn could_fit_after_preemption(&self, pod: &Pod, info: &NodeInfo) -> bool {
         let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let preemptable = preemptable.map(|it| it.key.clone()).collect();
         filter::check_node_fit(self, pod, info, &preemptable).is_ok()
@@ -539,7 +541,7 @@ impl Scheduler {
     /// Applies the failure of a binding. Returns the event to record. `None` if the pod is no longer being bound, or if
     /// the API server responded that it does not exist.
     ///
-    /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node and tried again
+    /// Rule: a pod whose binding failed, or whose binding got no response, is removed from its node. It is tried again
     /// after a backoff, unless it is being deleted or is no longer for this scheduler. If the pod was bound
     /// nevertheless, the watch will show that.
     fn on_binding_failure(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {

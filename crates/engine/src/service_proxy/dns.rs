@@ -254,8 +254,9 @@ impl<'a> Resolver<'a> {
 
 /// Answers a reverse query (`in-addr.arpa`), which asks for the name of an address.
 ///
-/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to the name of the endpoint
-/// within its Service. A query for another pod address is not forwarded: the answer is that the name does not exist.
+/// Rule: a cluster IP resolves to the name of its Service, and the address of a ready endpoint to the name of the
+/// endpoint within its Service. A query for a pod address without a name is not forwarded: the answer is that the name
+/// does not exist.
 fn resolve_reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
     let resolver = Resolver { state, domain };
     let address = IpAddr::V4(address);

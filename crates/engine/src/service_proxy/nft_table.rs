@@ -70,7 +70,7 @@ pub struct UdpFlow {
 impl NftTable {
     /// Whether the endpoints of UDP ports differ between the tables, so that UDP conntrack entries may be stale after
     /// the table `before` was replaced by this table.
-    pub fn changes_backends(&self, before: &Self) -> bool {
+    pub fn changes_udp_endpoints(&self, before: &Self) -> bool {
         self.flows != before.flows
     }
 
@@ -123,8 +123,8 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
         me,
         table: NftTable::default(),
         reserved,
-        external_ports: BTreeSet::new(),
-        is_dns_ours: me.dns.is_some(),
+        used_external_addresses: BTreeSet::new(),
+        has_node_dns: me.dns.is_some(),
     };
     builder.declare_sets();
     let mut services: Vec<_> = state.services.iter().collect();
@@ -204,11 +204,11 @@ struct TableBuilder<'a> {
     /// Decides for which addresses of a Service rules are written.
     reserved: ReservedAddresses<'a>,
     /// The external addresses, with protocol and port, of the Services that were added. A later Service with the same
-    /// address, protocol and port does not get them.
-    external_ports: BTreeSet<(Ipv4Addr, Protocol, u16)>,
+    /// address, protocol and port gets no rules for that address and port.
+    used_external_addresses: BTreeSet<(Ipv4Addr, Protocol, u16)>,
     /// Whether the node's own DNS server answers at its DNS address. False if the node runs none, or if a Service with
     /// endpoints has that address.
-    is_dns_ours: bool,
+    has_node_dns: bool,
 }
 
 impl TableBuilder<'_> {
@@ -238,7 +238,7 @@ impl TableBuilder<'_> {
         for address in addresses {
             // A Service with endpoints at the DNS address replaces the node's DNS server.
             if Some(address) == self.me.dns && has_endpoints {
-                self.is_dns_ours = false;
+                self.has_node_dns = false;
             }
             if Some(address) != self.me.dns || has_endpoints {
                 self.add_element("cluster-ips", address.to_string(), String::new());
@@ -260,7 +260,7 @@ impl TableBuilder<'_> {
         port: &Port,
     ) -> bool {
         let mut outside = outside.to_vec();
-        outside.retain(|it| self.external_ports.insert((*it, port.protocol, port.number)));
+        outside.retain(|it| self.used_external_addresses.insert((*it, port.protocol, port.number)));
         let outside = &outside[..];
         let all = port_endpoints(self.state, key, port);
         let zone = self.state.node(&self.me.name).and_then(|it| it.zone.as_deref());
@@ -473,7 +473,7 @@ impl TableBuilder<'_> {
         base("filter-forward", "type filter hook forward priority filter;", &refuse);
         base("filter-output", "type filter hook output priority filter;", &refuse);
         // DNS queries bypass conntrack, so that they neither fill its table nor match node ports.
-        let dns = self.me.dns.filter(|_| self.is_dns_ours);
+        let dns = self.me.dns.filter(|_| self.has_node_dns);
         let query = dns.map(|it| format!("ip daddr {it} meta l4proto {{ tcp, udp }} th dport 53 notrack"));
         let reply = dns.map(|it| format!("ip saddr {it} meta l4proto {{ tcp, udp }} th sport 53 notrack"));
         let incoming: Vec<&str> = query.iter().map(String::as_str).collect();

@@ -416,7 +416,7 @@ fn udp_flows_to_a_removed_endpoint_are_stale() {
     let stale: Vec<&str> =
         cases.iter().filter(|(_, it)| after.is_stale_flow(&before, *it)).map(|(name, _)| *name).collect();
     assert_eq!(stale, ["to a removed endpoint", "external, to a removed endpoint"]);
-    assert!(after.changes_backends(&before) && !after.changes_backends(&after));
+    assert!(after.changes_udp_endpoints(&before) && !after.changes_udp_endpoints(&after));
     let nothing = made(&ProxyState::default());
     assert!(nothing.is_stale_flow(&before, to_gone) && !nothing.is_stale_flow(&nothing, to_gone));
 }

@@ -37,7 +37,7 @@ pub(super) struct StartHistory {
     /// Backoff of failed image pulls (`ImagePullBackOff`). `None` if no pull of this image has failed.
     pull: Option<Backoff>,
     /// Time at which the last pull began. `None` before the first pull.
-    pulling_since: Option<Time>,
+    last_pull_began_at: Option<Time>,
     /// Time and message of the last failed pull. `None` if no pull of this image has failed.
     pull_failed: Option<(Time, Text)>,
     /// After a failed start or image check: the current delay, and the time of the next attempt. `None` if none has
@@ -175,7 +175,7 @@ impl Pod {
             return self
                 .request_sync_at(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
         }
-        history.pulling_since = Some(now);
+        history.last_pull_began_at = Some(now);
         if self.issue(Action::Pull { container: name, image: image.clone() }, now) {
             self.record_event("Pulling", format!("Pulling image {image:?}"));
         }
@@ -221,7 +221,7 @@ impl Pod {
             return;
         }
         history.image = ImageState::Present;
-        let took = format_millis(now.since(history.pulling_since.unwrap_or(now)));
+        let took = format_millis(now.since(history.last_pull_began_at.unwrap_or(now)));
         let size = match outcome {
             ActionOutcome::Pulled { bytes } => format!(" Image size: {bytes} bytes."),
             _ => "".into(),

@@ -447,7 +447,7 @@ impl Pod {
 
     /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for callers that complete
     /// actions at once (the simulated nodes), so that intermediate statuses are not written.
-    pub fn sync_runtime(&mut self, now: Time) -> PodSync {
+    pub fn sync_without_status(&mut self, now: Time) -> PodSync {
         self.issue_actions(now);
         self.take_sync()
     }
