@@ -31,7 +31,7 @@ struct OwnWrites {
 impl AllocationPools {
     /// Whether a transaction in progress of this server writes the pool. If so, etcd would refuse another transaction
     /// that allocates from the pool.
-    pub(crate) fn is_in_progress(&self, allocation: &Allocation) -> bool {
+    pub(crate) fn is_pool_being_written(&self, allocation: &Allocation) -> bool {
         self.in_progress.contains(allocation.pool)
     }
 
@@ -88,9 +88,9 @@ mod tests {
         assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(5));
         let batch: BTreeMap<&'static str, i64> = [("services", 5)].into();
         pools.begin_transaction(&batch);
-        assert!(pools.is_in_progress(&at(5, &keys)));
+        assert!(pools.is_pool_being_written(&at(5, &keys)));
         pools.end_transaction(&batch, Some(9));
-        assert!(!pools.is_in_progress(&at(5, &keys)));
+        assert!(!pools.is_pool_being_written(&at(5, &keys)));
         // The state at 5 lacks only the own write at 9.
         assert_eq!(pools.revision_bound(&keys, &at(5, &keys)), Ok(9));
         assert_eq!(pools.revision_bound(&keys, &at(12, &keys)), Ok(12));

@@ -28,8 +28,8 @@ const NOT_SERVED_MESSAGES: [&str; 4] =
 /// it. After a write without a response, the backend decides whether to repeat it. A read may be repeated at other
 /// members.
 pub trait EtcdApi: Send + Sync + 'static {
-    /// Checks that a member responds, and that the members have a supported version. It is called once, before all
-    /// other calls.
+    /// Checks that a member responds, that the members have a supported version, and that they belong to one etcd
+    /// cluster. It is called once, before all other calls.
     fn check(&self) -> impl Future<Output = Result<(), EtcdError>> + Send;
 
     /// Reads a range of keys.

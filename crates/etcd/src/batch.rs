@@ -226,7 +226,7 @@ impl BatchBuilder {
 
     /// Adds the condition that nobody has written the key of the pool after the etcd revision `bound`. Of several
     /// bounds of one pool, the lowest applies.
-    pub(crate) fn add_pool(&mut self, pool: &'static str, bound: i64) {
+    pub(crate) fn add_pool_condition(&mut self, pool: &'static str, bound: i64) {
         let lowest = self.pools.entry(pool).or_insert(bound);
         *lowest = bound.min(*lowest);
     }

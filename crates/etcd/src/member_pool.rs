@@ -191,8 +191,8 @@ impl<M: EtcdMember> MemberPool<M> {
         Ok(())
     }
 
-    /// Records from which etcd cluster the member with the index `at` has sent a response with this header. Fails if it
-    /// is another cluster than that of the first response.
+    /// Records the etcd cluster of the first response. Marks the member with the index `at`, which sent this header, as
+    /// foreign and fails if the header is from another cluster than the first response.
     fn check_cluster(&self, at: usize, header: Option<ResponseHeader>) -> Result<(), EtcdError> {
         let Some(id) = header.map(|it| it.cluster_id).filter(|it| *it != 0) else { return Ok(()) };
         let state = &self.state;

@@ -35,9 +35,9 @@ impl<A: EtcdApi> Driver<A> {
         self.reload(|it| it.reloads_after_loss += 1);
     }
 
-    /// Starts a reload, unless one is in progress. Waits first until [`RELOAD_INTERVAL_MIN`] has passed since the last
-    /// reload. No events are published until the reload ends. `count` increments the counter for the reason of the
-    /// reload.
+    /// Starts a reload, unless one is in progress. The reload begins to load when [`RELOAD_INTERVAL_MIN`] has passed
+    /// since the last reload. No events are published until the reload ends. `count` increments the counter for the
+    /// reason of the reload.
     pub(super) fn reload(&mut self, count: impl FnOnce(&mut FollowerStatistics)) {
         if !matches!(self.source, EventSource::Reload(_)) {
             self.update_statistics(count);

@@ -19,11 +19,11 @@ use crate::proto::TxnResponse;
 
 /// Minimum time before the deadline of a commit at which its transaction may still start. A later start would more
 /// often leave the outcome unknown, for this commit and for the other commits in the transaction.
-const TRANSACTION_TIME_MIN: Duration = Duration::from_millis(500);
+const TRANSACTION_START_MARGIN: Duration = Duration::from_millis(500);
 
 /// Number of refused transactions after which a commit gets a transaction of its own. etcd may have refused them
 /// because of the other commits in them.
-const ALONE_AFTER_REFUSALS: u32 = 2;
+const OWN_TRANSACTION_AFTER_REFUSALS: u32 = 2;
 
 /// The state of a [lane](crate::lane) of this server.
 pub(super) enum LaneState {
@@ -66,7 +66,7 @@ impl<A: EtcdApi> Driver<A> {
     /// its namespace or its [allocation pool](crate::allocation_pool), because etcd may apply the transactions of two
     /// lanes in any order. It also waits while an earlier commit to its key or its namespace is in this batch or waits.
     /// A commit also stays in the queue if it does not fit into the batch, if it needs a transaction of its own and the
-    /// batch is not empty, or if less than [`TRANSACTION_TIME_MIN`] is left until its deadline.
+    /// batch is not empty, or if less than [`TRANSACTION_START_MARGIN`] is left until its deadline.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let published = self.published.clone();
         let store = published.read();
@@ -81,9 +81,9 @@ impl<A: EtcdApi> Driver<A> {
             let is_blocked = |key: &str| self.keys_in_progress.contains(key) || blocked.contains(key);
             let waits = written_keys(commit).any(|it| is_blocked(it))
                 || commit.within.as_ref().is_some_and(|(key, _)| is_blocked(key))
-                || commit.allocation.as_ref().is_some_and(|it| self.pools.is_in_progress(it));
-            let is_alone = ALONE_AFTER_REFUSALS <= queued.refusals;
-            let waits = waits || queued.deadline < Instant::now() + TRANSACTION_TIME_MIN;
+                || commit.allocation.as_ref().is_some_and(|it| self.pools.is_pool_being_written(it));
+            let is_alone = OWN_TRANSACTION_AFTER_REFUSALS <= queued.refusals;
+            let waits = waits || queued.deadline < Instant::now() + TRANSACTION_START_MARGIN;
             if waits || batch.is_full() || (is_alone && !batch.commits.is_empty()) {
                 blocked.extend(written_keys(commit).cloned());
                 rest.push_back(queued);
@@ -115,7 +115,7 @@ impl<A: EtcdApi> Driver<A> {
                 continue;
             }
             if let Some((pool, bound)) = bound {
-                batch.add_pool(pool, bound);
+                batch.add_pool_condition(pool, bound);
             }
             if is_alone {
                 break;
@@ -165,7 +165,7 @@ impl<A: EtcdApi> Driver<A> {
             LaneOutcome::Rejected { error: EtcdError::Rejected { .. } } if 1 < commits.len() => {
                 // One of the commits may be the reason. They are written one by one.
                 for it in commits.into_iter().rev() {
-                    self.queue.push_front(QueuedCommit { refusals: ALONE_AFTER_REFUSALS, ..it });
+                    self.queue.push_front(QueuedCommit { refusals: OWN_TRANSACTION_AFTER_REFUSALS, ..it });
                 }
             }
             LaneOutcome::Rejected { error: EtcdError::NoSpace } => self.handle_no_space(commits),
@@ -199,7 +199,7 @@ impl<A: EtcdApi> Driver<A> {
                 self.answer(it, Err(CommitError::StorageFull { why }));
                 continue;
             }
-            it.refusals = ALONE_AFTER_REFUSALS;
+            it.refusals = OWN_TRANSACTION_AFTER_REFUSALS;
             self.queue.push_front(it);
         }
     }
