@@ -588,7 +588,8 @@ impl PendingBatch<'_> {
         Ok(self.limits.check_growth(class, growth, self.bytes, namespace)?)
     }
 
-    /// Updates `bytes` and `namespaces` after a commit. Does nothing if the store has no size limits.
+    /// Updates `bytes` and `namespaces` for a commit that was checked and is not written yet. Does nothing if the
+    /// store has no size limits.
     fn update_usage(&mut self, key: &str, now: Option<&StoredObject>, before: Option<&Arc<StoredObject>>) {
         if self.limits == StoreLimits::UNLIMITED {
             return;

@@ -393,7 +393,7 @@ impl Log for Sqlite {
         {
             // The write-ahead log beside a replaced data file may belong to another database: do not remove it on
             // close.
-            self.set_keep_wal(true)?;
+            self.set_keep_wal_on_close(true)?;
             return Err(error);
         }
         let encrypted = self.encrypt_batch(batch)?;
@@ -588,7 +588,7 @@ pub fn restore(
     // The backup itself is only read; changes are made to the copy.
     let partial = with_suffix(&to, PARTIAL_SUFFIX);
     let copy = || {
-        create_empty_database(&partial)?;
+        replace_with_empty_database(&partial)?;
         io::copy(&mut File::open(&from)?, &mut fs::OpenOptions::new().write(true).open(&partial)?)
     };
     if copy().map_err(|it| log_error_from_io(&from, &it))? == 0 {
@@ -696,7 +696,7 @@ fn ensure_private_file(path: &Path) -> io::Result<()> {
 }
 
 /// Creates an empty database file. Removes an old database of this name, and its `-journal`, `-wal` and `-shm` files.
-fn create_empty_database(path: &Path) -> io::Result<()> {
+fn replace_with_empty_database(path: &Path) -> io::Result<()> {
     JOURNAL_FILE_SUFFIXES
         .into_iter()
         .chain([""])
@@ -715,7 +715,7 @@ fn create_partial_database(to: &Path) -> io::Result<PathBuf> {
     remove_partial_database(to)?;
     create_new_private_dir(&dir)?;
     let partial = dir.join(to.file_name().ok_or(io::ErrorKind::InvalidFilename)?);
-    create_empty_database(&partial)?;
+    replace_with_empty_database(&partial)?;
     Ok(partial)
 }
 

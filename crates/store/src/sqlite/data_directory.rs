@@ -220,18 +220,18 @@ impl Sqlite {
 
     /// Configures the connection to keep the write-ahead log when the database is closed.
     fn keep_wal_on_close(&self) -> Result<(), LogError> {
-        self.set_keep_wal(true)
+        self.set_keep_wal_on_close(true)
     }
 
     /// Configures the connection to checkpoint and remove the write-ahead log when the database is closed, which is the
     /// default of SQLite.
     fn remove_wal_on_close(&self) -> Result<(), LogError> {
-        self.set_keep_wal(false)
+        self.set_keep_wal_on_close(false)
     }
 
     /// Sets what closing the database does with the write-ahead log: keeps it if `is_kept` is true, otherwise
     /// checkpoints and removes it.
-    pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
+    pub(super) fn set_keep_wal_on_close(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
         set.map(drop).map_err(|it| self.to_log_error(&it))
     }

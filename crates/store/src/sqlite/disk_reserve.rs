@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 /// Maximum size of the reserve in bytes. This is enough to delete several of the largest objects or thousands of small
-/// objects on a full disk. A delete writes only a few pages to the write-ahead log. Only the deletion of an object with
-/// finalizers writes the object once more.
+/// objects on a full disk. A delete writes only a few pages to the write-ahead log, except that a delete of an object
+/// with finalizers first writes the whole object with its deletion timestamp.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
 /// The reserve is at most the size of the file system divided by this number.

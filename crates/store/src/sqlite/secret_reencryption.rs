@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::data_directory::DataDirectory;
 use super::{
-    INSERT_ROW_SQL, PARTIAL_SUFFIX, SecretEncryption, Sqlite, StoredRow, create_empty_database,
-    damaged_error, log_error_from_io, log_error_from_sqlite, remove_if_exists, rename_durably, with_suffix,
+    INSERT_ROW_SQL, PARTIAL_SUFFIX, SecretEncryption, Sqlite, StoredRow, damaged_error, log_error_from_io,
+    log_error_from_sqlite, remove_if_exists, rename_durably, replace_with_empty_database, with_suffix,
 };
 use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
@@ -29,7 +29,7 @@ pub fn reencrypt_secrets(
     from.apply_encryption_keys(read)?;
     let revision = local_backend::verify_log(&mut from)?;
     let partial = with_suffix(path, PARTIAL_SUFFIX);
-    create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+    replace_with_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
     let mut to = Sqlite::open_existing(partial.clone())?;
     to.create_tables().map_err(|it| to.to_log_error(&it))?;
     let uid = from.cluster_uid()?;
@@ -77,7 +77,7 @@ pub fn reencrypt_secrets(
     }
     drop(to);
     // After a clean close the old file has no write-ahead log that SQLite could apply to the new one.
-    from.set_keep_wal(false)?;
+    from.set_keep_wal_on_close(false)?;
     drop(from);
     let replace = || {
         for end in super::JOURNAL_FILE_SUFFIXES {
