@@ -208,7 +208,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     fn before_apply(&mut self, event: &Event<WatchedObject>) -> Vec<EventRecord> {
         match event {
             Event::Listed { kind, facts, .. } => {
-                self.context.monitor.count_list(Kind::ALL[*kind]);
+                self.context.monitor.count_completed_list(Kind::ALL[*kind]);
                 facts.iter().filter_map(|it| self.detect_conflict(it)).collect()
             }
             Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {

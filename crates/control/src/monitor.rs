@@ -327,7 +327,7 @@ impl Monitor {
     }
 
     /// Counts one list of all objects of a kind.
-    pub(crate) fn count_list(&self, kind: Kind) {
+    pub(crate) fn count_completed_list(&self, kind: Kind) {
         self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
 

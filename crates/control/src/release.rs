@@ -287,8 +287,8 @@ async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Removes the conditions of this controller from the status of one DaemonSet. If there were any, calls `changed` and
-/// returns `true`.
+/// Removes the conditions of this controller from the status of one DaemonSet. If it removed any, calls `changed` and
+/// returns `true`. Returns `false` if there are none, or if the DaemonSet no longer exists.
 async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,
