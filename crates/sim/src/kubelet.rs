@@ -102,7 +102,7 @@ struct ManagedPod {
     probe: Option<Action>,
     /// Container ID and result of the last probe.
     last_probe: Option<(Text, bool)>,
-    /// Whether the node has evicted or rejected the pod.
+    /// Whether the node has terminated the pod on its own: it rejected or evicted the pod, or shut down.
     is_ended: bool,
     /// Time at which the pod's rules ask for the next sync. `None` if they ask for none.
     wake_at: Option<Time>,

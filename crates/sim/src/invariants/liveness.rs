@@ -59,7 +59,7 @@ impl ConvergenceCheck<'_> {
         if let Some(pod) = pending {
             return fail("L1", format!("{} is pending for a deleted node", pod.key));
         }
-        if let Some(violation) = self.first_rollout_difference(set) {
+        if let Some(violation) = self.first_rollout_violation(set) {
             return Some(violation);
         }
         let counts = view.expected_counts(set, clock);
@@ -194,7 +194,7 @@ impl ConvergenceCheck<'_> {
     ///
     /// L13 is not checked in other phases, while the rollout may not replace pods, while new pods are rejected, or for
     /// a set with `OnDelete` that no policy governs.
-    fn first_rollout_difference(&self, set: &Set) -> Option<Violation> {
+    fn first_rollout_violation(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let assignment = view.assignment(set);

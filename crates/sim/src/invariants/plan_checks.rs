@@ -395,8 +395,8 @@ enum DeletionReason {
     NodeIneligible,
 }
 
-/// Returns the reason for which a plan deletes the pod, or `None` if there is no such reason.
-/// [`DeletionReason::ReplacementNotAvailable`] is not a valid reason.
+/// Returns the reason that applies to a pod that a plan deletes. `None` if no reason applies. With
+/// [`DeletionReason::ReplacementNotAvailable`], the delete is a violation.
 fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {

@@ -177,7 +177,7 @@ impl SetRollout {
     }
 
     /// Whether the current revision is the stable revision, or has an equivalent template.
-    pub fn is_current_stable(&self) -> bool {
+    pub fn has_stable_template(&self) -> bool {
         self.stable.as_ref().is_some_and(|it| {
             it.data == self.current.data || (it.identity.is_some() && it.identity == self.current.identity)
         })
@@ -185,7 +185,7 @@ impl SetRollout {
 
     /// Returns which nodes are assigned the current revision: all, the admitted ones, or none.
     pub fn scope(&self) -> RevisionScope {
-        if self.stable_set.is_none() || self.is_current_stable() {
+        if self.stable_set.is_none() || self.has_stable_template() {
             return RevisionScope::AllNodes;
         }
         match self.status().and_then(|it| it.phase) {

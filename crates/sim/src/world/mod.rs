@@ -307,7 +307,7 @@ impl World {
         }
         self.follow_store();
         self.checks.check_store_revision(&self.server, self.now);
-        let is_electable = self.replicas.iter().any(|it| it.can_lead(self.now));
+        let is_electable = self.replicas.iter().any(|it| it.can_send_requests(self.now));
         self.checks.check_lease(self.lease.until <= self.now, is_electable, self.now);
     }
 

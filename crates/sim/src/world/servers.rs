@@ -268,7 +268,7 @@ impl World {
         }
         self.trace.add_line(self.now, || format!("replica {index} moves to the {server:?} server"));
         self.replicas[index].server = server;
-        let can_list = self.replicas[index].can_lead(self.now);
+        let can_list = self.replicas[index].can_send_requests(self.now);
         for kind in Kind::ALL {
             let list = self.rng.below(6);
             let gap = Duration::from_millis(self.rng.between(1, 2000));

@@ -145,8 +145,8 @@ impl Replica {
         !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
 
-    /// Whether the replica could acquire a free Lease now.
-    pub fn can_lead(&self, now: Time) -> bool {
+    /// Whether the replica can send requests now: it is alive, not frozen and not cut off from the API server.
+    pub fn can_send_requests(&self, now: Time) -> bool {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
@@ -333,7 +333,7 @@ impl World {
             self.trace.add_line(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
         }
         self.schedule_delivery(index, kind);
-        self.wake_worker(index);
+        self.schedule_reconcile(index);
     }
 
     /// Schedules the delivery of the next watch event of a kind to a replica. Does nothing if the delivery is already
@@ -378,7 +378,7 @@ impl World {
                 replica.cursors.insert(kind, revision);
                 let keys = replica.controller.apply_bookmark(kind.index(), revision);
                 replica.queue.extend(keys);
-                self.wake_worker(index);
+                self.schedule_reconcile(index);
             }
         }
     }
@@ -434,7 +434,7 @@ impl World {
             self.apply_to_cache(index, next);
         }
         self.schedule_delivery(index, kind);
-        self.wake_worker(index);
+        self.schedule_reconcile(index);
     }
 
     /// Returns the index in the commit log of the next commit of a kind that was not delivered to a replica. Returns
@@ -494,8 +494,9 @@ impl World {
         self.replicas[index].queue.extend(keys);
     }
 
-    /// Schedules the next reconcile of a replica, if the replica is the leader and has a set to reconcile.
-    fn wake_worker(&mut self, index: usize) {
+    /// Schedules the next reconcile of a replica, unless one is scheduled already. Does nothing unless the replica is a
+    /// leader that has listed all kinds and has a set to reconcile.
+    fn schedule_reconcile(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
         let may_reconcile = replica.alive && replica.is_leader && !replica.awaits_lists_of_leader;
@@ -533,7 +534,7 @@ impl World {
             self.count_events(&step.events);
             self.execute_plan(decided, step.calls);
         }
-        self.wake_worker(index);
+        self.schedule_reconcile(index);
     }
 
     /// Starts the execution of a plan, and lists all kinds again if the plan requests it. An idle plan has nothing to
@@ -583,7 +584,7 @@ impl World {
         let Some(decided) = replica.executing.remove(key) else { return };
         replica.queue.insert(key.clone());
         self.checks.on_execution_end(&self.server, &decided);
-        self.wake_worker(index);
+        self.schedule_reconcile(index);
     }
 
     /// Counts recorded Kubernetes Events by reason.
@@ -613,7 +614,7 @@ impl World {
         if replica.timers.get(key).is_some_and(|at| *at <= self.now) {
             replica.timers.remove(key);
             replica.queue.insert(key.clone());
-            self.wake_worker(index);
+            self.schedule_reconcile(index);
         }
     }
 
@@ -661,10 +662,10 @@ impl World {
         replica.awaits_lists_of_leader = false;
         let keys: Vec<ObjectKey> = replica.controller.planner().keys().cloned().collect();
         replica.queue.extend(keys);
-        self.wake_worker(index);
+        self.schedule_reconcile(index);
     }
 
-    /// Ends the process of a leader that has lost its Lease. A new process starts later.
+    /// Ends the process of a replica if it is the leader, because it may no longer write. A new process starts later.
     fn stop_leading(&mut self, index: usize) {
         if self.replicas[index].is_leader {
             self.crash_replica(index);
@@ -708,7 +709,7 @@ impl World {
             let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
             if self.replicas[index].is_leader {
                 self.replicas[index].queue.extend(keys);
-                self.wake_worker(index);
+                self.schedule_reconcile(index);
             }
         }
     }
