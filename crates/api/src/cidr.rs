@@ -117,7 +117,7 @@ impl Ipv4Cidr {
         Self { first, prefix_length }
     }
 
-    /// Returns the address that is `offset` addresses after the first.
+    /// Returns the address that is `offset` addresses after the first. Does not check that it is in the CIDR.
     pub fn nth(self, offset: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.first.to_bits().wrapping_add(offset))
     }

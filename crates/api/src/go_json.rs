@@ -81,8 +81,8 @@ pub fn write_object_field(out: &mut String, name: &str, encoder: Encoder) {
 /// parses to the same float64. The decimal has an exponent if the absolute value is below 1e-6 (but not zero) or at
 /// least 1e21.
 ///
-/// Go's encoders decode every number as a float64 and lose digits above 2^53. Upstream's package `util/json`, which
-/// writes revisions, preserves integers.
+/// Upstream: `encoding/json` decodes every number to a float64, so that digits above 2^53 are lost. The package
+/// `util/json`, which writes revisions, preserves integers, as this function does.
 fn write_number(out: &mut String, number: &Number, encoder: Encoder) {
     if let Some(whole) = number.as_i64() {
         out.push_str(&format!("{whole}"));

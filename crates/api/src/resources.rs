@@ -142,7 +142,7 @@ pub fn set_default_resources(spec: &mut Value) {
 }
 
 /// Sets the missing requests or limits of the container or pod spec `of` to `amounts`. A request or limit that is
-/// already set stays. `part` is `requests` or `limits`.
+/// already set stays. `part` is `requests` or `limits`. Does nothing if `of` has no `resources`.
 fn set_missing_quantities(of: &mut Value, part: &str, amounts: Map<String, Value>) {
     let resources = of.get_mut("resources").and_then(Value::as_object_mut);
     let Some(resources) = resources.filter(|_| !amounts.is_empty()) else { return };
