@@ -46,7 +46,7 @@ const AF_INET: u8 = 2;
 
 /// Deletes the conntrack entries of UDP flows for which `is_stale` returns `true`, and returns their number, including
 /// those that expired meanwhile.
-pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
+pub(super) fn delete_udp_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;

@@ -93,9 +93,9 @@ impl PodRoutes {
         Ok(())
     }
 
-    /// Compares the applied routes with the kernel's routes, and logs a difference, but repairs nothing. The next
-    /// [`PodRoutes::prepare_host`] restores the DNS address and IP forwarding, and the next [`PodRoutes::apply_routes`]
-    /// restores missing or changed routes.
+    /// Compares the applied routes with the kernel's routes, and logs a difference. Also marks the host as not
+    /// prepared, so that the next [`PodRoutes::prepare_host`] restores the DNS address and IP forwarding and reads the
+    /// routes, and the next [`PodRoutes::apply_routes`] restores missing or changed routes.
     pub(super) async fn check_routes(&mut self) {
         if !self.is_prepared {
             return;

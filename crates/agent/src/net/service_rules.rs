@@ -30,7 +30,7 @@ impl ServiceRules {
         if !script.is_empty() {
             tracing::debug!(lines = script.lines().count(), "applying nftables rules");
             command::run_program("nft", &["-f", "-"], &script).await?;
-            delete_stale_flows(before.unwrap_or_default(), table.clone()).await?;
+            delete_stale_udp_flows(before.unwrap_or_default(), table.clone()).await?;
         }
         self.applied = Some(table);
         Ok(())
@@ -45,12 +45,12 @@ impl ServiceRules {
 }
 
 /// Deletes the conntrack entries of UDP flows to removed endpoints, because new rules affect only new flows.
-async fn delete_stale_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result<(), NetworkError> {
+async fn delete_stale_udp_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result<(), NetworkError> {
     if !now.changes_udp_endpoints(&before) {
         return Ok(());
     }
     let forgotten =
-        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_stale_flow(&before, it)))
+        tokio::task::spawn_blocking(move || conntrack::delete_udp_flows(|it| now.is_stale_flow(&before, it)))
             .await;
     let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
     let count = forgotten.map_err(|source| NetworkError::DeleteFlows { source })?;

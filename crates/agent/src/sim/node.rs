@@ -37,7 +37,7 @@ impl NewNode {
     pub(super) fn to_object(&self, now: Time) -> Value {
         let mut labels = self.labels.clone();
         labels.insert(FLEET_LABEL.to_owned(), self.fleet.clone());
-        let node = status_source(&self.name, self.number, &NodeBehaviour::default());
+        let node = node_properties(&self.name, self.number, &NodeBehaviour::default());
         let (mut object, _) = node_status::initial_node(&node, &labels, &self.taints, now);
         let range = format!("{}/24", pod_address(self.number, 0));
         object["spec"]["podCIDR"] = range.as_str().into();
@@ -108,7 +108,7 @@ pub(super) fn node_status(
     current: &Value,
     now: Time,
 ) -> Value {
-    let node = status_source(name, number, behaviour);
+    let node = node_properties(name, number, behaviour);
     let (mut status, _) = node_status::status_patch(&node, &json!({"conditions": current}), now);
     if let Some(condition) = network_condition(behaviour, current)
         && let Some(conditions) = status["conditions"].as_array_mut()
@@ -120,7 +120,7 @@ pub(super) fn node_status(
 }
 
 /// Returns the properties of a simulated node from which the engine computes the Node object and its status.
-fn status_source(name: &str, number: u16, behaviour: &NodeBehaviour) -> node_status::Node {
+fn node_properties(name: &str, number: u16, behaviour: &NodeBehaviour) -> node_status::Node {
     let resources = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "64Gi"), ("pods", "110")];
     let resources = resources.map(|(name, amount)| {
         (name.to_owned(), Quantity::parse(amount).expect("the amounts of a simulated node are valid"))

@@ -58,7 +58,7 @@ impl HostPathOperations {
 ///
 /// Rule: a pod is not started before its hostPath has the declared type. The types `FileOrCreate` and
 /// `DirectoryOrCreate` create a missing file or directory. Upstream: `hostpath.checkType`.
-pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
+pub(super) fn ensure_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());
     }

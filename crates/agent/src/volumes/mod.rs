@@ -173,7 +173,7 @@ impl VolumeManager {
             VolumeLocation::Host { path, kind } => {
                 let (at, kind) = (path.clone(), kind.to_owned());
                 self.host_path_operations
-                    .run(&path, HOST_PATH_TIMEOUT, move || host_path::check_type(&at, &kind))
+                    .run(&path, HOST_PATH_TIMEOUT, move || host_path::ensure_type(&at, &kind))
                     .await?;
                 return Ok(false);
             }
@@ -268,7 +268,7 @@ impl VolumeManager {
             let mappings = self.config.host_path_mappings.clone();
             move || {
                 if let Some(kind) = &kind {
-                    host_path::check_type(&place, kind)?;
+                    host_path::ensure_type(&place, kind)?;
                 }
                 let is_whole = sub_path.is_none();
                 let host_path = match sub_path {

@@ -133,7 +133,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             self.evict_pod(pod, limit.name(), message, eviction::HARD_EVICTION_GRACE_PERIOD, false);
         }
         for (pod, ..) in &over {
-            self.wait_until_terminated(&pod.uid().unwrap_or_default()).await;
+            self.wait_for_pod_cleanup(&pod.uid().unwrap_or_default()).await;
         }
         !over.is_empty()
     }
@@ -203,7 +203,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
         let grace = crossed.pod_grace_period(own, self.node.config.eviction_and_gc.eviction_grace_max);
         self.evict_pod(object, crossed.signal.name(), &message, grace, true);
-        self.wait_until_terminated(&pod.uid).await;
+        self.wait_for_pod_cleanup(&pod.uid).await;
     }
 
     /// Starts the termination of a pod and records the eviction. `signal` is the name of the eviction signal, or of the
@@ -234,7 +234,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Waits until the pod with this UID has no ready sandbox, at most [`POD_CLEANUP_TIMEOUT`].
-    async fn wait_until_terminated(&self, uid: &str) {
+    async fn wait_for_pod_cleanup(&self, uid: &str) {
         let since = Instant::now();
         while since.elapsed() < POD_CLEANUP_TIMEOUT {
             sleep(POD_CLEANUP_POLL_INTERVAL).await;

@@ -170,7 +170,7 @@ impl FilesystemUsage {
 
 /// Returns the maximum number of processes and threads of the machine, and the current number. Returns `None` if the
 /// numbers cannot be read.
-pub(super) fn process_counts() -> Option<(i64, i64)> {
+pub(super) fn process_limit_and_count() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
     let max = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
@@ -256,7 +256,7 @@ pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> SignalObser
             all.insert(inodes, SignalObservation { available: disk.inodes_free, capacity: disk.inodes });
         }
     }
-    if let Some((max, running)) = process_counts() {
+    if let Some((max, running)) = process_limit_and_count() {
         all.insert(Signal::PidAvailable, SignalObservation { available: max - running, capacity: max });
     }
     all

@@ -335,7 +335,11 @@ impl<R: Runtime> StatsProvider<R> {
                 image_fs: images.map(|it| collector.fs_stats(Some(it), Some((images_used, 0)))),
                 container_fs: images.map(|it| collector.fs_stats(Some(it), Some((images_used, 0)))),
             },
-            rlimit: measure::process_counts().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
+            rlimit: measure::process_limit_and_count().map(|(maxpid, curproc)| RlimitStats {
+                time,
+                maxpid,
+                curproc,
+            }),
         };
         let summary = Arc::new(StatsSummary { node, pods: all });
         Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.new_samples })
@@ -512,8 +516,8 @@ impl StatsCollector {
 }
 
 /// Returns the disk usage of a directory tree in bytes and inodes. Mounts in the tree do not count, except emptyDir
-/// volumes on the same filesystem. A directory that cannot be read has no usage. At most [`FILES_COUNTED_MAX`] entries
-/// are counted.
+/// volumes on the same filesystem. The entries of a directory that cannot be read do not count. At most
+/// [`FILES_COUNTED_MAX`] entries are counted.
 pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
