@@ -95,7 +95,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let revoked = read_revocation_list(&client).await?.and_then(|it| it.data).unwrap_or_default();
     let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
-    for it in list_issued_certificates(&client).await? {
+    for it in list_unexpired_certificates(&client).await? {
         let since = revoked_at(&revoked, &it).unwrap_or_else(|| "-".to_owned());
         rows.push([it.serial, it.subject, it.groups, it.issued, it.not_after, since]);
     }
@@ -106,7 +106,7 @@ async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
 /// Executes `muster cert revoke`.
 async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()> {
     let connected = args.administrator.connect().await?;
-    let recorded = list_issued_certificates(&connected.client).await?;
+    let recorded = list_unexpired_certificates(&connected.client).await?;
     let mut serials = Vec::new();
     for text in &args.serials {
         serials.push(parse_serial(text)?);
@@ -167,7 +167,7 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Opt
 
 /// Reads the records of issued certificates from the API server. Returns the records of certificates that have not
 /// expired, sorted by subject and time of issue.
-async fn list_issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
+async fn list_unexpired_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE_SYSTEM);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
     let mut all = Vec::new();

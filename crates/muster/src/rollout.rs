@@ -255,7 +255,7 @@ pub(crate) async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
 
 /// Name of the ClusterRole that `status` and `history` need, in addition to the ClusterRole view.
 const VIEWER_ROLE: &str = "muster-rollout-viewer";
-/// Name of the ClusterRole that all other commands of `muster rollout` need.
+/// Name of the ClusterRole that the commands of `muster rollout` need, except `status` and `history`.
 const OPERATOR_ROLE: &str = "muster-rollout-operator";
 
 /// Creates the client for the rollout of the DaemonSet that the flags name. Error messages name `role`, the ClusterRole
@@ -352,7 +352,7 @@ async fn show_history(args: &HistoryArgs) -> anyhow::Result<ExitCode> {
 async fn submit_request(api: &RolloutApi, action: &OperatorAction, dry_run: bool) -> anyhow::Result<String> {
     let mut is_second = false;
     loop {
-        let snapshot = api.read_for_request().await?;
+        let snapshot = api.read_for_write().await?;
         let change = plan_change(action, &snapshot)?;
         match api.write_spec(&snapshot, &change.spec, dry_run).await {
             Ok(()) => return Ok(change.text(&snapshot.set, dry_run)),

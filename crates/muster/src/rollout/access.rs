@@ -76,7 +76,7 @@ impl RolloutApi {
     /// only if there is no DaemonRollout or if the rollout has stopped, because otherwise the command does not need
     /// them. If the user may not read DaemonSets or ControllerRevisions, the snapshot of an existing DaemonRollout does
     /// not contain them.
-    pub(super) async fn read_for_request(&self) -> anyhow::Result<RolloutSnapshot> {
+    pub(super) async fn read_for_write(&self) -> anyhow::Result<RolloutSnapshot> {
         let set = match self.get_daemonset().await {
             Err(RequestError::Forbidden(message)) => Err(message),
             set => Ok(self.daemonset_or_user_error(set)?),

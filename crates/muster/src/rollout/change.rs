@@ -194,7 +194,7 @@ fn policy_pause_hint(snapshot: &RolloutSnapshot) -> String {
 /// rollout is complete or has failed. Also fails if the policy has no step of the given name, if there is no
 /// DaemonRollout, or if it has no status yet.
 fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = rollout_with_status(snapshot, "approve")?;
+    let (rollout, current) = rollout_and_current_revision(snapshot, "approve")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_revision_text(rollout);
     match status.phase {
@@ -210,7 +210,7 @@ fn plan_promote(snapshot: &RolloutSnapshot, steps: &ApprovedSteps) -> anyhow::Re
     let step = match steps {
         ApprovedSteps::All => ALL_STEPS,
         ApprovedSteps::Named(name) => {
-            check_step_name(snapshot, name)?;
+            check_step_approvable(snapshot, name)?;
             name
         }
         ApprovedSteps::Waiting => match snapshot.waits_for() {
@@ -287,7 +287,7 @@ fn check_stopped_promotion(
 
 /// Fails if the policy has no step of this name, or if the step has already passed or needs no approval. Succeeds if
 /// the policy could not be read.
-fn check_step_name(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()> {
+fn check_step_approvable(snapshot: &RolloutSnapshot, name: &str) -> anyhow::Result<()> {
     let Some(policy) = &snapshot.policy else { return Ok(()) };
     let Some(index) = policy.steps.iter().position(|it| it.name == name) else {
         let names: Vec<String> = policy.steps.iter().map(|it| printable(&it.name)).collect();
@@ -328,7 +328,7 @@ fn pause_note(snapshot: &RolloutSnapshot) -> Option<String> {
 /// Plans the abort of the rollout of the current revision. Also ends an operator's pause, which would stop the
 /// rollback. Fails if there is nothing to abort.
 fn plan_abort(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = rollout_with_status(snapshot, "abort")?;
+    let (rollout, current) = rollout_and_current_revision(snapshot, "abort")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_revision_text(rollout);
     match status.phase {
@@ -396,7 +396,7 @@ fn plan_retry(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedChange> {
     if snapshot.rollout.is_none() {
         return plan_retry_without_rollout(snapshot);
     }
-    let (rollout, current) = rollout_with_status(snapshot, "retry")?;
+    let (rollout, current) = rollout_and_current_revision(snapshot, "retry")?;
     let (status, revision) = (&rollout.status, current_revision_text(rollout));
     let is_failed =
         matches!(status.phase, RolloutPhase::Stopped | RolloutPhase::RollingBack | RolloutPhase::RolledBack);
@@ -456,7 +456,7 @@ fn plan_report(
     result: &ReportedResult,
     message: Option<&str>,
 ) -> anyhow::Result<PlannedChange> {
-    let (rollout, current) = rollout_with_status(snapshot, "report on")?;
+    let (rollout, current) = rollout_and_current_revision(snapshot, "report on")?;
     let (set, status) = (&snapshot.set, &rollout.status);
     let revision = current_revision_text(rollout);
     let is_ended = matches!(
@@ -548,7 +548,7 @@ pub(super) fn plan_forget(snapshot: &RolloutSnapshot) -> anyhow::Result<PlannedC
 
 /// Returns the DaemonRollout and its current revision. Fails if there is no DaemonRollout, or if the controller has not
 /// written its status yet. `verb` is what the operator wants to do, for the error message.
-fn rollout_with_status<'a>(
+fn rollout_and_current_revision<'a>(
     snapshot: &'a RolloutSnapshot,
     verb: &str,
 ) -> anyhow::Result<(&'a StoredRollout, &'a RevisionRef)> {

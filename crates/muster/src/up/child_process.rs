@@ -28,7 +28,8 @@ pub(super) fn open_log(path: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("open the log {}", path.display()))
 }
 
-/// Returns the last lines of a log, for an error message. Returns the path of the log if it cannot be read.
+/// Returns the last lines of a log that are not empty, joined with `; `, for an error message. Returns `see PATH` if
+/// the log cannot be read.
 pub(super) fn read_log_tail(path: &Path) -> String {
     let read = || {
         let mut file = File::open(path)?;
