@@ -179,7 +179,7 @@ impl ClusterKeys {
     }
 
     /// Whether a data directory has a server token.
-    pub(crate) fn has_token(data_dir: &Path) -> bool {
+    pub(crate) fn has_server_token(data_dir: &Path) -> bool {
         data_dir.join(SERVER_TOKEN_FILE).exists()
     }
 
@@ -303,7 +303,7 @@ impl ClusterKeysFollower {
         stop: CancellationToken,
     ) {
         while stop.run_until_cancelled(tokio::time::sleep(CLUSTER_KEYS_CHECK_INTERVAL)).await.is_some() {
-            match self.read_changed_signing_keys().await {
+            match self.sync_signing_keys().await {
                 Ok(None) => {}
                 Ok(Some(changed)) => on_changed(changed),
                 Err(error) => {
@@ -324,7 +324,7 @@ impl ClusterKeysFollower {
 
     /// Reads the signing keys from etcd. If they differ from the keys in the data directory, writes them to the data
     /// directory and returns them. Returns `None` if they are the same, or if etcd has no keys.
-    async fn read_changed_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
+    async fn sync_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
         let stored = muster_etcd::read_cluster_keys(&self.client, &self.keys).await;
         let stored = match stored.map_err(EtcdStoreError::from)? {
             Some(stored) if stored != self.sealed => stored,

@@ -177,7 +177,7 @@ pub async fn restore_etcd(
 /// already has certificates or has no server token, or if the backup has no keys. Only a backup of a cluster on etcd
 /// has keys.
 pub fn install_backup_keys(data_dir: &Path, from: &Path) -> Result<(), TransferError> {
-    if data_dir::has_key_files(data_dir) || !ClusterKeys::has_token(data_dir) {
+    if data_dir::has_key_files(data_dir) || !ClusterKeys::has_server_token(data_dir) {
         return Ok(());
     }
     if let Some(sealed) = BackupFile::open(from)?.cluster_keys()? {

@@ -32,7 +32,7 @@ pub(crate) const LEASE_FENCE: HeaderName = HeaderName::from_static(LEASE_FENCE_H
 
 /// The headers that the server reads as text, except `Authorization` and `Impersonate-*`. [`check_utf8`] refuses
 /// requests in which one of them is not UTF-8.
-static DECODED_HEADERS: [HeaderName; 11] = [
+static UTF8_HEADERS: [HeaderName; 11] = [
     ACCEPT,
     CONNECTION,
     CONTENT_TYPE,
@@ -64,7 +64,7 @@ pub(crate) struct Impersonation {
 /// header. An `Authorization` header that is not UTF-8 is an invalid credential (401).
 pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_read =
-        |name: &HeaderName| DECODED_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE_PREFIX);
+        |name: &HeaderName| UTF8_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE_PREFIX);
     if headers.get_all(AUTHORIZATION).iter().any(|it| decode_utf8(it).is_none()) {
         return Err(ApiError::unauthorized());
     }
@@ -77,13 +77,13 @@ pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
 /// Returns the first value of the header, or "" if the header is absent. [`check_utf8`] has already refused values that
 /// cannot be decoded.
 pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
-    debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    debug_assert!(UTF8_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decode_utf8).unwrap_or_default()
 }
 
 /// Returns all values of the header. [`check_utf8`] has already refused values that cannot be decoded.
 pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
-    debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    debug_assert!(UTF8_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn each_header_that_is_read_must_be_text() {
-        for name in DECODED_HEADERS.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
+        for name in UTF8_HEADERS.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
             let refused = check_utf8(&headers(&[(name, b"a\x80b")])).unwrap_err();
             assert_eq!(refused.message(), format!("the header {name} is not UTF-8 text"));
             assert!(check_utf8(&headers(&[(name, "ä".as_bytes())])).is_ok(), "{name}");

@@ -366,7 +366,7 @@ impl ApiServer {
             Some((_, live)) => ApiEndpoints::Watched(live.endpoints.subscribe()),
         };
         let is_complete =
-            create_bootstrap_objects(&registry, &own, &endpoints, now).await.map_err(refused)?;
+            ensure_bootstrap_objects_and_roles(&registry, &own, &endpoints, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
         api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
@@ -683,8 +683,8 @@ impl BackgroundTasks {
         self.names.insert(id, name);
     }
 
-    /// Waits until a background task ends, and returns its name. Returns `nothing` immediately if there are no tasks.
-    /// Before the server stops, a task ends only by a panic.
+    /// Waits until a background task ends, and returns its name. Returns the text "nothing" immediately if there are no
+    /// tasks, and "unknown work" for a task without a name. Before the server stops, a task ends only by a panic.
     async fn wait_for_ended_task(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
@@ -703,7 +703,7 @@ impl BackgroundTasks {
 /// them.
 ///
 /// Rule: a server starts even on a full disk or a full etcd, and then serves reads and deletes.
-async fn create_bootstrap_objects(
+async fn ensure_bootstrap_objects_and_roles(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
     endpoints: &ApiEndpoints,
@@ -726,8 +726,8 @@ async fn create_bootstrap_objects(
     }
 }
 
-/// Retries [`create_bootstrap_objects`] until it succeeds, and then waits until the server stops, because a background
-/// task must not end earlier.
+/// Retries [`ensure_bootstrap_objects_and_roles`] until it succeeds, and then waits until the server stops, because a
+/// background task must not end earlier.
 async fn retry_bootstrap(
     registry: Arc<Registry>,
     own: bootstrap::ServerIdentity,
@@ -739,7 +739,7 @@ async fn retry_bootstrap(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(BOOTSTRAP_RETRY_INTERVAL) => {}
         }
-        match create_bootstrap_objects(&registry, &own, &endpoints, Timestamp::now()).await {
+        match ensure_bootstrap_objects_and_roles(&registry, &own, &endpoints, Timestamp::now()).await {
             Ok(true) => return stop.cancelled().await,
             Ok(false) => {}
             Err(refusal) => {

@@ -31,8 +31,8 @@ const WATCHES_OF_USER_MAX: usize = 5_000;
 /// Maximum number of watches of one node.
 const WATCHES_OF_NODE_MAX: usize = 200;
 
-/// Maximum number of streams to agents, such as logs, exec, attach, port-forwards and proxied requests.
-/// [`AGENT_STREAMS_OF_USER_MAX`] of them are reserved for nodes, Muster's own components and members of
+/// Maximum number of streams to agents, such as logs, exec, attach, port-forwards and proxied requests. 500 of
+/// them (as many as [`AGENT_STREAMS_OF_USER_MAX`]) are reserved for nodes, Muster's own components and members of
 /// `system:masters`. With two buffers of 16 kB and two TLS connections each, 2,000 streams use about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 
@@ -43,8 +43,8 @@ const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 /// Muster's own components and members of `system:masters` are not limited.
 const REQUEST_BODIES_MAX: usize = 4_000;
 
-/// Maximum number of request bodies that the server receives at the same time from one user, except Muster's own
-/// components and members of `system:masters`.
+/// Maximum number of request bodies that the server receives at the same time from one user. Muster's own components
+/// and members of `system:masters` are not limited.
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
 /// Maximum total bytes of the buffered request bodies that are larger than 64 KiB. Smaller bodies do not count. The

@@ -48,7 +48,7 @@ pub enum SigningKeyState {
     Signing,
     /// Tokens that the key has signed are accepted. The key no longer signs new tokens.
     Accepted,
-    /// Tokens that the key signs are accepted. The key signs no tokens until it is activated.
+    /// The key signs no tokens until it is activated. Servers already accept tokens signed with it.
     Staged,
 }
 

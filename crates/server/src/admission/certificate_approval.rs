@@ -111,7 +111,8 @@ fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer:
 }
 
 /// Whether a user with the attributes `extra` may request a certificate for the node `node`. If `extra` has the key
-/// `NODE_EXTRA_KEY`, its value lists the nodes that are allowed. Without this key, every node is allowed.
+/// `NODE_EXTRA_KEY` with a list that is not empty, only the nodes in the list are allowed. Otherwise every node is
+/// allowed.
 pub(crate) fn may_request_node_certificate(extra: &Value, node: &str) -> bool {
     let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

@@ -35,11 +35,12 @@ pub(super) fn validate(
         AdmissionOperation::Create | AdmissionOperation::Delete => &[],
     };
     let is_stored = |it: &Value| old.iter().any(|old| str_at(old, "address") == str_at(it, "address"));
-    let all =
-        list_at(&node["status"], "addresses").iter().filter_map(|it| canonical_ipv4(str_at(it, "address")));
+    let all = list_at(&node["status"], "addresses")
+        .iter()
+        .filter_map(|it| parse_canonical_ipv4(str_at(it, "address")));
     let all: BTreeSet<Ipv4Addr> = all.collect();
     for added in list_at(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
-        let Some(address) = canonical_ipv4(str_at(added, "address")) else { continue };
+        let Some(address) = parse_canonical_ipv4(str_at(added, "address")) else { continue };
         if SERVICE_RANGE.contains(address) {
             let why = format!("status.addresses: {address} is in the Service range {SERVICE_RANGE}");
             return Err(attributes.forbidden(node, &why));
@@ -59,8 +60,9 @@ pub(super) fn validate(
     Ok(())
 }
 
-/// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`). Returns `None` for any other text.
-fn canonical_ipv4(text: &str) -> Option<Ipv4Addr> {
+/// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`). White space around it is ignored.
+/// Returns `None` for any other text.
+fn parse_canonical_ipv4(text: &str) -> Option<Ipv4Addr> {
     match text.trim().parse::<IpAddr>().ok()?.to_canonical() {
         IpAddr::V4(it) => Some(it),
         IpAddr::V6(_) => None,

@@ -65,7 +65,7 @@ pub(crate) fn check_rbac_write(
     if is_allowed("bind", plural, &role.name) {
         return Ok(());
     }
-    let rules = access.with_roles(|roles| roles.role_rules(&role, namespace).cloned());
+    let rules = access.with_synced_rbac_index(|roles| roles.role_rules(&role, namespace).cloned());
     let kind = Kind::builtin(API_GROUP_RBAC, "v1", plural);
     let rules = rules.map_err(|_| ApiError::not_found(kind, &role.name))?;
     check_permissions_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
@@ -93,7 +93,7 @@ fn check_permissions_held(
     namespace: &str,
     rules: &[PolicyRule],
 ) -> Result<(), String> {
-    let (own, dangling) = access.with_roles(|roles| roles.user_rules(user, namespace));
+    let (own, dangling) = access.with_synced_rbac_index(|roles| roles.user_rules(user, namespace));
     let missing = missing_rules(&own, rules);
     if missing.is_empty() {
         return Ok(());

@@ -366,8 +366,8 @@ fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// Whether the pod uses no quota except `count/pods`, because the pod succeeded or failed, or because its deletion
-/// timestamp and then its grace period once more have passed. Upstream: `QuotaV1Pod`.
+/// Whether the pod uses no quota except `count/pods`, because it succeeded or failed, or because more time than its
+/// grace period has passed since its deletion timestamp. Upstream: `QuotaV1Pod`.
 fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_overdue = || {
         let deletion: Timestamp = str_at(pod, "metadata.deletionTimestamp").parse().ok()?;

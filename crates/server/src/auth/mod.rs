@@ -194,7 +194,7 @@ pub(crate) fn authorize(
         },
         None => String::new(),
     };
-    match access.with_roles(|roles| roles.authorize(user, attributes)) {
+    match access.with_synced_rbac_index(|roles| roles.authorize(user, attributes)) {
         Ok(grant) => Ok(AuthorizationGrant::Role(grant)),
         Err(why) => {
             let both = [node_reason, why].into_iter().filter(|it| !it.is_empty());
@@ -221,7 +221,7 @@ impl AccessControl {
 
     /// Calls `read` with the current RBAC roles and bindings, and returns its result. Syncs the roles and bindings with
     /// the store first if one of them has changed.
-    pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacIndex) -> T) -> T {
+    pub(crate) fn with_synced_rbac_index<T>(&self, read: impl FnOnce(&RbacIndex) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
         if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))
         {

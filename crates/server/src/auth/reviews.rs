@@ -117,7 +117,7 @@ pub(crate) fn review_own_rules(
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
-    let (rules, missing) = access.with_roles(|roles| roles.user_rules(&context.user, &namespace));
+    let (rules, missing) = access.with_synced_rbac_index(|roles| roles.user_rules(&context.user, &namespace));
     let is_node = context.user.node_name().is_some();
     let rules_where = |is_wanted: fn(&PolicyRule) -> bool| {
         rules.iter().filter(|it| is_wanted(it)).map(PolicyRule::to_json).collect::<Vec<_>>()

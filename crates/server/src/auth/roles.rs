@@ -109,7 +109,8 @@ impl RbacIndex {
     /// matches the request. A RoleBinding grants permissions in its namespace only.
     /// Upstream: `RBACAuthorizer`.
     ///
-    /// The error message lists the missing roles that the user's bindings refer to. It is empty if no role is missing.
+    /// The error message lists the roles to which the user's bindings refer and which do not exist or have an
+    /// unsupported kind. It is empty if there are none.
     pub(crate) fn authorize(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
         for (binding, subject) in self.user_bindings(user, attributes.namespace()) {

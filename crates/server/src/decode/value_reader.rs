@@ -233,7 +233,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Bool => Ok(it.into()),
             Shape::Quantity => self.visit_quantity(if it { "true" } else { "false" }),
-            _ => Err(self.unexpected_type_error("bool")),
+            _ => Err(self.record_unexpected_type_error("bool")),
         }
     }
 
@@ -241,9 +241,11 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Int64 => Ok(it.into()),
             Shape::Int32 | Shape::IntOrString if i32::try_from(it).is_ok() => Ok(it.into()),
-            Shape::Int32 | Shape::IntOrString => Err(self.unexpected_type_error(&format!("number {it}"))),
+            Shape::Int32 | Shape::IntOrString => {
+                Err(self.record_unexpected_type_error(&format!("number {it}")))
+            }
             Shape::Quantity => self.visit_quantity(&it.to_string()),
-            _ => Err(self.unexpected_type_error("number")),
+            _ => Err(self.record_unexpected_type_error("number")),
         }
     }
 
@@ -267,7 +269,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
                 scalar::canonical_micro_time(it).map_err(|why| self.reader.record_type_error(why))
             }
             Shape::Quantity => self.visit_quantity(it),
-            _ => Err(self.unexpected_type_error("string")),
+            _ => Err(self.record_unexpected_type_error("string")),
         }
     }
 
@@ -279,7 +281,9 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let Shape::List(items, _) = self.shape else { return Err(self.unexpected_type_error("array")) };
+        let Shape::List(items, _) = self.shape else {
+            return Err(self.record_unexpected_type_error("array"));
+        };
         let mut list = Vec::new();
         loop {
             self.reader.path.push(PathStep::Index(list.len()));
@@ -300,7 +304,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
         match self.shape {
             Shape::Object(of) => self.visit_object(of, map),
             Shape::Map(values, _) => self.visit_typed_map(*values, map),
-            _ => Err(self.unexpected_type_error("object")),
+            _ => Err(self.record_unexpected_type_error("object")),
         }
     }
 }
@@ -381,9 +385,9 @@ impl TypedSeed<'_> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
             Shape::Int32 | Shape::Int64 | Shape::IntOrString => {
-                Err(self.unexpected_type_error(&format!("number {text}")))
+                Err(self.record_unexpected_type_error(&format!("number {text}")))
             }
-            _ => Err(self.unexpected_type_error("number")),
+            _ => Err(self.record_unexpected_type_error("number")),
         }
     }
 
@@ -393,7 +397,7 @@ impl TypedSeed<'_> {
 
     /// Records the error for a value of the wrong type, and returns the error that stops the decoding. `found` is Go's
     /// description of the value.
-    fn unexpected_type_error<E: serde::de::Error>(self, found: &str) -> E {
+    fn record_unexpected_type_error<E: serde::de::Error>(self, found: &str) -> E {
         match self.shape {
             Shape::Quantity => {
                 self.reader.record_type_error(scalar::canonical_quantity("?").err().unwrap_or_default())

@@ -34,7 +34,7 @@ const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static(well_known::BACKEND_RESPONSE_HEADER);
 
 /// Path prefixes of the agent endpoints that forward requests to pods and to ports of the node.
-const AGENT_PROXY_PATHS: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
+const AGENT_PROXY_PATH_PREFIXES: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
 /// The path segment before `proxy` in a proxy URL, in the form `name`, `name:port` or `scheme:name:port`.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Api {
             reauthorization = reauthorization.map(|it| it.with_action(create));
         }
         // Access to the agent does not imply access to the pods and ports behind it.
-        if is_of_agent && AGENT_PROXY_PATHS.iter().any(|it| path.starts_with(it)) {
+        if is_of_agent && AGENT_PROXY_PATH_PREFIXES.iter().any(|it| path.starts_with(it)) {
             return Ok(not_found_page());
         }
         let mut request = Request::builder()

@@ -184,7 +184,7 @@ impl WatchStream {
                     frames => return Some(frames),
                 },
                 WatchProgress::NotStarted => {
-                    self.start_watch();
+                    self.set_initial_progress();
                     continue;
                 }
             };
@@ -265,7 +265,7 @@ impl WatchStream {
     }
 
     /// Sets the initial `progress` of the watch from `WatchOptions::from`.
-    fn start_watch(&mut self) {
+    fn set_initial_progress(&mut self) {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),

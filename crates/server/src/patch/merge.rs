@@ -15,7 +15,7 @@ pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Va
             // Nulls in a value that replaces an object stay, wherever they are.
             (Some(Value::Object(_)), value) => drop(target.insert(name, value)),
             (_, mut value) => {
-                prune_nulls(&mut value);
+                prune_null_fields(&mut value);
                 target.insert(name, value);
             }
         }
@@ -23,13 +23,13 @@ pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Va
 }
 
 /// Removes the fields that are null from all objects in a value. Null items of lists stay.
-pub(super) fn prune_nulls(value: &mut Value) {
+pub(super) fn prune_null_fields(value: &mut Value) {
     match value {
         Value::Object(entries) => {
             entries.retain(|_, it| !it.is_null());
-            entries.values_mut().for_each(prune_nulls);
+            entries.values_mut().for_each(prune_null_fields);
         }
-        Value::Array(items) => items.iter_mut().for_each(prune_nulls),
+        Value::Array(items) => items.iter_mut().for_each(prune_null_fields),
         _ => {}
     }
 }

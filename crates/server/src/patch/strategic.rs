@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::merge::prune_nulls;
+use super::merge::prune_null_fields;
 use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
@@ -100,7 +100,7 @@ pub(super) fn merge_objects(
             }
             (Some(old), _) if is_deletion => old,
             (_, mut value) => {
-                prune_nulls(&mut value);
+                prune_null_fields(&mut value);
                 match without_directives(value) {
                     Some(value) => value,
                     None => continue,

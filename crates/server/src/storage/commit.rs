@@ -109,12 +109,12 @@ impl ObjectStorage {
         let (write, namespace_revision, allocation, quotas, class) = match commit {
             ObjectCommit::Create { object, namespace_revision, allocation, quotas } => {
                 let draft = self.draft_within_limit(target, object)?;
-                let class = write_class(&context.user, target, object, draft_bytes(&draft));
+                let class = write_class(&context.user, target, object, stored_bytes_max(&draft));
                 (put(object, draft), namespace_revision, allocation, quotas, class)
             }
             ObjectCommit::Update { object, allocation, quotas, .. } => {
                 let draft = self.draft_within_limit(target, object)?;
-                let class = write_class(&context.user, target, object, draft_bytes(&draft));
+                let class = write_class(&context.user, target, object, stored_bytes_max(&draft));
                 (put(object, draft), None, allocation, quotas, class)
             }
             ObjectCommit::MarkDeleted(object) => {
@@ -182,7 +182,7 @@ impl ObjectStorage {
     /// It can be deleted, and can be updated if it does not grow.
     fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
         let draft = serialize_draft(object);
-        let bytes = draft_bytes(&draft);
+        let bytes = stored_bytes_max(&draft);
         if OBJECT_BYTES_MAX < bytes {
             let stored = self
                 .read_store()
@@ -213,7 +213,7 @@ impl ObjectStorage {
 }
 
 /// Returns the maximum size in bytes that an object has when it is stored.
-fn draft_bytes(draft: &ObjectDraft) -> usize {
+fn stored_bytes_max(draft: &ObjectDraft) -> usize {
     draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len()
 }
 

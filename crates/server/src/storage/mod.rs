@@ -64,7 +64,7 @@ pub(crate) struct ObjectStorage {
     pub(crate) is_shared_storage_full: AtomicBool,
     /// Whether other servers write to the storage too, so that the objects here may be behind.
     is_shared: bool,
-    /// When the storage was opened, which reads all objects.
+    /// Time at which the storage was opened. Opening it reads all objects.
     opened: Instant,
     /// When the last read barrier that was passed began, in milliseconds after `opened`. Always 0 if the storage is not
     /// shared.

@@ -18,14 +18,17 @@ pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
             out.invalid(at, text, "must not be an IPv4-mapped IPv6 address");
         }
         Ok(_) => {}
-        Err(_) if has_leading_zeros(text) => out.invalid(at, text, "must not have leading 0s"),
+        Err(_) if would_be_ip_without_leading_zeros(text) => {
+            out.invalid(at, text, "must not have leading 0s")
+        }
         Err(_) => out.invalid(at, text, NOT_AN_IP_MESSAGE),
     }
 }
 
-/// Whether the string, which is not an IP address, would be an IPv4 address if its numbers had no leading zeros. Such
-/// an address is refused, because some programs read numbers with leading zeros as octal.
-fn has_leading_zeros(text: &str) -> bool {
+/// Whether the string would be an IP address if its parts between dots had no leading zeros. The caller has checked
+/// that it is not an IP address. Such an address is refused, because some programs read numbers with leading zeros as
+/// octal.
+fn would_be_ip_without_leading_zeros(text: &str) -> bool {
     let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
     let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();
     !text.split('.').any(str::is_empty) && plain.join(".").parse::<IpAddr>().is_ok()

@@ -262,7 +262,7 @@ impl FieldErrors {
     }
 
     /// Removes the first `count` errors from the list.
-    pub(crate) fn drop_errors_before(&mut self, count: usize) {
+    pub(crate) fn drop_first_errors(&mut self, count: usize) {
         self.0.drain(..count.min(self.0.len()));
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn validate_service(write: &WriteToValidate, out: &mut FieldErrors) {
         let before = out.len();
         check_cluster_ips(spec, write.old, &at, out);
         if out.len() != before {
-            return out.drop_errors_before(before);
+            return out.drop_first_errors(before);
         }
     }
     if let Some(old) = write.old {

@@ -79,7 +79,7 @@ fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldEr
         restore_field(&mut rest, grace, old.get(grace));
     }
     if is_set(&old["schedulingGates"]) {
-        check_gated_pod_update(&mut rest, old, at, out);
+        check_and_restore_gated_fields(&mut rest, old, at, out);
     }
     if rest != *old {
         out.forbidden(at, IMMUTABLE_FIELDS_MESSAGE);
@@ -130,7 +130,7 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
 
 /// Checks that an update of a pod with scheduling gates only adds to its node selector and required node affinity.
 /// Preferred node affinity may change. Then sets these fields in `rest`, a copy of the new spec, to their old values.
-fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_and_restore_gated_fields(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Name of the field for required affinity.
     const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     /// Name of the field for the terms of a required node affinity.
@@ -236,7 +236,7 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
         check_terminated_containers(name, new, old, spec, &at.field(name), out);
     }
     for (name, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
-        check_pod_ips(name, single, new, old, &at.field(name), out);
+        check_status_ips(name, single, new, old, &at.field(name), out);
     }
 }
 
@@ -282,7 +282,14 @@ fn check_terminated_containers(
 
 /// Checks the IP addresses in the status field `name`, which is `podIPs` or `hostIPs`. `single` is the field that
 /// repeats the first address: `podIP` or `hostIP`.
-fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_status_ips(
+    name: &str,
+    single: &str,
+    new: &Value,
+    old: &Value,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()
         && single == "hostIP"

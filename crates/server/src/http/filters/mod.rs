@@ -1,9 +1,8 @@
 //! The filters around every handler: authentication, authorization, limits, metrics and audit.
 //! Upstream: `DefaultBuildHandlerChain`.
 
-/// What a request needs before it is handled and answered: a state that is current enough (see the read barrier), a seat
-/// of flow control while the request is handled, and a share of the memory for unsent responses until the response is
-/// sent.
+/// Makes a request wait for a state that is current enough (read barrier) and for a seat of flow control, and charges
+/// its response to the memory for unsent responses.
 mod limits;
 
 use std::panic::AssertUnwindSafe;

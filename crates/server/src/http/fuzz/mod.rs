@@ -35,7 +35,8 @@ const CASE_REQUESTS_MAX: u32 = 12;
 /// for each case costs as much as a hundred requests.
 const LONG_CASE_REQUESTS_MAX: u32 = 400;
 
-/// Time after which a request counts as hanging. A request that does not wait takes a few thousand times less.
+/// Time after which a request counts as hanging. A request that does not wait needs less than a thousandth of this
+/// time.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wall-clock time to wait for a response before the paused tokio clock is advanced by `CLOCK_STEP`.
