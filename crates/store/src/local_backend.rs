@@ -374,9 +374,9 @@ impl LogWriter {
     /// Appends the commits that passed [`LogWriter::check_batch`] to the log, and removes the whole history from the
     /// log. Does nothing if no commit has passed.
     ///
-    /// Rule: on a full disk the log contains only the current objects and no history, so that a delete frees pages and
-    /// writes no value. The history in memory stays, and watches continue. After a restart, a watch from an earlier
-    /// revision gets 410 Expired.
+    /// Rule: on a full disk the log contains only the current objects and no history. A delete therefore frees the pages
+    /// of its object, and does not write the last value of the object as history. The history in memory stays, and
+    /// watches continue. After a restart, a watch from an earlier revision gets 410 Expired.
     fn append_compacted(&mut self, outcomes: &[Result<CheckedCommit, CommitError>]) -> Result<(), LogError> {
         let events = passed_events(outcomes);
         let Some(compaction) =

@@ -27,7 +27,8 @@ use crate::daemonset::{self, RolloutDeletion, SetState};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
-    /// Whether a pod may run on the node. `None` if the node was deleted and only its pods are left.
+    /// Whether the node should run a pod, may only keep an existing pod, or must not run a pod. `None` if the node was
+    /// deleted and only its pods are left.
     pub verdict: Option<Verdict>,
     pub state: NodeSummary,
     /// Name of the pod from which the status counts of the node are taken. `None` if the node has no pod, or only pods

@@ -70,8 +70,8 @@ pub struct PhaseInput<'a> {
     pub excuses: &'a [(Text, Text)],
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
-    /// Whether the rollout waits until users delete the outdated pods. The update strategy is then `OnDelete`, and no
-    /// policy governs the DaemonSet or the DaemonSet has invalid fields.
+    /// Whether the rollout waits until users delete the outdated pods: the update strategy is `OnDelete`, and no policy
+    /// replaces it by a rolling update. A policy does not replace the strategy of a DaemonSet with invalid fields.
     pub waits_for_deletes: bool,
     pub now: Time,
 }

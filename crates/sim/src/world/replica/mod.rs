@@ -451,8 +451,8 @@ impl World {
         self.next_commit_after_revision(server, kind, self.server.log[at].revision)
     }
 
-    /// Returns the index in the commit log of the next commit of a kind in the state of a server after a revision, or
-    /// `None` if there is none.
+    /// Returns the first commit of `kind` after `revision`, as an index in the commit log. `None` if there is no such
+    /// commit, or if the state of `server` does not contain it yet.
     fn next_commit_after_revision(&self, server: ServerId, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         if self.visible_revision(server) < event {
