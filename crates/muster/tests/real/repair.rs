@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use muster_agent::local_node::{self, LocalNode};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Cluster, IMAGE, archive, daemon_set, is_ready, items, muster};
@@ -15,6 +16,15 @@ fn inside(place: &LocalNode, words: &[&str]) -> String {
     let mut command = Command::new("nsenter");
     let output = command.arg(format!("--net={}", place.netns_path().display())).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Stops the node's agent (SIGSTOP) for the duration of `break_network`, so that no repair comes before its checks.
+fn while_stopped(place: &LocalNode, break_network: impl FnOnce()) {
+    let pids = place.agent_pids();
+    assert!(!pids.is_empty(), "an agent runs");
+    pids.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
+    break_network();
+    pids.iter().for_each(|pid| kill_process(*pid, Signal::CONT).unwrap());
 }
 
 /// Pods that serve their own name, and the Service that leads to them.
@@ -116,25 +126,35 @@ fn routes_of_a_node_are_put_back() {
     let gateway = || inside(&place, &["ip", "route", "show", "default"]).contains("via");
     cluster.wait("there is a route", || (routes().contains(&other) && names()).then_some(()));
 
-    inside(&place, &["ip", "route", "flush", "proto", "77"]);
-    assert!(!routes().contains(&other));
+    while_stopped(&place, || {
+        inside(&place, &["ip", "route", "flush", "proto", "77"]);
+        assert!(!routes().contains(&other));
+    });
     cluster.wait("the flushed route is back", || routes().contains(&other).then_some(()));
 
-    inside(&place, &["ip", "addr", "del", "10.96.0.10/32", "dev", "lo"]);
-    assert!(!names());
+    while_stopped(&place, || {
+        inside(&place, &["ip", "addr", "del", "10.96.0.10/32", "dev", "lo"]);
+        assert!(!names());
+    });
     cluster.wait("the address for names is back", || names().then_some(()));
 
-    inside(&place, &["sh", "-c", "ip link set eth0 down; sleep 3; ip link set eth0 up"]);
-    assert!(!gateway(), "the default route went with the link");
+    // The agent runs while the link is down: its first repairs fail.
+    let defaults = inside(
+        &place,
+        &["sh", "-c", "ip link set eth0 down; ip route show default; sleep 3; ip link set eth0 up"],
+    );
+    assert_eq!(defaults, "", "the default route went with the link");
     cluster
         .wait("the routes are back with the link", || (routes().contains(&other) && gateway()).then_some(()));
 
     let table = || inside(&place, &["nft", "list", "table", "ip", "muster"]).contains("cluster-ips");
     let forwards = || inside(&place, &["cat", "/proc/sys/net/ipv4/ip_forward"]).trim() == "1";
     assert!(table() && forwards());
-    inside(&place, &["nft", "delete", "table", "ip", "muster"]);
-    inside(&place, &["sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward"]);
-    assert!(!table() && !forwards());
+    while_stopped(&place, || {
+        inside(&place, &["nft", "delete", "table", "ip", "muster"]);
+        inside(&place, &["sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward"]);
+        assert!(!table() && !forwards());
+    });
     cluster.wait("the nft table and IP forwarding are back", || (table() && forwards()).then_some(()));
 }
 
