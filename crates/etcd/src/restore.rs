@@ -1,10 +1,9 @@
 //! Writes all objects of a backup, or of a data directory, as a cluster in etcd.
 //!
-//! A cluster has more objects than a transaction may write. So the first transaction writes the key `m/restoring`. No
-//! server starts while this key exists. Every other transaction compares that key, and the last one deletes it. After
-//! the old keys are deleted, `m/restoring` is written again, so that a deletion that etcd applies late changes nothing.
-//! An interrupted restore leaves `m/restoring` behind, and the next restore deletes what the interrupted one has
-//! written.
+//! A restore needs many transactions. The key `m/restoring` exists from the first to the last of them, and no server
+//! starts while it exists. Every transaction between them compares the key, so that none is applied after the restore
+//! has ended. After the old keys are deleted, the key is written again, which makes the comparison of a late deletion
+//! fail. An interrupted restore leaves the key behind. The next restore deletes what the interrupted one has written.
 
 use std::sync::Arc;
 

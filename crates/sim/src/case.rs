@@ -432,7 +432,8 @@ fn expect_rollouts(world: &mut World, what: &'static str, expected: &[ExpectedRo
     }
 }
 
-/// Returns a field of a set's DaemonRollout, as case files spell it. Returns `none` for an absent field.
+/// Returns the value of a field of the DaemonRollout of the DaemonSet `set`, written as in a case file. Returns `none`
+/// if the DaemonRollout or the field is absent.
 fn rollout_field(world: &World, set: &str, field: RolloutField) -> String {
     let none = || "none".to_owned();
     let names = |names: Vec<String>| if names.is_empty() { none() } else { names.join(",") };

@@ -233,12 +233,12 @@ impl SimServer {
         RequestHandler { store: self, cache: None }
     }
 
-    /// Creates an object on the current server, as [`RequestHandler::create`] does.
+    /// Creates an object on the current server, not on the lagging one. See [`RequestHandler::create`].
     pub fn create(&mut self, kind: Kind, object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
         self.request_handler().create(kind, object, actor)
     }
 
-    /// Updates an object on the current server, as [`RequestHandler::update`] does.
+    /// Updates an object on the current server, not on the lagging one. See [`RequestHandler::update`].
     pub fn update(
         &mut self,
         kind: Kind,
@@ -249,7 +249,7 @@ impl SimServer {
         self.request_handler().update(kind, key, actor, change)
     }
 
-    /// Patches an object on the current server, as [`RequestHandler::patch`] does.
+    /// Patches an object on the current server, not on the lagging one. See [`RequestHandler::patch`].
     pub fn patch(
         &mut self,
         kind: Kind,
@@ -260,7 +260,7 @@ impl SimServer {
         self.request_handler().patch(kind, key, patch, actor)
     }
 
-    /// Deletes an object on the current server, as [`RequestHandler::delete`] does.
+    /// Deletes an object on the current server, not on the lagging one. See [`RequestHandler::delete`].
     pub fn delete(
         &mut self,
         kind: Kind,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use h2::client::ResponseFuture;
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -312,22 +313,22 @@ async fn zero_window(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
             stream.reserve_capacity(body.len());
             let _ = stream.send_data(body, true);
         }
-        let outcome = outcome.clone();
-        held.push(tokio::spawn(async move {
-            match response.await {
-                // The body stays unread for as long as it is held.
-                Ok(response) => {
-                    outcome.count(response.status().as_str());
-                    let body = response.into_body();
-                    tokio::time::sleep(Duration::from_secs(600)).await;
-                    drop(body);
-                }
-                Err(_) => outcome.count("reset"),
-            }
-        }));
+        held.push(tokio::spawn(hold_unread(response, outcome.clone())));
     }
     std::future::pending::<()>().await;
     Ok(())
+}
+
+/// Counts the status of a response, and does not read its body for as long as the abuse lasts.
+async fn hold_unread(response: ResponseFuture, outcome: Outcome) {
+    match response.await {
+        Ok(response) => {
+            outcome.count(response.status().as_str());
+            let _body = response.into_body();
+            std::future::pending::<()>().await;
+        }
+        Err(_) => outcome.count("reset"),
+    }
 }
 
 /// As many watches as the server takes, over ten connections.
@@ -360,18 +361,7 @@ async fn hold_watches(
             connection.sender = sender;
             let request = connection.request("GET", path).body(())?;
             let Ok((response, _)) = connection.sender.send_request(request, true) else { break };
-            let outcome = outcome.clone();
-            held.push(tokio::spawn(async move {
-                match response.await {
-                    Ok(response) => {
-                        outcome.count(response.status().as_str());
-                        let body = response.into_body();
-                        tokio::time::sleep(Duration::from_secs(600)).await;
-                        drop(body);
-                    }
-                    Err(_) => outcome.count("reset"),
-                }
-            }));
+            held.push(tokio::spawn(hold_unread(response, outcome.clone())));
         }
         held.push(tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(600)).await;

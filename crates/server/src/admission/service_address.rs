@@ -162,7 +162,7 @@ fn is_externally_accessible(service: &Value) -> bool {
 /// Allocates the cluster IP and the node ports of the Service that one request creates or updates.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
-    /// Storage key of the Service. Random for a create with `generateName`.
+    /// Storage key of the Service. A create with `generateName` has no name yet: the key then has a random one.
     key: String,
     now: Timestamp,
     /// Whether allocations are recorded. `false` for a dry run.

@@ -20,7 +20,7 @@ use crate::request::{TrustLevel, User};
 /// larger.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Minimum average rate at which a request body must arrive after `BodySender::initial_timeout`.
+/// Minimum average rate at which a request body must arrive after `RequestBodyContext::initial_timeout`.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// Maximum size in bytes of a request body that is not charged to its user. The limits on the number of requests
@@ -37,9 +37,9 @@ pub(crate) struct RequestBody {
     _charge: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
-/// The user and the client that send a request body, and the limits that apply to them.
+/// Who sends a request body, and the limits that apply to the body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BodySender<'a> {
+pub(crate) struct RequestBodyContext<'a> {
     pub(crate) user: &'a User,
     /// The client that sends the body, if known.
     pub(crate) client: Option<&'a RequestClient>,
@@ -49,7 +49,7 @@ pub(crate) struct BodySender<'a> {
     pub(crate) initial_timeout: Duration,
 }
 
-impl BodySender<'_> {
+impl RequestBodyContext<'_> {
     /// Acquires a permit for one unfinished body, which is a body that has not arrived completely. Returns a 429 error
     /// if none is free.
     ///
@@ -104,7 +104,7 @@ impl BodySender<'_> {
 ///
 /// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and must then arrive at a minimum
 /// rate. A body that arrives together with the headers does not count as unfinished.
-pub(crate) async fn receive_body<B>(body: B, sender: BodySender<'_>) -> Result<RequestBody, ApiError>
+pub(crate) async fn receive_body<B>(body: B, context: RequestBodyContext<'_>) -> Result<RequestBody, ApiError>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -122,7 +122,7 @@ where
     loop {
         let received = first.len() + rest.len();
         if UNCHARGED_BYTES_MAX < received && charged.is_none() {
-            charged = Some(sender.charge_body_bytes(announced.unwrap_or(BODY_BYTES_MAX))?);
+            charged = Some(context.charge_body_bytes(announced.unwrap_or(BODY_BYTES_MAX))?);
         }
         let mut next = pin!(body.frame());
         let polled = futures::poll!(next.as_mut()).map_err(Into::<BodyError>::into);
@@ -130,10 +130,10 @@ where
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 if unfinished.is_none() {
-                    unfinished = Some(sender.acquire_body_permit()?);
+                    unfinished = Some(context.acquire_body_permit()?);
                 }
                 let earned = Duration::from_millis(received as u64 * 1000 / MIN_BYTES_PER_SECOND);
-                let deadline = began + sender.initial_timeout + earned;
+                let deadline = began + context.initial_timeout + earned;
                 let frame = tokio::time::timeout_at(deadline, next).await;
                 frame.map_err(|_| ApiError::body_timeout())?.map(|it| it.map_err(Into::into))
             }

@@ -120,7 +120,7 @@ impl Api {
         let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
         let agent_request = match (target.kind.resource(), what) {
             (("", "pods"), "log") => {
-                let path = log_request_path(&stored, api_request)?;
+                let path = pod_log_path(&stored, api_request)?;
                 // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
                     return Ok(full_response(StatusCode::NO_CONTENT, TEXT_PLAIN, Bytes::new()));
@@ -333,7 +333,7 @@ pub(super) fn agent_request_error(target: &RequestTarget, node: &str, error: &Ag
 
 /// Validates the log options of a request, and returns the path and query of the log request to the agent. Upstream:
 /// `LogLocation`, and `ValidatePodLogOptions`.
-fn log_request_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
+fn pod_log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
     let query = &api_request.query;
     let container = container_name(pod, query.get("container"))?;
     let mut causes = Vec::new();

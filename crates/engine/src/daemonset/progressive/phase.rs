@@ -71,7 +71,7 @@ pub struct PhaseInput<'a> {
     /// Whether another controller creates the pods, always of the current revision (assist mode).
     pub is_assisting: bool,
     /// Whether the rollout waits until users delete the outdated pods: the update strategy is `OnDelete`, and no policy
-    /// replaces it by a rolling update. A policy does not replace the strategy of a DaemonSet with invalid fields.
+    /// replaces it by a rolling update. If the DaemonSet has invalid fields, no policy replaces the strategy.
     pub waits_for_deletes: bool,
     pub now: Time,
 }

@@ -25,7 +25,7 @@ use crate::audit::AuditEvent;
 use crate::auth::{self, AuthorizationGrant, Reauthorization};
 use crate::connections::RequestClient;
 use crate::error::ApiError;
-use crate::flow_control::request_body::{BodySender, RequestBody, receive_body};
+use crate::flow_control::request_body::{RequestBody, RequestBodyContext, receive_body};
 use crate::flow_control::response::{self, ResponseCharges};
 use crate::flow_control::{self, BodyError, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
@@ -227,13 +227,13 @@ impl Api {
         // Reads have no body, except for requests that are proxied.
         let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let received = if has_body {
-            let sender = BodySender {
+            let context = RequestBodyContext {
                 user: charged,
                 client: state.client.map(AsRef::as_ref),
                 usage: &self.limits.usage,
                 initial_timeout: self.limits.config.body_timeout,
             };
-            receive_body(body, sender).await.inspect_err(|it| self.count_rejection(it, "body"))?
+            receive_body(body, context).await.inspect_err(|it| self.count_rejection(it, "body"))?
         } else {
             drop(body);
             RequestBody::default()
