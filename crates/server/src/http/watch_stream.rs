@@ -84,7 +84,8 @@ pub(crate) fn watch_frames(
     options: WatchOptions,
     stop: CancellationToken,
 ) -> impl Stream<Item = Bytes> {
-    let watcher = WatchStream::new(registry, options, stop);
+    // On the heap, because `unfold` moves the watcher several times for each item.
+    let watcher = Box::new(WatchStream::new(registry, options, stop));
     futures::stream::unfold(
         watcher,
         |mut watcher| async move { Some((watcher.next_frames().await?, watcher)) },
@@ -311,14 +312,13 @@ impl WatchStream {
     /// Returns the frames of `events`, up to `BATCH_BYTES_MAX`. If that limit leaves events unprocessed, also returns
     /// the revision of the last processed event.
     fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
-        let now = Timestamp::now();
-        let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
+        let (mut frames, mut bytes, mut handled) = (Vec::with_capacity(events.len()), 0, None);
         for event in events {
             if BATCH_BYTES_MAX <= bytes {
                 return (frames, handled);
             }
             handled = Some(event.revision);
-            if let Some(frame) = self.event_frame(event, now) {
+            if let Some(frame) = self.event_frame(event) {
                 bytes += frame.len();
                 frames.push(frame);
             }
@@ -329,33 +329,31 @@ impl WatchStream {
     /// Returns the frame of one event, or `None` if the object matched the selector neither before nor after the
     /// commit. The event type is `ADDED` for an object that is created or begins to match, `DELETED` for an object that
     /// is deleted or no longer matches, and otherwise `MODIFIED`.
-    fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
+    fn event_frame(&self, event: &CommitEvent) -> Option<Bytes> {
+        let unshared_frame =
+            |event_type: &str, object: &Bytes| self.object_frame(event_type, object, Timestamp::now());
         let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
             KeyChange::Put { now: it, before } => match (before.as_ref().filter(|it| chosen(it)), chosen(it))
             {
-                (None, true) if before.is_some() => Some(self.object_frame("ADDED", &it.value, now)),
-                (None, true) => Some(self.shared_frame(event, "ADDED", now)),
-                (Some(_), true) => Some(self.shared_frame(event, "MODIFIED", now)),
-                (Some(before), false) => Some(self.object_frame(
-                    "DELETED",
-                    &with_resource_version(&before.value, event.revision),
-                    now,
-                )),
+                (None, true) if before.is_some() => Some(unshared_frame("ADDED", &it.value)),
+                (None, true) => Some(self.shared_frame(event, "ADDED")),
+                (Some(_), true) => Some(self.shared_frame(event, "MODIFIED")),
+                (Some(before), false) => {
+                    Some(unshared_frame("DELETED", &with_resource_version(&before.value, event.revision)))
+                }
                 (None, false) => None,
             },
-            KeyChange::Delete { before, .. } => {
-                chosen(before).then(|| self.shared_frame(event, "DELETED", now))
-            }
+            KeyChange::Delete { before, .. } => chosen(before).then(|| self.shared_frame(event, "DELETED")),
         }
     }
 
     /// Returns the frame of a commit event. The first watch that needs the frame encodes it, and the other watches with
     /// the same representation share it. Exception: each watch encodes its own frame for a table, which contains ages,
-    /// and for an object whose version must be converted.
-    fn shared_frame(&self, event: &CommitEvent, event_type: &str, now: Timestamp) -> Bytes {
+    /// and for an object whose version must be converted. The clock is read only for a frame that is encoded.
+    fn shared_frame(&self, event: &CommitEvent, event_type: &str) -> Bytes {
         let [whole, metadata] = &event.frames;
-        let make = || self.object_frame(event_type, event.latest_value(), now);
+        let make = || self.object_frame(event_type, event.latest_value(), Timestamp::now());
         match self.options.view {
             // A converted version has another encoding.
             _ if self.options.kind.conversion().is_some() => make(),
