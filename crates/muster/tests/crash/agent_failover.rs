@@ -1,12 +1,16 @@
-//! A node agent with several API servers, which end one after the other. It runs without a container runtime, and in a
-//! network namespace of its own, because it changes routes and nftables rules.
+//! A node agent with several API servers, which end, hang or are cut off one after the other. The agent runs without a
+//! container runtime, and in a network namespace of its own, because it changes routes and nftables rules.
 
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 
 use super::etcd::{FAILOVER_TIMEOUT, write_token};
+use super::fencing::signal;
 use super::*;
 use crate::cluster::etcd::Etcd;
 
@@ -68,11 +72,11 @@ impl Drop for Agent {
 
 #[test]
 #[ignore = "needs etcd in network namespaces: root, etcd, ip, nft"]
-fn an_agent_connects_to_another_server_when_its_server_ends() {
+fn an_agent_connects_to_another_server_when_its_server_fails() {
     if std::env::var_os(IN_NAMESPACE).is_none() {
         let mut test = Command::new("unshare");
         test.arg("--net").arg(std::env::current_exe().unwrap()).args(["--nocapture", "--ignored", "--exact"]);
-        test.arg("agent_failover::an_agent_connects_to_another_server_when_its_server_ends");
+        test.arg("agent_failover::an_agent_connects_to_another_server_when_its_server_fails");
         let output = test.env(IN_NAMESPACE, "1").stderr(Stdio::inherit()).output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         println!("{stdout}");
@@ -109,14 +113,35 @@ async fn check_failover() {
     let [servers, another] = [format!("https://10.9.0.1:1,https://{FIRST}"), format!("https://{SECOND}")];
     let flags = [&["--server", &servers, "--server", &another], &join[..]].concat();
     let agent = Agent::start(&dir, &flags);
-    wait_for_heartbeat(&first, &agent, START_TIMEOUT).await;
+    wait_for_heartbeat("the start of the agent", &first, &agent, START_TIMEOUT).await;
 
     drop(first);
-    wait_for_heartbeat(&second, &agent, FAILOVER_TIMEOUT).await;
+    wait_for_heartbeat("SIGKILL", &second, &agent, FAILOVER_TIMEOUT).await;
     let first = start("first", FIRST);
     second.stop();
-    wait_for_heartbeat(&first, &agent, FAILOVER_TIMEOUT).await;
+    wait_for_heartbeat("SIGTERM", &first, &agent, FAILOVER_TIMEOUT).await;
     assert!(agent.log().contains("connected to another API server"), "{}", agent.log());
+
+    // The connections stay open. The server accepts new ones, because the kernel does, and never answers.
+    let second = start("second", SECOND);
+    signal(&first, "-STOP");
+    wait_for_heartbeat("SIGSTOP", &second, &agent, FAILOVER_TIMEOUT).await;
+    check_node_is_known(&second).await;
+    signal(&first, "-CONT");
+    wait_until_ready(&first).await;
+    // Only the agent is cut off from the server: the server reaches etcd at another address.
+    nft(&format!(
+        "add table inet fault
+         add chain inet fault output {{ type filter hook output priority 0; }}
+         add rule inet fault output ip daddr {} drop
+         add rule inet fault output ip saddr {} drop",
+        host(SECOND),
+        host(SECOND)
+    ));
+    wait_for_heartbeat("a loss of all packets", &first, &agent, FAILOVER_TIMEOUT).await;
+    check_node_is_known(&first).await;
+    nft("delete table inet fault");
+    drop(second);
 
     // The agent has learned the address of a server, and needs none of its flags after a restart.
     let stored = dir.join("agent/pki/servers");
@@ -128,23 +153,57 @@ async fn check_failover() {
     }
     drop(agent);
     let agent = Agent::start(&dir, &["--server", "https://10.9.0.1:1"]);
-    wait_for_heartbeat(&first, &agent, START_TIMEOUT).await;
+    wait_for_heartbeat("a restart of the agent", &first, &agent, START_TIMEOUT).await;
     drop((agent, first));
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Waits until the agent renews the Lease of its node, as this server shows it. Fails after `timeout`.
-async fn wait_for_heartbeat(server: &Server, agent: &Agent, timeout: Duration) {
+/// Waits until the Lease of the node has a renewal time after the call of this function, as this server shows it. Fails
+/// after `timeout`. `fault` is what happened right before the call.
+async fn wait_for_heartbeat(fault: &str, server: &Server, agent: &Agent, timeout: Duration) {
+    let (began, began_at) = (Instant::now(), Timestamp::now());
     let leases: Api<Lease> = Api::namespaced(server.client().await, "kube-node-lease");
-    let renewal = async || {
-        let lease = leases.get_opt("n1").await.unwrap();
-        lease.and_then(|it| it.spec).and_then(|it| it.renew_time)
-    };
-    let before = renewal().await;
-    let began = Instant::now();
-    while renewal().await == before {
-        assert!(began.elapsed() < timeout, "the agent does not renew its Lease\n{}", agent.log());
+    let renewed_at = async || leases.get_opt("n1").await.unwrap()?.spec?.renew_time;
+    while renewed_at().await.is_none_or(|it| it.0 <= began_at) {
+        assert!(
+            began.elapsed() < timeout,
+            "the agent does not renew its Lease after {fault}\n{}",
+            agent.log()
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    println!("a heartbeat after {:?}", began.elapsed());
+    println!("Lease renewed {:.1} s after {fault}", began.elapsed().as_secs_f64());
+}
+
+/// Fails if the node was lost, so that its condition `Ready` is `Unknown`. The condition is `False` while the node has no
+/// container runtime.
+async fn check_node_is_known(server: &Server) {
+    let nodes: Api<Node> = Api::all(server.client().await);
+    let node = nodes.get("n1").await.unwrap();
+    let conditions = node.status.and_then(|it| it.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|it| it.type_ == "Ready").unwrap();
+    assert_eq!(ready.status, "False", "{ready:?}");
+}
+
+/// Waits until a server that was stopped has seen what was written meanwhile.
+async fn wait_until_ready(server: &Server) {
+    let client = server.client().await;
+    let began = Instant::now();
+    while let Err(error) = client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap()).await
+    {
+        assert!(began.elapsed() < FAILOVER_TIMEOUT, "{error}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Executes commands of nft in the network namespace of the test.
+fn nft(commands: &str) {
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success(), "{commands}");
+}
+
+/// Returns the host of an address with a port.
+fn host(address: &str) -> &str {
+    address.split_once(':').unwrap().0
 }

@@ -181,7 +181,8 @@ fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
 }
 
-fn signal(server: &Server, name: &str) {
+/// Sends a signal, such as `-STOP`, to a server.
+pub(super) fn signal(server: &Server, name: &str) {
     let pid = server.child.id().to_string();
     assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
