@@ -464,7 +464,7 @@ async fn request_certificate(
 
 /// Calls the API server. If the connection fails during the call, or the server answers 503, repeats the call, with at
 /// most [`CALL_ATTEMPTS_MAX`] attempts in all. The connection chooses the server: the next server if the connection has
-/// failed, and with [`ServerConnection::with_immediate_failover`] also after a 503.
+/// failed, and with [`ServerConnection::with_immediate_failover`] also after a 503 of a server that is not ready.
 async fn call_with_failover<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
     for _ in 1..CALL_ATTEMPTS_MAX {
         let result = call().await;
@@ -621,6 +621,7 @@ mod tests {
     async fn a_call_that_is_answered_with_503_is_repeated_at_the_next_server() {
         let ca = TestCa::new();
         let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+        a.set_readyz_status(Some(http::StatusCode::INTERNAL_SERVER_ERROR));
         let (servers, name) = servers_and_node(&[a.url(), b.url()]);
         let connection = ServerConnection::new(servers, &name, &ca.pem, Credentials::Token(String::new()));
         let client = Arc::new(connection.unwrap().with_immediate_failover()).client();

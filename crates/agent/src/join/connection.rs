@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
@@ -64,8 +64,8 @@ struct Timeouts {
     ping_interval: Duration,
     /// Timeout for the response to a ping, after which the connection is closed.
     ping: Duration,
-    /// Time for which a server may answer all requests with 503, because it does not reach etcd, before another server
-    /// is used.
+    /// Time for which a server may answer all requests with 503 before the agent checks whether the server is ready. If
+    /// it is not, because it does not reach etcd, another server is used.
     unavailable: Duration,
 }
 
@@ -116,10 +116,10 @@ struct OpenConnection {
     sender: SendRequest<Body>,
     /// Whether the connection is retired: no new request uses it. A connection is retired when it refuses a request,
     /// because it is closed or the server has sent GOAWAY, and when the server has answered all requests with 503 for
-    /// [`Timeouts::unavailable`].
+    /// [`Timeouts::unavailable`] and is not ready.
     is_retired: Arc<AtomicBool>,
-    /// Since when the server has answered only with 503. `None` if its last response had another status, and before its
-    /// first response.
+    /// Since when the server has answered only with 503. `None` if its last response had another status, before its
+    /// first response, and after it was found to be ready.
     unavailable_since: Arc<SyncMutex<Option<Instant>>>,
 }
 
@@ -128,15 +128,37 @@ impl OpenConnection {
         !self.sender.is_closed() && !self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Records the status of a response. After [`Timeouts::unavailable`] with only 503 responses, retires the
-    /// connection.
-    fn record_status(&self, status: StatusCode) {
-        let mut since = self.unavailable_since.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Records the status of a response. After [`Timeouts::unavailable`] with only 503 responses, retires the connection
+    /// if the server is not ready.
+    ///
+    /// Rule: an agent does not leave a server that is ready. If the database of etcd is full, every server answers
+    /// writes with 503 and is ready, so another server would not help.
+    async fn record_status(&mut self, status: StatusCode) {
         if status != StatusCode::SERVICE_UNAVAILABLE {
-            *since = None;
-        } else if self.timeouts.unavailable <= since.get_or_insert_with(Instant::now).elapsed() {
+            *self.lock_unavailable_since() = None;
+            return;
+        }
+        let unavailable_for = self.lock_unavailable_since().get_or_insert_with(Instant::now).elapsed();
+        if unavailable_for < self.timeouts.unavailable {
+            return;
+        }
+        if self.is_server_ready().await {
+            *self.lock_unavailable_since() = None;
+        } else {
             self.is_retired.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether `GET /readyz` is answered with 200 within [`Timeouts::connect`]. The request needs no token.
+    async fn is_server_ready(&mut self) -> bool {
+        let url = format!("https://{}/readyz", self.server.authority());
+        let Ok(request) = Request::get(url).body(Body::empty()) else { return false };
+        let response = tokio::time::timeout(self.timeouts.connect, self.sender.send_request(request)).await;
+        matches!(response, Ok(Ok(response)) if response.status() == StatusCode::OK)
+    }
+
+    fn lock_unavailable_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unavailable_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,8 +190,8 @@ impl ServerConnection {
         })
     }
 
-    /// Makes the connection change to another server at the first 503 response, if several servers are known. Used
-    /// while a node joins, because it has no watches yet that would have to be opened again.
+    /// Makes the connection change to another server at the first 503 response of a server that is not ready, if several
+    /// servers are known. Used while a node joins, because it has no watches yet that would have to be opened again.
     pub(super) fn with_immediate_failover(mut self) -> Self {
         self.failover_timeouts.unavailable = Duration::ZERO;
         self
@@ -219,7 +241,7 @@ impl ServerConnection {
             *request.uri_mut() = Uri::from_parts(uri)?;
             let mut failed = match connection.sender.try_send_request(request).await {
                 Ok(response) => {
-                    connection.record_status(response.status());
+                    connection.record_status(response.status()).await;
                     return Ok(response);
                 }
                 Err(failed) => failed,
@@ -239,8 +261,8 @@ impl ServerConnection {
     /// for each other, and share the new connection, or the error if no server can be reached.
     ///
     /// Rule: an agent stays with a server while its connection works. If the connection fails, if the server sends
-    /// GOAWAY, or if it answers all requests with 503 for some time, the agent connects to the next server of its
-    /// order, and tries each server once.
+    /// GOAWAY, or if it answers all requests with 503 for some time and is not ready, the agent connects to the next
+    /// server of its order, and tries each server once.
     async fn open_connection(
         &self,
         generation: u64,

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -77,14 +77,17 @@ pub(super) struct TestServer {
     drain: CancellationToken,
     /// Cancelled to close the port and all connections at once.
     kill: CancellationToken,
-    slow_requests: Arc<SlowRequests>,
+    behavior: Arc<Behavior>,
 }
 
-/// The requests at [`SLOW_PATH`].
-#[derive(Default)]
-struct SlowRequests {
-    received_count: AtomicUsize,
+/// How a server answers requests at certain paths.
+struct Behavior {
+    /// Number of requests at [`SLOW_PATH`] that were received.
+    slow_request_count: AtomicUsize,
+    /// Notified to answer the requests at [`SLOW_PATH`].
     release: Notify,
+    /// Status of the response to a request at `/readyz`. `None` if such requests are never answered.
+    readyz_status: Mutex<Option<StatusCode>>,
 }
 
 impl TestServer {
@@ -110,11 +113,15 @@ impl TestServer {
             connection_count: Arc::default(),
             drain: CancellationToken::new(),
             kill: CancellationToken::new(),
-            slow_requests: Arc::default(),
+            behavior: Arc::new(Behavior {
+                slow_request_count: AtomicUsize::new(0),
+                release: Notify::new(),
+                readyz_status: Mutex::new(Some(StatusCode::OK)),
+            }),
         };
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let (drain, kill) = (server.drain.clone(), server.kill.clone());
-        let (count, slow_requests) = (server.connection_count.clone(), server.slow_requests.clone());
+        let (count, behavior) = (server.connection_count.clone(), server.behavior.clone());
         tokio::spawn(async move {
             loop {
                 let stream = tokio::select! {
@@ -123,12 +130,12 @@ impl TestServer {
                     accepted = listener.accept() => accepted.unwrap().0,
                 };
                 count.fetch_add(1, Ordering::SeqCst);
-                let (acceptor, slow_requests) = (acceptor.clone(), slow_requests.clone());
+                let (acceptor, behavior) = (acceptor.clone(), behavior.clone());
                 let (drain, kill) = (drain.clone(), kill.clone());
                 tokio::spawn(async move {
                     tokio::select! {
                         () = kill.cancelled() => {}
-                        () = serve_connection(stream, &acceptor, slow_requests, drain) => {}
+                        () = serve_connection(stream, &acceptor, behavior, drain) => {}
                     }
                 });
             }
@@ -149,7 +156,7 @@ impl TestServer {
     }
 
     pub(super) fn slow_request_count(&self) -> usize {
-        self.slow_requests.received_count.load(Ordering::SeqCst)
+        self.behavior.slow_request_count.load(Ordering::SeqCst)
     }
 
     pub(super) fn drain(&self) {
@@ -165,7 +172,12 @@ impl TestServer {
     }
 
     pub(super) fn release_slow_requests(&self) {
-        self.slow_requests.release.notify_waiters();
+        self.behavior.release.notify_waiters();
+    }
+
+    /// Sets the status of responses to requests at `/readyz`. With `None`, these requests are never answered.
+    pub(super) fn set_readyz_status(&self, status: Option<StatusCode>) {
+        *self.behavior.readyz_status.lock().unwrap() = status;
     }
 }
 
@@ -179,22 +191,29 @@ impl Drop for TestServer {
 async fn serve_connection(
     stream: TcpStream,
     acceptor: &TlsAcceptor,
-    slow_requests: Arc<SlowRequests>,
+    behavior: Arc<Behavior>,
     drain: CancellationToken,
 ) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
-        let slow_requests = slow_requests.clone();
+        let behavior = behavior.clone();
         async move {
-            if request.uri().path() == SLOW_PATH {
-                slow_requests.received_count.fetch_add(1, Ordering::SeqCst);
-                slow_requests.release.notified().await;
+            let path = request.uri().path();
+            if path == SLOW_PATH {
+                behavior.slow_request_count.fetch_add(1, Ordering::SeqCst);
+                behavior.release.notified().await;
             }
+            let readyz_status = *behavior.readyz_status.lock().unwrap();
             let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
             let mut response = Response::new(authority);
-            if request.uri().path() == UNAVAILABLE_PATH {
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            }
+            *response.status_mut() = match path {
+                UNAVAILABLE_PATH => StatusCode::SERVICE_UNAVAILABLE,
+                "/readyz" => match readyz_status {
+                    Some(status) => status,
+                    None => std::future::pending().await,
+                },
+                _ => StatusCode::OK,
+            };
             Ok::<_, Infallible>(response)
         }
     });

@@ -196,7 +196,11 @@ impl<T> Answer<T> {
 
 /// Whether the server refused a write because its store has no space.
 pub(crate) fn is_store_full(status: &Status) -> bool {
-    status.message.contains("the disk is full") || status.message.contains("the database of etcd is full")
+    match status.code {
+        500 => status.message.contains("the disk is full"),
+        503 => status.message.contains("the database of etcd is full"),
+        _ => false,
+    }
 }
 
 /// Goes on from where it was, server after server.

@@ -167,7 +167,7 @@ impl ObjectStorage {
                 Err(ApiError::entity_too_large(&format!("{resource} \"{name}\": {error}")))
             }
             Ok(Err(CommitError::QueueFull)) => Err(ApiError::too_many_requests(1)),
-            Ok(Err(error @ CommitError::Unavailable { .. })) => {
+            Ok(Err(error @ (CommitError::StorageFull { .. } | CommitError::Unavailable { .. }))) => {
                 Err(ApiError::service_unavailable(error.to_string()))
             }
             Ok(Err(CommitError::OutcomeUnknown { .. })) => Err(ApiError::timeout()),

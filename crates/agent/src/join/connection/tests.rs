@@ -122,9 +122,10 @@ async fn the_next_server_is_used_after_goaway_and_open_requests_are_answered() {
 
 /// The server is cut off from etcd.
 #[tokio::test]
-async fn the_next_server_is_used_if_one_answers_503_for_some_time() {
+async fn the_next_server_is_used_if_one_answers_503_for_some_time_and_is_not_ready() {
     let ca = TestCa::new();
     let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+    a.set_readyz_status(Some(StatusCode::INTERNAL_SERVER_ERROR));
     let connection = connect_to(&ca, &[a.url(), b.url()], SHORT);
     for _ in 0..3 {
         assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
@@ -136,6 +137,43 @@ async fn the_next_server_is_used_if_one_answers_503_for_some_time() {
     tokio::time::sleep(SHORT.unavailable).await;
     assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
     check_server(&connection, &b.url()).await;
+}
+
+/// Not even `/readyz` is answered.
+#[tokio::test]
+async fn the_next_server_is_used_if_one_answers_503_and_its_readiness_is_unknown() {
+    let ca = TestCa::new();
+    let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+    a.set_readyz_status(None);
+    let connection = connect_to(&ca, &[a.url(), b.url()], SHORT);
+    send(&connection, UNAVAILABLE_PATH).await.unwrap();
+    tokio::time::sleep(SHORT.unavailable).await;
+    assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
+    check_server(&connection, &b.url()).await;
+}
+
+/// The database of etcd is full: all servers answer writes with 503, and all are ready.
+#[tokio::test]
+async fn a_node_stays_with_a_server_that_answers_503_and_is_ready() {
+    let ca = TestCa::new();
+    let [a, b] = [TestServer::start(&ca).await, TestServer::start(&ca).await];
+    for unavailable in [SHORT.unavailable, Duration::ZERO] {
+        let connection = connect_to(&ca, &[a.url(), b.url()], Timeouts { unavailable, ..SHORT });
+        for _ in 0..3 {
+            assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
+            tokio::time::sleep(unavailable).await;
+        }
+        assert_eq!(send(&connection, UNAVAILABLE_PATH).await, Ok(a.url().authority()));
+        // The node leaves the server when the server is not ready any more.
+        a.set_readyz_status(Some(StatusCode::INTERNAL_SERVER_ERROR));
+        let began = std::time::Instant::now();
+        while send(&connection, UNAVAILABLE_PATH).await.unwrap() == a.url().authority() {
+            assert!(began.elapsed() < STEP_TIMEOUT, "the node stays with a server that is not ready");
+            tokio::time::sleep(unavailable).await;
+        }
+        a.set_readyz_status(Some(StatusCode::OK));
+    }
+    assert_eq!((a.connection_count(), b.connection_count()), (2, 2));
 }
 
 #[tokio::test]

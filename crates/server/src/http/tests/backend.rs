@@ -296,7 +296,7 @@ async fn a_server_on_a_full_etcd_is_ready() {
     };
     assert_eq!(health().await, (200, false, false));
     remote.is_full.store(true, Ordering::Relaxed);
-    let full = expect!["500 Internal error occurred: etcd is full"];
+    let full = expect!["503 etcd is full"];
     check(server.json("POST", MAPS, map("c", "x")).await, &full);
     assert_eq!(health().await, (200, true, true));
     // A deletion does not show that there is space.
