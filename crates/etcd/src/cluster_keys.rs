@@ -3,16 +3,14 @@
 
 use bytes::Bytes;
 
-use crate::api::{EtcdApi, EtcdError, retry};
-use crate::cluster_state::UnusableError;
+use crate::api::{EtcdApi, EtcdError};
 use crate::keyspace::Keyspace;
-use crate::lane::{first_key_request, found_keys, get, put, revision_is, value_is};
-use crate::proto::{RangeRequest, TxnRequest};
+use crate::lane::first_key_request;
+use crate::shared_value::{self, Replacement};
 
 /// Returns the encrypted keys of the cluster, or `None` if it has no keys yet.
 pub async fn read_cluster_keys(api: &impl EtcdApi, keys: &Keyspace) -> Result<Option<Bytes>, EtcdError> {
-    let request = RangeRequest { key: keys.cluster_keys_key(), ..RangeRequest::default() };
-    Ok(api.range(request).await?.kvs.into_iter().next().map(|it| it.value))
+    shared_value::read(api, keys.cluster_keys_key()).await
 }
 
 /// Stores `value` as the encrypted keys of the cluster, unless the cluster already has keys. Returns the stored keys:
@@ -23,19 +21,7 @@ pub async fn create_cluster_keys(
     keys: &Keyspace,
     value: Bytes,
 ) -> Result<Bytes, EtcdError> {
-    let key = keys.cluster_keys_key();
-    let request = TxnRequest {
-        // A restore writes the keys of its backup.
-        compare: vec![revision_is(key.clone(), 0), revision_is(keys.restoring_key(), 0)],
-        success: vec![put(key.clone(), value.clone())],
-        failure: vec![get(key)],
-    };
-    let response = api.txn(request).await?;
-    match found_keys(&response, 0).first() {
-        _ if response.succeeded => Ok(value),
-        Some(found) => Ok(found.value.clone()),
-        None => Err(EtcdError::Rejected { why: UnusableError::Restoring.to_string() }),
-    }
+    shared_value::create(api, keys, keys.cluster_keys_key(), value).await
 }
 
 /// Replaces the encrypted keys `old` of the cluster with `new`. Changes nothing if the stored keys are not `old`, or if
@@ -47,14 +33,8 @@ pub async fn replace_cluster_keys(
     new: Bytes,
 ) -> Result<bool, EtcdError> {
     let key = keys.cluster_keys_key();
-    let request = TxnRequest {
-        compare: vec![value_is(key.clone(), old), revision_is(keys.restoring_key(), 0)],
-        success: vec![put(key.clone(), new.clone())],
-        failure: vec![get(key)],
-    };
-    let response = retry(async || api.txn(request.clone()).await).await?;
-    // An earlier attempt, whose response was lost, may have been applied.
-    Ok(response.succeeded || found_keys(&response, 0).first().is_some_and(|it| it.value == new))
+    let replacement = Replacement { key, old, new, compare: Vec::new(), writes: Vec::new() };
+    shared_value::replace(api, keys, replacement).await
 }
 
 /// Whether the cluster has at least one object in etcd.

@@ -121,7 +121,9 @@ pub enum ReplacedError {
          Restart the servers"
     )]
     WentBack { current: i64, seen: i64 },
-    #[error("the cluster was restored while this server was cut off. Restart the server")]
+    #[error(
+        "the cluster was restored, or its settings were changed, while this server was cut off. Restart the server"
+    )]
     Restored,
 }
 
@@ -134,8 +136,8 @@ impl FollowedCluster {
         }
     }
 
-    /// Fails if the cluster was restored since the server loaded its objects. `source_revision` is the etcd revision of
-    /// the last write of `m/source`, as etcd has it now.
+    /// Fails if the cluster was restored, or its settings were changed, since the server loaded its objects.
+    /// `source_revision` is the etcd revision of the last write of `m/source`, as etcd has it now.
     pub(crate) fn check_source(&self, source_revision: i64) -> Result<(), ReplacedError> {
         if source_revision == self.source_revision { Ok(()) } else { Err(ReplacedError::Restored) }
     }
@@ -287,11 +289,14 @@ pub async fn mark_moved(
 }
 
 /// Fails if an event shows that this server may no longer use the cluster: a restore or a migration into etcd has
-/// begun, the cluster was moved to a data directory, or its feature level has become too high. A restore can begin
-/// while a server runs, if the server has not written for so long that it seemed to be stopped.
+/// begun, the settings of the cluster were changed, the cluster was moved to a data directory, or its feature level has
+/// become too high. A restore or a change of the settings can begin while a server runs, if the server has not written
+/// for so long that it seemed to be stopped.
 pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError> {
     let Some(kv) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { return Ok(()) };
-    let error = if kv.key == keys.restoring_key() {
+    let error = if kv.key == keys.source_key() {
+        return Err(ReplacedError::Restored.into());
+    } else if kv.key == keys.restoring_key() {
         UnusableError::Restoring
     } else if kv.key == keys.moved_key() {
         UnusableError::Moved

@@ -337,6 +337,10 @@ impl State {
     fn txn(&mut self, request: &TxnRequest) -> TxnResponse {
         assert!(request.compare.len() <= 128 && request.success.len() <= 128 && request.failure.len() <= 128);
         let succeeded = request.compare.iter().all(|it| {
+            if let Some(TargetUnion::Value(expected)) = &it.target_union {
+                assert_eq!((it.target(), it.result()), (CompareTarget::Value, CompareResult::Equal));
+                return self.keys.get(&it.key).is_some_and(|it| it.value == *expected);
+            }
             assert_eq!(it.target(), CompareTarget::Mod);
             let range = it.key.clone()..range_end(&it.key, &it.range_end);
             let mut found: Vec<i64> = self.keys.range(range).map(|(_, kv)| kv.mod_revision).collect();

@@ -7,16 +7,18 @@
 //! | `t/KEY` | the term of the Lease with the store key `KEY`, see below |
 //! | `a/POOL` | marks the last allocation from a pool, see [`allocation_pool`](crate::allocation_pool) |
 //! | `m/keys` | the private keys of the cluster, encrypted, see [`cluster_keys`](crate::cluster_keys) |
+//! | `m/settings` | the settings that all servers must have, see [`cluster_settings`](crate::cluster_settings) |
 //! | `m/base` | the offset of resourceVersions, in decimal |
 //! | `m/compacted` | the etcd revision up to which the history was compacted, in decimal |
 //! | `m/format` | the feature level of the cluster, in decimal, see [`feature_level`](crate::feature_level) |
-//! | `m/source` | what the cluster was restored or moved from, see [`ClusterSource`](crate::ClusterSource) |
+//! | `m/source` | what the cluster was restored or moved from, see [`ClusterSource`](crate::ClusterSource), or empty |
 //! | `m/restoring` | mark of a restore that is in progress or was interrupted, see [`restore`](crate::restore()) |
 //! | `m/moved` | mark of a cluster that was moved from etcd to a data directory |
 //!
 //! `t/KEY` and `a/POOL` have no value: transactions compare the etcd revision of their last write. `t/KEY` is written
 //! whenever the Lease gets another holder, so that transactions of the previous holder fail, see
-//! [`Fence`](muster_store::Fence). No server may use a cluster that has the key `m/restoring` or `m/moved`.
+//! [`Fence`](muster_store::Fence). Every transaction of a server also compares the etcd revision of `m/source`, which is
+//! written by a restore and by a change of the settings. No server may use a cluster that has the key `m/restoring` or `m/moved`.
 //!
 //! # resourceVersion
 //!
@@ -103,6 +105,11 @@ impl Keyspace {
     /// Returns the etcd key of the encrypted private keys of the cluster.
     pub(crate) fn cluster_keys_key(&self) -> Bytes {
         format!("{}m/keys", self.prefix).into()
+    }
+
+    /// Returns the etcd key of the settings of the cluster.
+    pub(crate) fn settings_key(&self) -> Bytes {
+        format!("{}m/settings", self.prefix).into()
     }
 
     /// Returns the etcd key of the offset of resourceVersions.

@@ -21,6 +21,8 @@ mod batch;
 mod client;
 /// The private keys of the cluster, which all servers share.
 mod cluster_keys;
+/// The settings that all servers of the cluster must have in common.
+mod cluster_settings;
 /// The state of a cluster in etcd: whether servers may use it, and when a server last wrote to it.
 mod cluster_state;
 /// Compaction of the history in etcd.
@@ -48,6 +50,8 @@ mod object_value;
 mod paged_range;
 /// Writes the objects of a backup or of a data directory as a cluster in etcd.
 mod restore;
+/// Values that are stored under one key of the cluster and that all servers share.
+mod shared_value;
 /// Reads a whole cluster at one revision.
 mod snapshot;
 
@@ -67,6 +71,7 @@ pub use crate::api::{EtcdApi, EtcdError, WatchStream};
 pub use crate::backend::{EtcdBackend, OpenError, open};
 pub use crate::client::{ClientError, ClientTls, EtcdClient};
 pub use crate::cluster_keys::{create_cluster_keys, has_objects, read_cluster_keys, replace_cluster_keys};
+pub use crate::cluster_settings::{create_cluster_settings, read_cluster_settings, replace_cluster_settings};
 pub use crate::cluster_state::{
     ClusterSource, ClusterState, PrefixConflict, UnusableError, mark_moved, read as read_cluster_state,
 };

@@ -26,7 +26,7 @@ pub(crate) struct LoadedObjects {
     /// The etcd revision at which the objects were listed. The watch continues after it.
     pub(crate) revision: i64,
     /// The etcd revision of the last write of `m/source`, or 0 if the key does not exist. If this revision changes
-    /// later, the cluster was restored.
+    /// later, the cluster was restored, or its settings were changed.
     pub(crate) source_revision: i64,
 }
 

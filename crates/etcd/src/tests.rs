@@ -13,6 +13,8 @@ mod mutants;
 mod reload;
 /// Restore of a cluster, and snapshots.
 mod restore;
+/// The settings of the cluster.
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use muster_files::write_private_file;
-use muster_server::{AdvertisedUrl, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles};
+use muster_server::{AdvertisedUrl, ClusterSettings, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles};
 
 /// Flags for a store on etcd: the flags that begin with `--etcd`, and the file with the server token.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,12 @@ const FLAGS_FILE: &str = "etcd-flags";
 impl EtcdFlags {
     /// Writes a file in the data directory with the flags that the other servers of the cluster need. `muster token
     /// create --server` reads this file. `advertised` is the URL of the cluster for clients.
-    pub(crate) fn save(&self, data_dir: &Path, advertised: Option<&AdvertisedUrl>) -> anyhow::Result<()> {
+    pub(crate) fn save(
+        &self,
+        data_dir: &Path,
+        advertised: Option<&AdvertisedUrl>,
+        settings: ClusterSettings,
+    ) -> anyhow::Result<()> {
         let mut flags = vec![format!("--etcd={}", self.etcd.join(","))];
         let files = [("ca", &self.etcd_ca), ("cert", &self.etcd_cert), ("key", &self.etcd_key)];
         for (name, file) in files {
@@ -54,6 +59,7 @@ impl EtcdFlags {
             flags.push("--etcd-any-version".to_owned());
         }
         flags.extend(advertised.map(|it| format!("--advertise={it}")));
+        flags.extend(settings.non_default_flags());
         let path = data_dir.join(FLAGS_FILE);
         let written = write_private_file(&path, (flags.join("\n") + "\n").as_bytes());
         written.with_context(|| format!("write {}", path.display()))

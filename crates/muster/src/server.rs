@@ -37,9 +37,10 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |supervisor: &mut _| {
         let etcd = args.etcd.options();
         let is_shared = etcd.is_some();
-        let server = args.serving.bind_server(None, args.reserved_pod_cidrs, etcd).await?;
+        let settings = args.serving.cluster_settings(None, args.reserved_pod_cidrs)?;
+        let server = args.serving.bind_server(None, settings, etcd).await?;
         if is_shared {
-            args.etcd.save(args.serving.data_dir(), args.serving.advertised_url())?;
+            args.etcd.save(args.serving.data_dir(), args.serving.advertised_url(), settings)?;
         }
         let export = args.serving.start_server(server, &args.without, is_shared, supervisor)?;
         logging::print_ready_line(format_args!("ready: {export}"));

@@ -17,7 +17,8 @@ use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_control::{ElectionCallbacks, LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{
-    AdvertisedUrl, ApiServer, BuiltinUser, EtcdOptions, LeaderFence, LoopbackClient, StoreOptions,
+    AdvertisedUrl, ApiServer, BuiltinUser, ClusterSettings, DEFAULT_CLUSTER_CIDR, EtcdOptions, LeaderFence,
+    LoopbackClient, StoreOptions,
 };
 
 use crate::data_dir::lock;
@@ -49,8 +50,9 @@ pub(crate) struct ServingFlags {
     /// Audit log: append one JSON line per request to this file, without bodies
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// CIDR range of pod IPs; each node that joins without its own --pod-cidr is assigned a /24 of it
-    #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
+    /// CIDR range of pod IPs; each node that joins without its own --pod-cidr is assigned a /24 of it. All servers on one
+    /// etcd need the same range
+    #[arg(long, value_name = "RANGE", default_value = DEFAULT_CLUSTER_CIDR)]
     cluster_cidr: String,
     /// CIDR ranges allowed in spec.externalIPs of Services; none by default. Agents need the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',')]
@@ -215,17 +217,30 @@ impl ServingFlags {
         ended.and(finished)
     }
 
+    /// Returns the settings that all servers of the cluster must have in common. The first `reserved_pod_cidrs` ranges of
+    /// `--cluster-cidr` are not assigned to nodes. With `machine`, returns the settings of the local cluster instead.
+    pub(crate) fn cluster_settings(
+        &self,
+        machine: Option<&LocalCluster>,
+        reserved_pod_cidrs: u32,
+    ) -> anyhow::Result<ClusterSettings> {
+        let settings = match machine {
+            Some(machine) => ClusterSettings::new(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
+            None => ClusterSettings::new(&self.cluster_cidr, reserved_pod_cidrs),
+        };
+        settings.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))
+    }
+
     /// Opens the store, binds the listen address, and configures the server from the flags.
     ///
     /// With `machine`, the server also listens on the bridge of the local nodes and uses the pod CIDR of the local
-    /// cluster. Each local node configures its own range of this CIDR. Without `machine`, the first `reserved_pod_cidrs`
-    /// ranges of `--cluster-cidr` are not assigned to nodes.
+    /// cluster. Each local node configures its own range of this CIDR.
     ///
     /// With `etcd`, the objects are stored there, and the encryption keys of the data directory are not used.
     pub(crate) async fn bind_server(
         &self,
         machine: Option<&LocalCluster>,
-        reserved_pod_cidrs: u32,
+        settings: ClusterSettings,
         etcd: Option<EtcdOptions>,
     ) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
@@ -238,7 +253,9 @@ impl ServingFlags {
             },
             etcd,
         };
-        let mut server = ApiServer::open_with_options(self.listen, nodes, &self.data_dir, &options).await?;
+        let mut server =
+            ApiServer::open_with_options(self.listen, nodes, &self.data_dir, &options, Some(settings))
+                .await?;
         if let Some(path) = &self.audit_log {
             server.enable_audit_log(path)?;
         }
@@ -252,11 +269,6 @@ impl ServingFlags {
         let exempted = server.set_pod_security(self.pod_security.pod_security_settings());
         exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
         server.set_limits(self.limits.limits_config());
-        let given = match machine {
-            Some(machine) => server.set_pod_cidr_range(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
-            None => server.set_pod_cidr_range(&self.cluster_cidr, reserved_pod_cidrs),
-        };
-        given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
         let allowed = server.allow_external_ips(&self.allow_external_ips);
         allowed.map_err(|why| anyhow!("choose another --allow-external-ips: {why}"))?;
         Ok(server)

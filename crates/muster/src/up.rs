@@ -307,7 +307,8 @@ async fn start_server_in_process(
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<ClusterAccess> {
     args.serving.create_key_if_new()?;
-    let mut server = args.serving.bind_server(machine, 0, None).await?;
+    let settings = args.serving.cluster_settings(machine, 0)?;
+    let mut server = args.serving.bind_server(machine, settings, None).await?;
     let port = server.listen_address().port();
     let explain_queries = ExplainQueries::default();
     let queries = explain_queries.clone();

@@ -15,11 +15,7 @@ use muster_store::{
 
 use crate::cluster_keys::{ClusterKeys, ClusterKeysError};
 use crate::storage::data_dir::{self, DataError, StoreOptions, cluster_marker_path, database_path};
-use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
-
-/// Time without a write to etcd after which all servers count as stopped. A running server writes at least every five
-/// seconds, because it renews Leases.
-const QUIET_PERIOD: Duration = Duration::from_secs(12);
+use crate::storage::etcd::{EtcdOptions, EtcdStoreError, QUIET_PERIOD};
 
 /// Store key of the Namespace whose UID identifies a cluster.
 const IDENTITY_KEY: &str = "namespaces//kube-system";

@@ -26,6 +26,8 @@ mod auth;
 mod bootstrap;
 /// The keys that all servers of a cluster share.
 mod cluster_keys;
+/// The settings that all servers of a cluster must have in common.
+mod cluster_settings;
 /// Backup and restore of a cluster on etcd, and migration to or from etcd.
 mod cluster_transfer;
 /// Tracks the client connections and enforces their limits.
@@ -156,6 +158,7 @@ pub use crate::cluster_keys::{
     CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, ENCRYPTION_KEY_FILE, SERVER_TOKEN_FILE,
     create_server_token_if_missing,
 };
+pub use crate::cluster_settings::{ClusterSettings, DEFAULT_CLUSTER_CIDR};
 pub use crate::cluster_transfer::{
     EtcdTransferOptions, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
     migrate_to_sqlite, restore_etcd,
@@ -318,15 +321,17 @@ impl ApiServer {
         nodes: Option<IpAddr>,
         data_dir: &Path,
     ) -> Result<Self, StartError> {
-        Self::open_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
+        Self::open_with_options(listen, nodes, data_dir, &StoreOptions::default(), None).await
     }
 
-    /// Like [`ApiServer::open`], with options for the store.
+    /// Like [`ApiServer::open`], with options for the store and the settings of the cluster. With `None`, nodes get no
+    /// pod CIDRs. Fails if the servers on etcd have other settings.
     pub async fn open_with_options(
         listen: SocketAddr,
         nodes: Option<IpAddr>,
         data_dir: &Path,
         options: &StoreOptions,
+        settings: Option<ClusterSettings>,
     ) -> Result<Self, StartError> {
         let (listener, address) = listen_on(listen).await?;
         let mut listeners = vec![listener];
@@ -335,6 +340,10 @@ impl ApiServer {
             listeners.push(listen_on(to_nodes).await?.0);
         }
         let store = StoreSource::prepare(data_dir, options).await?;
+        let etcd_and_settings = options.etcd.as_ref().zip(settings);
+        if let Some((etcd, settings)) = etcd_and_settings {
+            settings.store_or_compare(etcd).await?;
+        }
         let guard = store.file_guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
@@ -347,6 +356,13 @@ impl ApiServer {
             on_failure,
             tokens,
         )?;
+        if let Some((etcd, settings)) = etcd_and_settings {
+            // A server that started since the settings were compared may have changed them.
+            settings.compare(etcd).await?;
+        }
+        if let Some(ClusterSettings { cluster_range, reserved_pod_cidrs }) = settings {
+            registry.admission.pod_cidrs.set_range(cluster_range, reserved_pod_cidrs);
+        }
         registry.storage.warn_about_oversized_objects();
         let now = Timestamp::now();
         let refused = |it: ApiError| StartError::Bootstrap(it.message().to_owned());
@@ -425,13 +441,6 @@ impl ApiServer {
         let failed = |source| StartError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())
-    }
-
-    /// Sets the range from which each node without a pod CIDR gets a CIDR of 256 addresses. The first `reserved` CIDRs
-    /// of the range are left for nodes that choose their pod CIDR themselves. Returns an error message if the range is
-    /// invalid.
-    pub fn set_pod_cidr_range(&self, range: &str, reserved: u32) -> Result<(), String> {
-        self.api.registry.admission.pod_cidrs.set_range(range, reserved)
     }
 
     /// Sets the CIDRs that `spec.externalIPs` of Services may use. By default no external IP is allowed. Returns an

@@ -221,7 +221,7 @@ impl<A: EtcdApi> Driver<A> {
             .map(|it| (it.key.clone(), it.mod_revision))
             .collect();
         let last_write = lane::last_write_revision(response);
-        // A restore has begun or ended. This server ends when its watch says so.
+        // A restore has begun or ended, or the settings were changed. This server ends when its watch says so.
         let is_restored = found.contains_key(&self.keys.restoring_key())
             || found.get(&self.keys.source_key()).copied().unwrap_or(0) != self.source_revision;
         let last_found = found.values().copied().max().unwrap_or(0);

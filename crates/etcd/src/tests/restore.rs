@@ -263,7 +263,7 @@ async fn a_server_that_was_cut_off_during_a_restore_ends() {
     etcd.compact_to_current();
     etcd.resume_watches();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    expect_test::expect!["the cluster was restored while this server was cut off. Restart the server"]
+    expect_test::expect!["the cluster was restored, or its settings were changed, while this server was cut off. Restart the server"]
         .assert_eq(server.failure.lock().unwrap().as_deref().unwrap_or_default());
     // It has published nothing of the restored cluster.
     assert_eq!(server.published.read().list("").map(|it| value_of(it)).collect::<Vec<_>>(), ["1"]);

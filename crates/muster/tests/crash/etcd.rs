@@ -7,6 +7,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, Token
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service, ServiceAccount};
 
+use super::fencing::signal;
 use super::*;
 use crate::cluster::etcd::Etcd;
 
@@ -274,6 +275,54 @@ fn a_server_on_etcd_says_what_is_wrong() {
     let flags = [&empty_etcd.flags()[..], &["--new-cluster"]].concat();
     Server::start_with(&dir.join("first"), &flags).stop();
     assert_eq!(fs::read(dir.join("first/ca.crt")).unwrap(), authority);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Servers with different ranges of pod IPs would assign them differently. The range of a cluster is changed by a server
+/// that starts while no other one runs.
+#[tokio::test]
+#[ignore = "needs etcd"]
+async fn servers_on_etcd_have_the_same_range_of_pod_ips() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-settings");
+    let token = write_token(&dir);
+    let flags =
+        |range: &'static str| [&etcd.flags_with_token(&token)[..], &["--cluster-cidr", range]].concat();
+    let invalid = Server::spawn(&dir.join("first"), &flags("10.250.0.0/30")).err().unwrap();
+    assert!(invalid.starts_with("muster: choose another --cluster-cidr: "), "{invalid}");
+    let first = Server::start_with(&dir.join("first"), &flags("10.250.0.0/16"));
+    let refused = Server::spawn(&dir.join("second"), &etcd.flags_with_token(&token)).err().unwrap();
+    let expected = "muster: the servers of this cluster run with --cluster-cidr=10.250.0.0/16, and this one was started with \
+                    --cluster-cidr=10.244.0.0/16: start it with --cluster-cidr=10.250.0.0/16. To change the setting, stop all servers, \
+                    and start them with the new value\n";
+    assert!(refused.ends_with(expected), "{refused}");
+    let second = Server::start_with(&dir.join("second"), &flags("10.250.0.0/16"));
+    let node = create_as_node(second.client().await, "a".to_owned()).await.unwrap();
+    assert_eq!(node.spec.unwrap().pod_cidr.as_deref(), Some("10.250.0.0/24"));
+    let output = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--server", "--data-dir"])
+        .arg(dir.join("second"))
+        .output()
+        .unwrap();
+    let command = String::from_utf8(output.stderr).unwrap();
+    assert!(command.contains("--cluster-cidr=10.250.0.0/16"), "{command}");
+
+    // Killed, as far as other servers can see. It is suspended, and continues when the range has changed.
+    signal(&first, "-STOP");
+    second.stop();
+    let third = Server::start_with(&dir.join("third"), &flags("10.251.0.0/16"));
+    let node = create_as_node(third.client().await, "b".to_owned()).await.unwrap();
+    assert_eq!(node.spec.unwrap().pod_cidr.as_deref(), Some("10.251.0.0/24"));
+    signal(&first, "-CONT");
+    let mut first = first;
+    let began = std::time::Instant::now();
+    while first.child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < FAILOVER_TIMEOUT, "the server runs with the old range");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let refused = Server::spawn(&dir.join("first"), &flags("10.250.0.0/16")).err().unwrap();
+    assert!(refused.contains("--cluster-cidr=10.251.0.0/16"), "{refused}");
+    drop(third);
     fs::remove_dir_all(&dir).unwrap();
 }
 

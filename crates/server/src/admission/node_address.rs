@@ -72,6 +72,7 @@ fn parse_canonical_ipv4(text: &str) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use muster_api::cidr::Ipv4Cidr;
     use serde_json::json;
 
     use super::*;
@@ -93,7 +94,7 @@ mod tests {
         async fn new() -> Self {
             let registry = Registry::new(100);
             crate::bootstrap::ensure_test_objects(&registry, NOW.parse().unwrap()).await.unwrap();
-            registry.admission.pod_cidrs.set_range("10.244.0.0/16", 0).unwrap();
+            registry.admission.pod_cidrs.set_range(Ipv4Cidr::parse("10.244.0.0/16").unwrap(), 0);
             Self { registry, said: String::new() }
         }
 

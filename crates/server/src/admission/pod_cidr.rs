@@ -46,20 +46,9 @@ struct PodCidrAllocations {
 
 impl PodCidrAllocator {
     /// Sets the cluster range from which pod CIDRs are allocated, and the number of reserved pod CIDRs at its start.
-    /// Fails if `range` is not an IPv4 CIDR, if its prefix length is not between 8 and 24, or if it overlaps the
-    /// Service range.
-    pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
-        let block = Ipv4Cidr::parse(range).ok();
-        let block = block.filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length()));
-        let block = block.ok_or_else(|| {
-            format!("{range:?} is not a range of 256 addresses or more such as 10.244.0.0/16")
-        })?;
-        if block.overlaps(SERVICE_RANGE) {
-            return Err(format!("{range} overlaps the Service range {SERVICE_RANGE}"));
-        }
+    pub(crate) fn set_range(&self, range: Ipv4Cidr, reserved: u32) {
         let mut allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (allocations.cluster_range, allocations.reserved) = (Some(block), reserved);
-        Ok(())
+        (allocations.cluster_range, allocations.reserved) = (Some(range), reserved);
     }
 
     /// Whether the address is in the cluster range from which pod CIDRs are allocated. `false` if the cluster allocates
@@ -83,6 +72,19 @@ impl PodCidrAllocator {
         // Blocks of a single address are addresses of nodes, not pod CIDRs.
         allocations.overlapping_node_where(address, name, |it| it.prefix_length() < 32).map(str::to_owned)
     }
+}
+
+/// Parses a cluster range from which pod CIDRs are allocated. Returns an error message if `range` is not an IPv4 CIDR, if
+/// its prefix length is not between 8 and 24, or if it overlaps the Service range.
+pub(crate) fn parse_cluster_range(range: &str) -> Result<Ipv4Cidr, String> {
+    let block = Ipv4Cidr::parse(range).ok();
+    let block = block.filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length()));
+    let block = block
+        .ok_or_else(|| format!("{range:?} is not a range of 256 addresses or more such as 10.244.0.0/16"))?;
+    if block.overlaps(SERVICE_RANGE) {
+        return Err(format!("{range} overlaps the Service range {SERVICE_RANGE}"));
+    }
+    Ok(block)
 }
 
 /// Allocates the pod CIDR of a Node, or checks the pod CIDR that a node chooses.

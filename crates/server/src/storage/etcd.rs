@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use muster_etcd::{
     ClientError, ClientTls, EtcdClient, EtcdError, InvalidPrefix, Keyspace, OpenError, UnusableError,
@@ -10,6 +11,10 @@ use muster_store::{Db, DbOptions, EncryptionKeys};
 
 /// Default prefix of all keys of a cluster in etcd.
 pub const DEFAULT_ETCD_PREFIX: &str = "/muster/v1";
+
+/// Time without a write to etcd after which all servers count as stopped. A running server writes at least every five
+/// seconds, because it renews Leases.
+pub(crate) const QUIET_PERIOD: Duration = Duration::from_secs(12);
 
 /// Options with which the store on etcd is opened.
 #[derive(Debug, Clone)]
@@ -53,6 +58,11 @@ pub enum EtcdStoreError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Unusable(#[from] UnusableError),
+    #[error(
+        "the servers of this cluster run with {stored}, and this one was started with {own}: start it with {stored}. To change the \
+         setting, stop all servers, and start them with the new value"
+    )]
+    OtherSettings { own: String, stored: String },
 }
 
 impl EtcdOptions {
