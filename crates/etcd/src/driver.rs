@@ -160,8 +160,9 @@ enum Completion {
     /// `pools` are the allocation pools that the transaction writes, each with the etcd revision after which the key of
     /// the pool must not have been written.
     Transaction { number: usize, used: Lane, pools: BTreeMap<&'static str, i64>, outcome: LaneOutcome },
-    /// The lane with the index `number`, whose last transaction had no response, can be used again.
-    LaneFree { lane: Lane, number: usize },
+    /// The lane with the index `number`, whose last transaction had no response, can be used again. `used` is the lane
+    /// as the transaction compared it, and `revision` is the etcd revision of its key now.
+    LaneFree { used: Lane, revision: i64, number: usize },
     /// The linearizable read of a read barrier has ended.
     Barrier(Result<BarrierRead, EtcdError>),
     /// The compaction of the history in etcd has ended.
@@ -327,7 +328,7 @@ impl<A: EtcdApi> Driver<A> {
                 self.pools.end_transaction(&pools, applied);
                 self.handle_transaction_outcome(number, used, outcome);
             }
-            Completion::LaneFree { lane, number } => self.lanes[number] = LaneState::Free(lane),
+            Completion::LaneFree { used, revision, number } => self.free_lane(number, used, revision),
             Completion::Barrier(result) => self.handle_barrier(result)?,
             Completion::Compacted(Ok(())) => {}
             Completion::Checked { revision, result } => self.handle_check(revision, result),

@@ -140,20 +140,20 @@ impl<A: EtcdApi> Driver<A> {
             LaneOutcome::Rejected { .. } => Some(used.revision),
             LaneOutcome::Unknown { .. } => None,
         };
-        let state = match next {
-            Some(revision) => LaneState::Free(used.moved_to(revision)),
+        let LaneState::Busy { commits, .. } = std::mem::replace(&mut self.lanes[number], LaneState::Blocked)
+        else {
+            unreachable!("a transaction was in progress");
+        };
+        match next {
+            Some(revision) => self.free_lane(number, used, revision),
             None => {
                 let api = self.api.clone();
                 self.operations.push(Box::pin(async move {
                     let revision = used.advance(&*api).await;
-                    Completion::LaneFree { lane: used.moved_to(revision), number }
+                    Completion::LaneFree { used, revision, number }
                 }));
-                LaneState::Blocked
             }
-        };
-        let LaneState::Busy { commits, .. } = std::mem::replace(&mut self.lanes[number], state) else {
-            unreachable!("a transaction was in progress");
-        };
+        }
         for key in commits.iter().flat_map(|it| written_keys(&it.commit)) {
             self.keys_in_progress.remove(key);
         }
@@ -185,6 +185,27 @@ impl<A: EtcdApi> Driver<A> {
             LaneOutcome::Unknown { error } => {
                 self.answer_all(commits, &CommitError::OutcomeUnknown { why: error.to_string() });
             }
+        }
+    }
+
+    /// Makes the lane with the index `number` available for the next transaction. `used` is the lane as the last
+    /// transaction compared it, and `revision` is the etcd revision of its key now.
+    ///
+    /// Rule: only this server writes its lanes, and a deleted lane key has revision 0. So if the key has an earlier
+    /// revision than this server knows, etcd was restored from a snapshot, and all objects must be loaded again.
+    /// Otherwise a server that was suspended during the restore would not notice it when the restored etcd has reached
+    /// the revision of this server again. Exception: all objects were loaded since the server last wrote the lane.
+    pub(super) fn free_lane(&mut self, number: usize, used: Lane, revision: i64) {
+        let known = used.revision;
+        self.lanes[number] = LaneState::Free(used.moved_to(revision));
+        if 0 < revision && revision < known && self.reloaded < known {
+            tracing::error!(
+                known,
+                revision,
+                "a key that only this server writes has an earlier revision than before, so etcd was restored from a \
+                 snapshot: loading all objects again"
+            );
+            self.reload(|it| it.reloads_after_loss += 1);
         }
     }
 

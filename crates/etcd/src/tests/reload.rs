@@ -268,3 +268,37 @@ async fn a_server_that_loads_all_objects_from_an_older_etcd_ends() {
     ]
     .assert_eq(one.failure.lock().unwrap().as_deref().unwrap_or_default());
 }
+
+/// A server is cut off, etcd is restored from a snapshot, and other servers write until etcd has reached the revision of
+/// the first server again. The objects of the two histories have the same keys and revisions, so that only the lane of
+/// the server shows that etcd was restored.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_not_seen_a_restore_from_a_snapshot_finds_it_with_its_next_write() {
+    let etcd = FakeEtcd::new(1, FaultRates::default());
+    let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+    put_now(&two, "pods/a/a", "1").await;
+    put_now(&one, "nodes//one", "1").await;
+    let snapshot = etcd.history().last().unwrap().0;
+    put_now(&one, "nodes//one", "lost").await;
+    put_now(&two, "pods/a/a", "lost").await;
+    assert!(one.read_barrier().await && two.read_barrier().await);
+    drop(two);
+    etcd.stop_watch(0);
+    etcd.restore(snapshot);
+    let three = Server::start(&etcd, "three").await;
+    put_now(&three, "pods/a/a", "2").await;
+    etcd.resume_watches();
+    let seen = one.published.read().revision();
+    assert_eq!(objects(&one).len(), 2);
+    assert_ne!(objects(&one), objects(&three));
+    // The outcome of the write is not known, because the objects are loaded again before its event arrives.
+    let outcome = one.commit(put("nodes//other", Precondition::Absent, "1")).await;
+    assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
+    assert!(three.read_barrier().await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(objects(&one), objects(&three));
+    assert!(events_since(&one, seen).is_err(), "clients list again");
+    let expected = FollowerStatistics { reloads_after_loss: 1, ..Default::default() };
+    assert_eq!(one.statistics(), expected);
+    assert_eq!(*one.failure.lock().unwrap(), None);
+}

@@ -181,12 +181,6 @@ fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
 }
 
-/// Sends a signal, such as `-STOP`, to a server.
-pub(super) fn signal(server: &Server, name: &str) {
-    let pid = server.child.id().to_string();
-    assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-}
-
 /// The holder of the Lease of the scheduler. Empty if there is none.
 async fn leader(client: &Client) -> String {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");

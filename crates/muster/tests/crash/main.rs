@@ -11,6 +11,7 @@ mod cluster;
 mod connection;
 mod etcd;
 mod etcd_backup;
+mod etcd_snapshot;
 mod fencing;
 #[path = "../bed/history.rs"]
 mod history;
@@ -477,6 +478,12 @@ fn run(command: &str, dir: &Path, args: &[&Path]) -> (bool, String) {
     let output = muster.arg(command).arg("--data-dir").arg(dir).args(args).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).replace(&dir.display().to_string(), "DIR"))
+}
+
+/// Sends a signal to a server. `name` is the flag of `kill`, such as `-STOP`.
+fn signal(server: &Server, name: &str) {
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
 
 struct Server {

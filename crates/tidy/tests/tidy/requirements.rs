@@ -9,6 +9,7 @@ use super::{Tree, assert_no_problems, assert_problems, first_word, repository};
 const HELPERS: &[(&str, &str)] = &[
     ("kubectls()", "kubectl"),
     ("Etcd::start()", "etcd"),
+    (".save_snapshot()", "etcdctl"),
     ("serve_balanced(", "etcd"),
     ("\"--servers\"", "etcd"),
 ];
