@@ -5,7 +5,7 @@ use bytes::Bytes;
 use muster_store::{LogError, Revision};
 
 use crate::api::{EtcdApi, EtcdError, retry};
-use crate::feature_level::{FEATURE_LEVEL, parse_feature_level};
+use crate::feature_level::{parse_feature_level, supported_feature_level};
 use crate::keyspace::{KeyRange, Keyspace};
 use crate::lane::{
     first_key_request, found_keys, get, header_revision, keys_only_range_op, put, revision_is,
@@ -97,10 +97,10 @@ pub enum UnusableError {
     )]
     Moved,
     #[error(
-        "the cluster in etcd has feature level {level}, and this version of Muster reads level {FEATURE_LEVEL} at most: run a newer \
+        "the cluster in etcd has feature level {level}, and this version of Muster reads level {supported} at most: run a newer \
          version"
     )]
-    TooNew { level: u32 },
+    TooNew { level: u32, supported: u32 },
 }
 
 /// What a running server has seen of the cluster that it follows. If the current state of etcd contradicts it, etcd or
@@ -153,18 +153,15 @@ impl ClusterState {
     /// Fails if servers may not use the cluster, for one of these reasons:
     /// - a restore is in progress or was interrupted,
     /// - the cluster was moved to a data directory,
-    /// - the feature level of the cluster is too high for this version.
-    pub fn check_usable(&self) -> Result<(), UnusableError> {
+    /// - the feature level of the cluster is too high for the process that reads `keys`.
+    pub fn check_usable(&self, keys: &Keyspace) -> Result<(), UnusableError> {
         if self.is_restoring() {
             return Err(UnusableError::Restoring);
         }
         if self.is_moved() {
             return Err(UnusableError::Moved);
         }
-        match self.feature_level {
-            level if FEATURE_LEVEL < level => Err(UnusableError::TooNew { level }),
-            _ => Ok(()),
-        }
+        check_feature_level(keys, self.feature_level)
     }
 
     /// Fails if the prefix of the cluster conflicts with the prefix of another cluster. A server calls this function
@@ -288,6 +285,14 @@ pub async fn mark_moved(
     Ok(response.succeeded)
 }
 
+/// Fails if the process that reads `keys` does not support the feature level `level` of the cluster.
+fn check_feature_level(keys: &Keyspace, level: u32) -> Result<(), UnusableError> {
+    match supported_feature_level(keys) {
+        supported if supported < level => Err(UnusableError::TooNew { level, supported }),
+        _ => Ok(()),
+    }
+}
+
 /// Fails if an event shows that this server may no longer use the cluster: a restore or a migration into etcd has
 /// begun, the settings of the cluster were changed, the cluster was moved to a data directory, or its feature level has
 /// become too high. A restore or a change of the settings can begin while a server runs, if the server has not written
@@ -300,8 +305,10 @@ pub(crate) fn check_event(keys: &Keyspace, event: &Event) -> Result<(), LogError
         UnusableError::Restoring
     } else if kv.key == keys.moved_key() {
         UnusableError::Moved
-    } else if kv.key == keys.feature_level_key() && FEATURE_LEVEL < parse_feature_level(Some(kv)) {
-        UnusableError::TooNew { level: parse_feature_level(Some(kv)) }
+    } else if kv.key == keys.feature_level_key()
+        && let Err(error) = check_feature_level(keys, parse_feature_level(Some(kv)))
+    {
+        error
     } else {
         return Ok(());
     };

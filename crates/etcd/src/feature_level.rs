@@ -16,6 +16,12 @@ use crate::proto::{KeyValue, TxnRequest};
 /// | 1 | 0.1.0 | value formats 1 and 2 |
 pub const FEATURE_LEVEL: u32 = 1;
 
+/// Returns the highest feature level that this process supports: [`FEATURE_LEVEL`], or less for a key space with
+/// [`Keyspace::with_feature_level_max`].
+pub(crate) fn supported_feature_level(keys: &Keyspace) -> u32 {
+    FEATURE_LEVEL.min(keys.feature_level_max())
+}
+
 /// Returns the feature level in the value of `m/format`. `found` is `None` if the cluster does not have this key, which
 /// means level 1. Returns `u32::MAX` for a value that is not a number, because a later version must have written it.
 pub(crate) fn parse_feature_level(found: Option<&KeyValue>) -> u32 {

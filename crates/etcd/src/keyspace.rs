@@ -54,6 +54,9 @@ pub struct Keyspace {
     /// Offset of resourceVersions. It is above zero if the cluster was restored or moved from another backend, so that
     /// resourceVersions continue to increase.
     base: Revision,
+    /// The highest feature level that this process reads, if it is to read less than its version can. `u32::MAX`
+    /// otherwise. See [`feature_level`](crate::feature_level).
+    feature_level_max: u32,
 }
 
 /// A range of keys in an etcd request: `start` is included, `end` is not.
@@ -67,7 +70,19 @@ impl Keyspace {
     /// Creates the key space below `prefix`. `base` is the offset of resourceVersions. Loading the objects replaces it
     /// with the value of `m/base`, or with 0 if this key does not exist.
     pub fn new(prefix: &str, base: Revision) -> Self {
-        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base }
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), base, feature_level_max: u32::MAX }
+    }
+
+    /// Returns the same key space for a process that reads only the feature levels up to `level`, like an earlier
+    /// version. A level above [`FEATURE_LEVEL`](crate::FEATURE_LEVEL) has no effect.
+    #[must_use]
+    pub fn with_feature_level_max(self, level: u32) -> Self {
+        Self { feature_level_max: level, ..self }
+    }
+
+    /// Returns the level of [`Self::with_feature_level_max`], or `u32::MAX` without it.
+    pub(crate) fn feature_level_max(&self) -> u32 {
+        self.feature_level_max
     }
 
     /// Returns the same key space with another offset of resourceVersions.
@@ -162,7 +177,7 @@ impl Keyspace {
     pub(crate) fn outer_keyspaces(&self) -> Vec<Self> {
         let outer = self.prefix.match_indices('/').map(|(at, _)| &self.prefix[..=at]);
         let outer = outer.filter(|it| it.len() < self.prefix.len());
-        outer.map(|it| Self { prefix: it.to_owned(), base: 0 }).collect()
+        outer.map(|it| Self { prefix: it.to_owned(), base: 0, ..self.clone() }).collect()
     }
 
     /// Returns the prefix of all keys. It ends with a slash.

@@ -103,7 +103,7 @@ impl UsableCluster {
     /// Reads the state of the cluster. Fails if servers may not use the cluster.
     async fn read(api: &impl EtcdApi, keys: Keyspace) -> Result<Self, LoadError> {
         let state = cluster_state::read(api, &keys).await.map_err(etcd_error)?;
-        state.check_usable()?;
+        state.check_usable(&keys)?;
         let base_request = RangeRequest { key: keys.base_key(), ..RangeRequest::default() };
         let found = api.range(base_request).await.map_err(etcd_error)?;
         let revision = found.header.as_ref().map_or(0, |it| it.revision);
@@ -134,8 +134,8 @@ impl UsableCluster {
         revision: i64,
     ) -> Result<LoadedObjects, LoadError> {
         let now = cluster_state::read(api, &self.keys).await.map_err(etcd_error)?;
-        now.check_usable()?;
         let Self { state, keys, .. } = self;
+        now.check_usable(&keys)?;
         if now.source_revision != state.source_revision {
             return Err(UnusableError::Restoring.into());
         }

@@ -30,7 +30,7 @@ impl EtcdSnapshot {
         let failed = |source| LoadError::Etcd { source };
         let state = cluster_state::read(api, &keys).await.map_err(failed)?;
         if !(allow_moved && state.is_moved()) {
-            state.check_usable()?;
+            state.check_usable(&keys)?;
         }
         let read = async |key: Bytes| {
             let request = RangeRequest { key, revision: state.revision, ..RangeRequest::default() };

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::builder::RangedI64ValueParser;
 use muster_files::write_private_file;
-use muster_server::{AdvertisedUrl, ClusterSettings, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles};
+use muster_server::{
+    AdvertisedUrl, ClusterSettings, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles, FEATURE_LEVEL,
+};
 
 /// Flags for a store on etcd: the flags that begin with `--etcd`, and the file with the server token.
 #[derive(Debug, clap::Args)]
@@ -30,6 +33,14 @@ pub(crate) struct EtcdFlags {
     /// File with the server token, which decrypts the keys that all servers share [default: DIR/server-token]
     #[arg(long, value_name = "FILE", requires = "etcd")]
     token_file: Option<PathBuf>,
+    /// Highest feature level that this process supports, for tests of an upgrade
+    #[arg(long, hide = true, value_name = "LEVEL", default_value_t = FEATURE_LEVEL, value_parser = feature_level_parser())]
+    feature_level: u32,
+}
+
+/// Returns the parser of `--feature-level`. A process cannot support a higher level than its version.
+fn feature_level_parser() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(..=i64::from(FEATURE_LEVEL))
 }
 
 /// Name of a file in the data directory of a server on etcd. It has the flags of this server that the other servers of
@@ -93,6 +104,7 @@ impl EtcdFlags {
             prefix: self.etcd_prefix.clone(),
             accepts_any_version: self.etcd_any_version,
             token_file: self.token_file.clone(),
+            feature_level: self.feature_level,
         })
     }
 }

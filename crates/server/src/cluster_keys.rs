@@ -126,7 +126,7 @@ pub(crate) async fn install_cluster_keys(
     let (client, keys) = (options.client()?, options.keyspace());
     client.check().await.map_err(EtcdStoreError::from)?;
     let state = muster_etcd::read_cluster_state(&client, &keys).await.map_err(EtcdStoreError::from)?;
-    state.check_usable().map_err(EtcdStoreError::from)?;
+    state.check_usable(&keys).map_err(EtcdStoreError::from)?;
     state.check_prefix().map_err(EtcdStoreError::from)?;
     let token_copy = data_dir.join(SERVER_TOKEN_FILE);
     let token = find_token(options.token_file.as_deref(), data_dir)?;

@@ -174,6 +174,7 @@ pub use crate::storage::data_dir::{
 };
 pub use crate::storage::etcd::{DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdStoreError, EtcdTlsFiles};
 pub use crate::storage::fence::LeaderFence;
+pub use muster_etcd::FEATURE_LEVEL;
 pub use muster_store::{EncryptionKeys, KeyFileError};
 
 /// Timeout of the TLS handshake of a connection.
@@ -371,9 +372,11 @@ impl ApiServer {
             node_facing_address: nodes,
             ca_pem: pki.ca_pem().to_owned(),
         };
-        let registration = options.etcd.as_ref().map(|_| {
+        let registration = options.etcd.as_ref().map(|etcd| {
             let id = uuid::Uuid::new_v4().to_string();
-            (ServerRegistration { id, endpoint: own.endpoint() }, LiveServers::default())
+            let feature_level = etcd.feature_level;
+            let own = ServerRegistration { id, endpoint: own.endpoint(), feature_level };
+            (own, LiveServers::default())
         });
         let follow = |it| ClusterKeysFollower::new(it, data_dir);
         let cluster_keys = options.etcd.as_ref().map(follow).transpose()?;

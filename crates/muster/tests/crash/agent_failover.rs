@@ -10,7 +10,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 
 use super::etcd::{FAILOVER_TIMEOUT, write_token};
-use super::signal;
 use super::*;
 use crate::cluster::etcd::Etcd;
 

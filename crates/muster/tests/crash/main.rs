@@ -12,6 +12,7 @@ mod connection;
 mod etcd;
 mod etcd_backup;
 mod etcd_snapshot;
+mod feature_level;
 mod fencing;
 #[path = "../bed/history.rs"]
 mod history;

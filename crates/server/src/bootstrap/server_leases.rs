@@ -12,7 +12,6 @@ use muster_api::well_known::{
     ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_FEATURE_LEVEL, ANNOTATION_SERVER_VERSION,
     LABEL_SERVER_IDENTITY, NAMESPACE_SYSTEM,
 };
-use muster_etcd::FEATURE_LEVEL;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -38,13 +37,15 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Time without a renewal after which the Lease of a server is deleted.
 const LEASE_RETENTION: Duration = Duration::from_secs(120);
 
-/// ID and address of an API server. The server writes them to its Lease.
+/// ID, address and feature level of an API server. The server writes them to its Lease.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRegistration {
     /// ID of the server process. It is unique, so that a restarted server has a new Lease.
     pub(crate) id: String,
     /// Address at which other machines reach the server. `None` if they cannot reach it.
     pub(crate) endpoint: Option<SocketAddr>,
+    /// The highest feature level that the server supports, see [`muster_etcd::FEATURE_LEVEL`].
+    pub(crate) feature_level: u32,
 }
 
 /// Channels on which [`run`] publishes the servers that share the store, including this server.
@@ -128,7 +129,7 @@ pub(crate) async fn run(
         let mut names = servers.live_lease_names();
         names.insert(lease_name(&own.id));
         // This includes servers that count as dead, because they may only be suspended.
-        published.feature_level.send_replace(renewed.is_ok().then(|| servers.lowest_feature_level()));
+        published.feature_level.send_replace(renewed.is_ok().then(|| servers.lowest_feature_level(&own)));
         published.names.send_if_modified(|it| std::mem::replace(it, names.clone()) != names);
         for (name, version) in expired {
             delete_lease(&registry, &name, Some(version)).await;
@@ -167,7 +168,7 @@ async fn renew_lease(registry: &Registry, own: &ServerRegistration, now: Timesta
     }
     let mut annotations = json!({
         (ANNOTATION_SERVER_VERSION): env!("CARGO_PKG_VERSION"),
-        (ANNOTATION_SERVER_FEATURE_LEVEL): FEATURE_LEVEL.to_string(),
+        (ANNOTATION_SERVER_FEATURE_LEVEL): own.feature_level.to_string(),
     });
     if let Some(endpoint) = own.endpoint {
         annotations[ANNOTATION_SERVER_ENDPOINT] = json!(endpoint.to_string());
@@ -274,9 +275,9 @@ impl ObservedServers {
         self.0.values_mut().for_each(|it| it.renewed_at = now);
     }
 
-    /// Returns the lowest feature level of all servers that have a Lease, live or not. At most [`FEATURE_LEVEL`].
-    fn lowest_feature_level(&self) -> u32 {
-        self.0.values().map(|it| it.feature_level).min().unwrap_or(FEATURE_LEVEL).min(FEATURE_LEVEL)
+    /// Returns the lowest feature level of the server `own` and of all servers that have a Lease, live or not.
+    fn lowest_feature_level(&self, own: &ServerRegistration) -> u32 {
+        self.0.values().map(|it| it.feature_level).fold(own.feature_level, u32::min)
     }
 
     /// Returns the names of the Leases of the live servers.
@@ -346,7 +347,8 @@ mod tests {
         let registry = Arc::new(Registry::new(1_000));
         super::super::ensure_test_objects(&registry, Timestamp::now()).await.unwrap();
         let start = |id: &str, address: &str| {
-            let own = ServerRegistration { id: id.to_owned(), endpoint: address.parse().ok() };
+            let own =
+                ServerRegistration { id: id.to_owned(), endpoint: address.parse().ok(), feature_level: 1 };
             let published = LiveServers::default();
             let endpoints = published.endpoints.subscribe();
             let preference = LeasePreference::new(&own, &published);

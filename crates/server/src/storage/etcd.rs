@@ -30,6 +30,8 @@ pub struct EtcdOptions {
     /// File with the server token, which decrypts the keys that all servers share. `None` uses the copy in the data
     /// directory, or generates a token for a new cluster.
     pub token_file: Option<PathBuf>,
+    /// The highest feature level that this process supports. At most [`FEATURE_LEVEL`](muster_etcd::FEATURE_LEVEL).
+    pub feature_level: u32,
 }
 
 /// PEM files for TLS connections to etcd.
@@ -81,7 +83,7 @@ impl EtcdOptions {
     }
 
     pub(crate) fn keyspace(&self) -> Keyspace {
-        Keyspace::new(&self.prefix, 0)
+        Keyspace::new(&self.prefix, 0).with_feature_level_max(self.feature_level)
     }
 
     /// Opens the store. `encryption` has the keys for Secrets, or is `None` if Secrets are not encrypted.
@@ -107,6 +109,8 @@ fn is_encrypted_or_local(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use muster_etcd::FEATURE_LEVEL;
+
     use super::*;
 
     #[test]
@@ -132,6 +136,7 @@ mod tests {
             prefix: "/muster/o".to_owned(),
             accepts_any_version: false,
             token_file: None,
+            feature_level: FEATURE_LEVEL,
         };
         let error = options.client().unwrap_err().to_string();
         expect_test::expect![[
@@ -148,6 +153,7 @@ mod tests {
             prefix: DEFAULT_ETCD_PREFIX.to_owned(),
             accepts_any_version: false,
             token_file: None,
+            feature_level: FEATURE_LEVEL,
         };
         let error = |url: &str| options(url).client().unwrap_err().to_string();
         expect_test::expect![[r"
