@@ -1,9 +1,9 @@
-//! `muster token`: creates bootstrap tokens for new nodes, and lists and revokes tokens.
+//! `muster token`: creates bootstrap tokens for new nodes, lists and revokes tokens, and replaces the server token.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -20,7 +20,7 @@ use muster_api::well_known::{
     NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX, SECRET_TYPE_BOOTSTRAP_TOKEN,
     SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
 };
-use muster_server::SERVER_TOKEN_FILE;
+use muster_server::{CLUSTER_KEYS_CHECK_INTERVAL, SERVER_TOKEN_FILE};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -39,6 +39,7 @@ pub(crate) struct TokenArgs {
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
     Create(CreateTokenArgs),
+    Rotate(RotateTokenArgs),
     List(ListTokensArgs),
     Revoke(RevokeTokensArgs),
 }
@@ -71,6 +72,26 @@ struct CreateTokenArgs {
     /// Print the server token, and the command that starts another server on the same etcd
     #[arg(long, conflicts_with_all = ["ttl", "node", "description"])]
     server: bool,
+}
+
+/// Replace the server token of a cluster on etcd, and print the new token
+///
+/// The keys of the cluster in etcd are encrypted again, with the new token. No server is restarted. The new token must
+/// be put on the machines of the other servers: without it they do not start again and do not get new signing keys.
+/// Backups that were made before need the old token. If the command is interrupted, run it again: it continues.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  muster token rotate --server --data-dir /var/lib/muster --etcd https://10.0.0.1:2379 \\
+      --etcd-ca ca.crt --etcd-cert client.crt --etcd-key client.key")]
+struct RotateTokenArgs {
+    /// Replace the server token
+    #[arg(long, required = true)]
+    server: bool,
+    /// Data directory of a server of the cluster, which gets the new token
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdFlags,
 }
 
 /// List bootstrap tokens and the Secrets that hold service account tokens
@@ -109,6 +130,7 @@ struct RevokeTokensArgs {
 pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
         TokenCommand::Create(args) => create_and_print_token(args).await,
+        TokenCommand::Rotate(args) => rotate_server_token(args).await,
         TokenCommand::List(args) => list_tokens(args).await,
         TokenCommand::Revoke(args) => revoke_tokens(args).await,
     }
@@ -179,6 +201,23 @@ fn print_server_token(data_dir: &Path) -> anyhow::Result<()> {
          (umask 077; cat > server-token)    paste the token, then press Ctrl-D\n  \
          muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443 --token-file server-token \\\n      {}",
         flags.join(" \\\n      ")
+    ));
+    Ok(())
+}
+
+/// Executes `muster token rotate --server`.
+async fn rotate_server_token(args: RotateTokenArgs) -> anyhow::Result<()> {
+    let etcd = args.etcd.options().context("add --etcd: only a cluster on etcd has a server token")?;
+    let token = muster_server::rotate_server_token(&etcd, &args.data_dir).await?;
+    print_to_stdout(token);
+    print_to_stderr(format_args!(
+        "The server token is replaced, here in {}. On the machine of each other server, put the token into the file \
+         {SERVER_TOKEN_FILE} of its data directory, and into the file of --token-file if the server is started with it:\n  \
+         (umask 077; cat > /var/lib/muster/{SERVER_TOKEN_FILE})    paste the token, then press Ctrl-D\n\
+         A running server reads {SERVER_TOKEN_FILE} within {} s. Without the new token a server goes on, but does not start \
+         again and does not get new signing keys. Backups that were made before need the old token: make a new backup.",
+        args.data_dir.join(SERVER_TOKEN_FILE).display(),
+        CLUSTER_KEYS_CHECK_INTERVAL.as_secs()
     ));
     Ok(())
 }

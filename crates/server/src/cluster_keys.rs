@@ -5,6 +5,7 @@
 //! Upstream: kubeadm stores the same files in the Secret `kubeadm-certs`, encrypted with a certificate key.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use muster_etcd::{EtcdApi as _, EtcdClient, Keyspace};
-use muster_files::write_private_file;
+use muster_files::{sync_parent_dir, write_private_file};
 use muster_store::{EncryptionKeys, KeyFileError};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::pbkdf2;
@@ -39,6 +40,9 @@ pub const ENCRYPTION_KEY_FILE: &str = "encryption.key";
 const IDENTITY_FILE: &str = "ca.crt";
 /// File in the data directory with this server's copy of the server token.
 pub const SERVER_TOKEN_FILE: &str = "server-token";
+/// File in the data directory with the next server token while `muster token rotate --server` replaces the current one,
+/// and after the command was interrupted. Either of the two tokens may then be that of the cluster.
+const NEXT_SERVER_TOKEN_FILE: &str = "server-token.next";
 /// Temporary directory in the data directory, in which new keys are generated.
 const STAGING_DIR: &str = "new-keys";
 
@@ -77,7 +81,8 @@ pub enum ClusterKeysError {
     NoToken,
     #[error(
         "the server token is wrong: use that of the cluster in etcd. A server of the cluster has it in its data directory as \
-         {SERVER_TOKEN_FILE}"
+         {SERVER_TOKEN_FILE}. If `muster token rotate --server` has replaced it, put the new token there, and into the file that \
+         --token-file names. A backup that was made before needs the old token"
     )]
     WrongToken,
     #[error(
@@ -111,6 +116,10 @@ pub enum ClusterKeysError {
     ClusterLost { path: PathBuf },
     #[error("etcd has objects of a cluster, but not its keys: restore a backup of etcd")]
     KeysLost,
+    #[error("etcd has no cluster with this prefix: choose another --etcd or --etcd-prefix")]
+    NoCluster,
+    #[error("another command has changed the keys of the cluster at the same time: run it again")]
+    Changed,
     #[error("the system has no random numbers")]
     Random,
 }
@@ -128,20 +137,28 @@ pub(crate) async fn install_cluster_keys(
     let state = muster_etcd::read_cluster_state(&client, &keys).await.map_err(EtcdStoreError::from)?;
     state.check_usable(&keys).map_err(EtcdStoreError::from)?;
     state.check_prefix().map_err(EtcdStoreError::from)?;
-    let token_copy = data_dir.join(SERVER_TOKEN_FILE);
-    let token = find_token(options.token_file.as_deref(), data_dir)?;
+    let tokens = ServerTokens::find(options.token_file.as_deref(), data_dir)?;
     let stored = muster_etcd::read_cluster_keys(&client, &keys).await.map_err(EtcdStoreError::from)?;
-    let (token, files) = match (token, stored) {
-        (None, Some(_)) => return Err(ClusterKeysError::NoToken),
-        (Some(token), Some(stored)) => {
-            let files = decrypt_key_files(&stored, &token)?;
+    let (token, files) = match stored {
+        Some(_) if tokens.candidates.is_empty() => return Err(ClusterKeysError::NoToken),
+        Some(stored) => {
+            let DecryptedClusterKeys { files, token } = tokens.decrypt(&stored)?;
+            if let Some(file) = &options.token_file
+                && tokens.candidates.first() != Some(&token)
+            {
+                let file = file.display().to_string();
+                tracing::warn!(
+                    file,
+                    "this file does not have the server token of the cluster: using the token in the data directory"
+                );
+            }
             (token, files)
         }
-        (token, None) => {
-            let token = token.map_or_else(generate_token, Ok)?;
+        None => {
+            let token = tokens.candidates.first().cloned().map_or_else(generate_token, Ok)?;
             let files = keys_for_new_cluster(&client, &keys, data_dir, new_cluster).await?;
             // The copy is written first: after a crash the keys in etcd can still be decrypted.
-            write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+            tokens.keep(&token, data_dir)?;
             let sealed = encrypt_key_files(&files, &token)?;
             let created = muster_etcd::create_cluster_keys(&client, &keys, sealed.clone()).await;
             let stored = created.map_err(EtcdStoreError::from)?;
@@ -151,7 +168,7 @@ pub(crate) async fn install_cluster_keys(
         }
     };
     write_key_files(&files, data_dir)?;
-    write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+    tokens.keep(&token, data_dir)?;
     Ok(EncryptionKeys::read(&data_dir.join(ENCRYPTION_KEY_FILE))?)
 }
 
@@ -168,7 +185,7 @@ pub(crate) struct ClusterKeys {
 }
 
 impl ClusterKeys {
-    /// Decrypts the keys with the server token in the file `token_file` or, if that is `None`, in the data directory.
+    /// Decrypts the keys with the server token in the file `token_file` or in the data directory.
     pub(crate) fn open(
         sealed: Bytes,
         token_file: Option<&Path>,
@@ -208,10 +225,10 @@ impl ClusterKeys {
             })?,
         };
         files.insert(ENCRYPTION_KEY_FILE.to_owned(), encryption);
-        let token = find_token(token_file, data_dir)?.map_or_else(generate_token, Ok)?;
+        let tokens = ServerTokens::find(token_file, data_dir)?;
+        let token = tokens.candidates.first().cloned().map_or_else(generate_token, Ok)?;
         // The copy is written first: after a crash the keys in etcd can still be decrypted.
-        let token_copy = data_dir.join(SERVER_TOKEN_FILE);
-        write_private_file(&token_copy, token.as_bytes()).map_err(file_error(&token_copy))?;
+        tokens.keep(&token, data_dir)?;
         let sealed = encrypt_key_files(&files, &token)?;
         Self::from_files(files, sealed, data_dir)
     }
@@ -243,15 +260,13 @@ pub(crate) struct DecryptedClusterKeys {
 }
 
 impl DecryptedClusterKeys {
-    /// Decrypts the keys with the server token in the file `token_file` or, if that is `None`, in the data directory.
+    /// Decrypts the keys with the server token in the file `token_file` or in the data directory.
     pub(crate) fn open(
         sealed: &[u8],
         token_file: Option<&Path>,
         data_dir: &Path,
     ) -> Result<Self, ClusterKeysError> {
-        let token = find_token(token_file, data_dir)?
-            .ok_or_else(|| ClusterKeysError::TokenMissing { path: data_dir.join(SERVER_TOKEN_FILE) })?;
-        Ok(Self { files: decrypt_key_files(sealed, &token)?, token })
+        ServerTokens::require(token_file, data_dir)?.decrypt(sealed)
     }
 
     /// Returns the content of the key file `name`. Fails if there is no such file.
@@ -270,6 +285,146 @@ impl DecryptedClusterKeys {
     }
 }
 
+/// The server tokens that a server or command has.
+#[derive(Clone, PartialEq, Eq)]
+struct ServerTokens {
+    /// The tokens with which the keys of the cluster may be encrypted, without duplicates and in the order in which
+    /// they are tried: the one in the file of `--token-file`, the one in the data directory, and the next token of an
+    /// interrupted rotation.
+    candidates: Vec<String>,
+    /// The token in the data directory.
+    copy: Option<String>,
+    /// The next token of a rotation that is in progress or was interrupted.
+    next: Option<String>,
+}
+
+impl ServerTokens {
+    /// Reads the token in the file `named`, which must exist, and the tokens in the data directory.
+    fn find(named: Option<&Path>, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+        let named = named.map(read_token).transpose()?;
+        let copy = read_token_if_exists(&data_dir.join(SERVER_TOKEN_FILE))?;
+        let next = read_token_if_exists(&data_dir.join(NEXT_SERVER_TOKEN_FILE))?;
+        let mut candidates = Vec::new();
+        for token in [named, copy.clone(), next.clone()].into_iter().flatten() {
+            if !candidates.contains(&token) {
+                candidates.push(token);
+            }
+        }
+        Ok(Self { candidates, copy, next })
+    }
+
+    /// Reads the tokens as [`Self::find`], and fails if there is none.
+    fn require(named: Option<&Path>, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+        let tokens = Self::find(named, data_dir)?;
+        if tokens.candidates.is_empty() {
+            return Err(ClusterKeysError::TokenMissing { path: data_dir.join(SERVER_TOKEN_FILE) });
+        }
+        Ok(tokens)
+    }
+
+    /// Decrypts the key files with the first token that can decrypt them.
+    fn decrypt(&self, sealed: &[u8]) -> Result<DecryptedClusterKeys, ClusterKeysError> {
+        for token in &self.candidates {
+            match decrypt_key_files(sealed, token) {
+                Err(ClusterKeysError::WrongToken) => {}
+                opened => return opened.map(|files| DecryptedClusterKeys { files, token: token.clone() }),
+            }
+        }
+        Err(ClusterKeysError::WrongToken)
+    }
+
+    /// Writes the token of the cluster to the data directory. If it is the next token of a rotation, ends the rotation.
+    ///
+    /// Rule: a token that is already in the data directory is not written again, because a rotation that runs at the
+    /// same time may have replaced it.
+    fn keep(&self, token: &str, data_dir: &Path) -> Result<(), ClusterKeysError> {
+        if self.copy.as_deref() != Some(token) {
+            write_token(&data_dir.join(SERVER_TOKEN_FILE), token)?;
+        }
+        // Removed last: after a crash before this, both files have the token.
+        if self.next.as_deref() == Some(token) {
+            let path = data_dir.join(NEXT_SERVER_TOKEN_FILE);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(file_error(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Without the tokens, which must not get into a log.
+impl fmt::Debug for ServerTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTokens").finish_non_exhaustive()
+    }
+}
+
+/// Replaces the server token of the cluster in etcd with a random one: encrypts the keys in etcd with it, and writes it
+/// to the data directory, which must be that of a server of the cluster. The servers may run. Returns the new token.
+///
+/// If an earlier call was interrupted, completes it: returns the token that the earlier call has generated. Whenever a
+/// call is interrupted, the data directory has the token of the cluster, as `server-token` or as `server-token.next`.
+pub async fn rotate_server_token(options: &EtcdOptions, data_dir: &Path) -> Result<String, ClusterKeysError> {
+    let (client, keys) = (options.client()?, options.keyspace());
+    client.check().await.map_err(EtcdStoreError::from)?;
+    let state = muster_etcd::read_cluster_state(&client, &keys).await.map_err(EtcdStoreError::from)?;
+    state.check_usable(&keys).map_err(EtcdStoreError::from)?;
+    let stored = muster_etcd::read_cluster_keys(&client, &keys).await.map_err(EtcdStoreError::from)?;
+    let stored = stored.ok_or(ClusterKeysError::NoCluster)?;
+    let rotation = TokenRotation::begin(&stored, options.token_file.as_deref(), data_dir)?;
+    if let Some(sealed) = rotation.sealed.clone() {
+        let replaced = muster_etcd::replace_cluster_keys(&client, &keys, stored, sealed).await;
+        if !replaced.map_err(EtcdStoreError::from)? {
+            return Err(ClusterKeysError::Changed);
+        }
+    }
+    rotation.complete(data_dir)
+}
+
+/// A rotation of the server token whose next token is in the data directory.
+struct TokenRotation {
+    /// The key files, encrypted with the next token. `None` if etcd has them already, because an earlier rotation was
+    /// interrupted after that.
+    sealed: Option<Bytes>,
+    next: String,
+}
+
+impl TokenRotation {
+    /// Decrypts the keys of the cluster, writes the next token to the data directory, and encrypts the keys with it.
+    /// Uses the next token that is there if an earlier rotation was interrupted, because the transaction of that
+    /// rotation may still be on its way to etcd.
+    fn begin(sealed: &[u8], token_file: Option<&Path>, data_dir: &Path) -> Result<Self, ClusterKeysError> {
+        let tokens = ServerTokens::require(token_file, data_dir)?;
+        let DecryptedClusterKeys { files, token } = tokens.decrypt(sealed)?;
+        match read_identity(data_dir)? {
+            None => return Err(ClusterKeysError::FileMissing { path: data_dir.join(IDENTITY_FILE) }),
+            Some(own) if files.get(IDENTITY_FILE) != Some(&own) => {
+                return Err(ClusterKeysError::OtherCluster { path: data_dir.to_owned() });
+            }
+            Some(_) => {}
+        }
+        let next = match tokens.next {
+            Some(next) if next == token => return Ok(Self { sealed: None, next }),
+            Some(next) => next,
+            None => {
+                let next = generate_token()?;
+                write_token(&data_dir.join(NEXT_SERVER_TOKEN_FILE), &next)?;
+                next
+            }
+        };
+        Ok(Self { sealed: Some(encrypt_key_files(&files, &next)?), next })
+    }
+
+    /// Makes the next token the token of the data directory. Returns the token.
+    fn complete(self, data_dir: &Path) -> Result<String, ClusterKeysError> {
+        ServerTokens::find(None, data_dir)?.keep(&self.next, data_dir)?;
+        Ok(self.next)
+    }
+}
+
 /// Interval at which a server looks for changed keys in etcd.
 pub const CLUSTER_KEYS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -280,8 +435,11 @@ pub(crate) struct ClusterKeysFollower {
     client: EtcdClient,
     keys: Keyspace,
     data_dir: PathBuf,
-    /// The encrypted keys that were last read.
+    /// The encrypted keys that were last decrypted.
     sealed: Bytes,
+    /// The encrypted keys that could not be decrypted with the tokens in the data directory, and these tokens. `None`
+    /// if the last keys could be decrypted.
+    undecrypted: Option<(Bytes, ServerTokens)>,
     /// The feature level to which this server has raised the cluster. 0 if this server has not raised it yet.
     feature_level: u32,
 }
@@ -290,7 +448,14 @@ impl ClusterKeysFollower {
     /// Creates the follower for a server whose data directory `data_dir` has the keys of the cluster.
     pub(crate) fn new(options: &EtcdOptions, data_dir: &Path) -> Result<Self, ClusterKeysError> {
         let (client, keys) = (options.client()?, options.keyspace());
-        Ok(Self { client, keys, data_dir: data_dir.to_owned(), sealed: Bytes::new(), feature_level: 0 })
+        Ok(Self {
+            client,
+            keys,
+            data_dir: data_dir.to_owned(),
+            sealed: Bytes::new(),
+            undecrypted: None,
+            feature_level: 0,
+        })
     }
 
     /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and passes changed signing keys to `on_changed`, until
@@ -323,7 +488,8 @@ impl ClusterKeysFollower {
     }
 
     /// Reads the signing keys from etcd. If they differ from the keys in the data directory, writes them to the data
-    /// directory and returns them. Returns `None` if they are the same, or if etcd has no keys.
+    /// directory and returns them. Returns `None` if they are the same, or if etcd has no keys. Also returns `None` if
+    /// the keys could not be decrypted before, and neither they nor the tokens in the data directory have changed.
     async fn sync_signing_keys(&mut self) -> Result<Option<Arc<SigningKeys>>, ClusterKeysError> {
         let stored = muster_etcd::read_cluster_keys(&self.client, &self.keys).await;
         let stored = match stored.map_err(EtcdStoreError::from)? {
@@ -331,10 +497,16 @@ impl ClusterKeysFollower {
             // If the keys are missing in etcd, other parts of the server report that.
             _ => return Ok(None),
         };
-        let (sealed, dir) = (stored.clone(), self.data_dir.clone());
+        let tokens = ServerTokens::find(None, &self.data_dir)?;
+        let attempt = (stored.clone(), tokens);
+        if self.undecrypted.as_ref() == Some(&attempt) {
+            return Ok(None);
+        }
+        self.undecrypted = Some(attempt.clone());
         // The derivation of the key takes long.
-        let opened = tokio::task::spawn_blocking(move || DecryptedClusterKeys::open(&sealed, None, &dir));
+        let opened = tokio::task::spawn_blocking(move || attempt.1.decrypt(&attempt.0));
         let opened = opened.await.map_err(|_| ClusterKeysError::Damaged)??;
+        self.undecrypted = None;
         let text = opened.file(SIGNING_KEY_FILE)?;
         let path = self.data_dir.join(SIGNING_KEY_FILE);
         let own = std::fs::read_to_string(&path).map_err(file_error(&path))?;
@@ -351,16 +523,6 @@ impl ClusterKeysFollower {
         };
         self.sealed = stored;
         Ok(changed)
-    }
-}
-
-/// Returns the server token in the file `named`. Without `named`, returns the one in the data directory, if it exists.
-fn find_token(named: Option<&Path>, data_dir: &Path) -> Result<Option<String>, ClusterKeysError> {
-    let copy = data_dir.join(SERVER_TOKEN_FILE);
-    match named {
-        Some(path) => read_token(path).map(Some),
-        None if exists(&copy)? => read_token(&copy).map(Some),
-        None => Ok(None),
     }
 }
 
@@ -504,6 +666,30 @@ fn read_token(path: &Path) -> Result<String, ClusterKeysError> {
     Ok(token)
 }
 
+/// Writes a server token to a file in a data directory, which replaces the file atomically. The file belongs to the
+/// owner of the directory, because the server may run as another user than the command that writes the token.
+fn write_token(path: &Path, token: &str) -> Result<(), ClusterKeysError> {
+    let partial = path.with_extension("partial");
+    let written = || {
+        write_private_file(&partial, token.as_bytes())?;
+        let dir = std::fs::metadata(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)?;
+        if std::fs::metadata(&partial)?.uid() != dir.uid() {
+            std::os::unix::fs::chown(&partial, Some(dir.uid()), Some(dir.gid()))?;
+        }
+        std::fs::rename(&partial, path)?;
+        sync_parent_dir(path)
+    };
+    written().map_err(file_error(path))
+}
+
+/// Reads a server token from a file, as [`read_token`]. Returns `None` if the file does not exist.
+fn read_token_if_exists(path: &Path) -> Result<Option<String>, ClusterKeysError> {
+    match read_token(path) {
+        Err(ClusterKeysError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 fn exists(path: &Path) -> Result<bool, ClusterKeysError> {
     std::fs::exists(path).map_err(file_error(path))
 }
@@ -591,5 +777,126 @@ mod tests {
         std::fs::remove_file(dir.path().join("nodes-ca.key")).unwrap();
         let refused = ClusterKeys::from_directory(None, dir.path(), None).err().unwrap().to_string();
         assert!(refused.contains("nodes-ca.key does not exist"), "{refused}");
+    }
+
+    /// Creates a data directory of a server of a cluster, with its keys and a server token. Returns the encrypted keys.
+    fn server_of_a_cluster() -> (tempfile::TempDir, Bytes) {
+        let dir = tempfile::tempdir().unwrap();
+        generate_missing_keys(dir.path()).unwrap();
+        let own = EncryptionKeys::read(&dir.path().join(ENCRYPTION_KEY_FILE)).unwrap();
+        let sealed = ClusterKeys::from_directory(None, dir.path(), Some(&own)).unwrap().sealed;
+        (dir, sealed)
+    }
+
+    fn server_token(dir: &Path) -> String {
+        read_token(&dir.join(SERVER_TOKEN_FILE)).unwrap()
+    }
+
+    #[test]
+    fn the_server_token_is_replaced() {
+        let (dir, sealed) = server_of_a_cluster();
+        let dir = dir.path();
+        let old = server_token(dir);
+        let rotation = TokenRotation::begin(&sealed, None, dir).unwrap();
+        let replaced = rotation.sealed.clone().unwrap();
+        let new = rotation.complete(dir).unwrap();
+        assert_ne!(new, old);
+        assert_eq!(server_token(dir), new);
+        assert!(!dir.join(NEXT_SERVER_TOKEN_FILE).exists());
+        assert!(decrypt_key_files(&replaced, &new).is_ok());
+        assert!(matches!(decrypt_key_files(&replaced, &old), Err(ClusterKeysError::WrongToken)));
+        // The next rotation has another token.
+        let again = TokenRotation::begin(&replaced, None, dir).unwrap();
+        assert!(again.sealed.is_some() && again.next != new);
+    }
+
+    /// The steps are: write the next token, write etcd, write the token, remove the next token.
+    #[test]
+    fn after_an_interrupted_rotation_the_data_directory_has_the_token_of_the_cluster() {
+        let (dir, sealed) = server_of_a_cluster();
+        let dir = dir.path();
+        let (copy, next_file) = (dir.join(SERVER_TOKEN_FILE), dir.join(NEXT_SERVER_TOKEN_FILE));
+        let old = server_token(dir);
+        let TokenRotation { sealed: replaced, next } = TokenRotation::begin(&sealed, None, dir).unwrap();
+        let replaced = replaced.unwrap();
+        let opens = |sealed: &Bytes| DecryptedClusterKeys::open(sealed, None, dir).is_ok();
+        // Killed before or after the transaction, which may also be applied later.
+        assert!(opens(&sealed) && opens(&replaced));
+        assert_eq!(server_token(dir), old);
+        // The command is run again, and etcd was not changed: the token stays the same.
+        let again = TokenRotation::begin(&sealed, None, dir).unwrap();
+        assert_eq!(again.next, next);
+        assert!(decrypt_key_files(&again.sealed.unwrap(), &next).is_ok());
+        // The command is run again, and etcd was changed.
+        let again = TokenRotation::begin(&replaced, None, dir).unwrap();
+        assert!(again.sealed.is_none());
+        assert_eq!(again.complete(dir).unwrap(), next);
+        assert_eq!(server_token(dir), next);
+        assert!(!next_file.exists());
+        // Killed before the next token is removed.
+        write_private_file(&next_file, next.as_bytes()).unwrap();
+        let again = TokenRotation::begin(&replaced, None, dir).unwrap();
+        assert!(again.sealed.is_none());
+        assert_eq!(again.complete(dir).unwrap(), next);
+        assert!(!next_file.exists());
+        // A server that starts after the transaction keeps the token with which it has decrypted the keys.
+        write_private_file(&copy, old.as_bytes()).unwrap();
+        write_private_file(&next_file, next.as_bytes()).unwrap();
+        let tokens = ServerTokens::find(None, dir).unwrap();
+        tokens.keep(&tokens.decrypt(&replaced).unwrap().token, dir).unwrap();
+        assert_eq!(server_token(dir), next);
+        assert!(!next_file.exists());
+        // A server that starts before the transaction leaves the next token to the command.
+        write_private_file(&next_file, old.as_bytes()).unwrap();
+        let tokens = ServerTokens::find(None, dir).unwrap();
+        tokens.keep(&tokens.decrypt(&replaced).unwrap().token, dir).unwrap();
+        assert!(next_file.exists());
+    }
+
+    /// The server runs as another user than the command.
+    #[test]
+    #[ignore = "needs root"]
+    fn the_new_server_token_belongs_to_the_owner_of_the_data_directory() {
+        const OWNER: u32 = 4711;
+        let (dir, sealed) = server_of_a_cluster();
+        let dir = dir.path();
+        std::os::unix::fs::chown(dir, Some(OWNER), Some(OWNER)).unwrap();
+        let owner_and_mode = |name: &str| {
+            let metadata = std::fs::metadata(dir.join(name)).unwrap();
+            (metadata.uid(), metadata.mode() & 0o777)
+        };
+        let rotation = TokenRotation::begin(&sealed, None, dir).unwrap();
+        assert_eq!(owner_and_mode(NEXT_SERVER_TOKEN_FILE), (OWNER, 0o600));
+        rotation.complete(dir).unwrap();
+        assert_eq!(owner_and_mode(SERVER_TOKEN_FILE), (OWNER, 0o600));
+    }
+
+    #[test]
+    fn a_server_with_an_old_token_file_uses_the_token_in_its_data_directory() {
+        let (dir, sealed) = server_of_a_cluster();
+        let dir = dir.path();
+        let file = dir.join("token-file");
+        write_private_file(&file, server_token(dir).as_bytes()).unwrap();
+        let rotation = TokenRotation::begin(&sealed, None, dir).unwrap();
+        let replaced = rotation.sealed.clone().unwrap();
+        let new = rotation.complete(dir).unwrap();
+        let tokens = ServerTokens::find(Some(&file), dir).unwrap();
+        assert_eq!(tokens.decrypt(&replaced).unwrap().token, new);
+        // A token that a rotation writes at the same time is not replaced by the one that was read before.
+        write_private_file(&dir.join(SERVER_TOKEN_FILE), b"a later token").unwrap();
+        tokens.keep(&new, dir).unwrap();
+        assert_eq!(std::fs::read(dir.join(SERVER_TOKEN_FILE)).unwrap(), b"a later token");
+    }
+
+    #[test]
+    fn the_server_token_is_not_replaced_in_another_data_directory() {
+        let (dir, sealed) = server_of_a_cluster();
+        let (other, _) = server_of_a_cluster();
+        let empty = tempfile::tempdir().unwrap();
+        let token = dir.path().join(SERVER_TOKEN_FILE);
+        let begin = |dir: &Path| TokenRotation::begin(&sealed, Some(&token), dir).err().unwrap();
+        assert!(matches!(begin(other.path()), ClusterKeysError::OtherCluster { .. }));
+        assert!(matches!(begin(empty.path()), ClusterKeysError::FileMissing { .. }));
+        assert!(!empty.path().join(NEXT_SERVER_TOKEN_FILE).exists());
     }
 }

@@ -156,7 +156,7 @@ pub use crate::admission::{
 pub use crate::auth::revoked_subject_key;
 pub use crate::cluster_keys::{
     CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, ENCRYPTION_KEY_FILE, SERVER_TOKEN_FILE,
-    create_server_token_if_missing,
+    create_server_token_if_missing, rotate_server_token,
 };
 pub use crate::cluster_settings::{ClusterSettings, DEFAULT_CLUSTER_CIDR};
 pub use crate::cluster_transfer::{

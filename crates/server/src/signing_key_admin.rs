@@ -19,10 +19,6 @@ pub enum SigningKeyAdminError {
     Key(#[from] SigningKeyError),
     #[error(transparent)]
     Cluster(#[from] ClusterKeysError),
-    #[error("etcd has no cluster with this prefix: choose another --etcd or --etcd-prefix")]
-    NoCluster,
-    #[error("another command has changed the keys of the cluster at the same time: run it again")]
-    Changed,
 }
 
 /// The signing keys of a cluster, for the commands that list and change them.
@@ -97,7 +93,7 @@ impl SigningKeyAdmin {
             SigningKeyLocation::Etcd { client, keys, token_file, data_dir } => {
                 let stored = muster_etcd::read_cluster_keys(client, keys).await;
                 let stored = stored.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)?;
-                let stored = stored.ok_or(SigningKeyAdminError::NoCluster)?;
+                let stored = stored.ok_or(ClusterKeysError::NoCluster)?;
                 let mut opened = DecryptedClusterKeys::open(&stored, token_file.as_deref(), data_dir)?;
                 let text = opened.file(SIGNING_KEY_FILE)?.to_owned();
                 let (changed, result) = apply_change(&text, change)?;
@@ -105,7 +101,7 @@ impl SigningKeyAdmin {
                     let sealed = opened.replace_and_encrypt(SIGNING_KEY_FILE, changed)?;
                     let replaced = muster_etcd::replace_cluster_keys(client, keys, stored, sealed).await;
                     if !replaced.map_err(EtcdStoreError::from).map_err(ClusterKeysError::from)? {
-                        return Err(SigningKeyAdminError::Changed);
+                        return Err(ClusterKeysError::Changed.into());
                     }
                 }
                 Ok(result)

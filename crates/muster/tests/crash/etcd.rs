@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -577,5 +578,133 @@ async fn the_command_for_another_server_starts_one() {
         "{said}"
     );
     drop((first, second));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Replaces the server token through the data directory `dir`, and returns the new token.
+fn rotate_server_token(dir: &Path, etcd: &Etcd) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command.args(["token", "rotate", "--server", "--data-dir"]).arg(dir).args(etcd.flags());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("On the machine of each other server, put the token into the file server-token"),
+        "{said}"
+    );
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// The servers go on running while the token is replaced. A server that gets the new token gets new signing keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
+async fn a_replaced_server_token_is_refused_and_the_new_one_is_used_by_all_servers() {
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-server-token");
+    let file = write_token(&dir);
+    let flags = etcd.flags_with_token(&file);
+    let (first, second) = (dir.join("first"), dir.join("second"));
+    let servers = [Server::start_with(&first, &flags), Server::start_with(&second, &flags)];
+    let old = fs::read_to_string(&file).unwrap();
+    let new = rotate_server_token(&first, &etcd);
+    assert_ne!(new, old);
+    assert_eq!(fs::read_to_string(first.join("server-token")).unwrap(), new);
+    assert_eq!(fs::metadata(first.join("server-token")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!first.join("server-token.next").exists());
+
+    // A server with the old token only does not start. The running ones serve.
+    let third = dir.join("third");
+    let refused = Server::spawn(&third, &flags).err().expect("the old token is refused");
+    assert!(refused.starts_with("muster: the server token is wrong: "), "{refused}");
+    assert!(
+        refused.contains("If `muster token rotate --server` has replaced it, put the new token there"),
+        "{refused}"
+    );
+    for server in &servers {
+        server.cluster_uid().await;
+    }
+
+    // The second server gets the token while it runs, and then a new signing key.
+    muster_files::write_private_file(&second.join("server-token"), new.as_bytes()).unwrap();
+    let signing_key = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.arg("signing-key").args(arguments).args(etcd.flags()).arg("--data-dir").arg(&first);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    signing_key(&["rotate"]);
+    let began = std::time::Instant::now();
+    while fs::read(first.join("sa.key")).unwrap() != fs::read(second.join("sa.key")).unwrap() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the second server does not get the new key");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // Both start again, although the file of --token-file has the old token.
+    servers.into_iter().for_each(Server::stop);
+    for dir in [&first, &second] {
+        Server::start_with(dir, &flags).stop();
+        assert_eq!(fs::read_to_string(dir.join("server-token")).unwrap(), new);
+    }
+    // Without etcd nothing changes.
+    let unreachable = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args([
+            "token",
+            "rotate",
+            "--server",
+            "--etcd",
+            "http://127.0.0.1:1",
+            "--etcd-any-version",
+            "--data-dir",
+        ])
+        .arg(&first)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(unreachable.stderr).unwrap();
+    assert!(!unreachable.status.success() && said.contains("etcd did not respond"), "{said}");
+    assert!(!first.join("server-token.next").exists());
+    assert_eq!(fs::read_to_string(first.join("server-token")).unwrap(), new);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The command is killed at any time, and a server starts in the data directory without another token.
+#[tokio::test]
+#[ignore = "needs etcd"]
+async fn a_killed_rotation_of_the_server_token_leaves_a_token_that_works() {
+    const ROUNDS: u32 = 12;
+    let etcd = Etcd::start();
+    let dir = fresh_dir("etcd-server-token-killed");
+    Server::start_with(&dir, &etcd.flags()).stop();
+    let began = std::time::Instant::now();
+    let mut token = rotate_server_token(&dir, &etcd);
+    let whole = began.elapsed();
+    let mut interrupted = 0;
+    for round in 0..ROUNDS {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args(["token", "rotate", "--server", "--data-dir"]).arg(&dir).args(etcd.flags());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let next = dir.join("server-token.next");
+        if round.is_multiple_of(2) {
+            tokio::time::sleep(whole * round / ROUNDS).await;
+        } else {
+            // From "as soon as the next token is written" to "about when it has replaced the old one".
+            while !next.exists() && child.try_wait().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(whole / 2 * (round - 1) / ROUNDS).await;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        interrupted += usize::from(next.exists());
+        Server::start_with(&dir, &etcd.flags()).stop();
+        // The command continues.
+        let rotated = rotate_server_token(&dir, &etcd);
+        assert_ne!(rotated, token, "round {round}");
+        assert_eq!(fs::read_to_string(dir.join("server-token")).unwrap(), rotated, "round {round}");
+        assert!(!next.exists(), "round {round}");
+        token = rotated;
+    }
+    println!("{interrupted} of {ROUNDS} kills came while the token was replaced");
+    assert!(0 < interrupted, "no kill came while the token was replaced");
+    Server::start_with(&dir, &etcd.flags()).stop();
     fs::remove_dir_all(&dir).unwrap();
 }
