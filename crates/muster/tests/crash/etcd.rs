@@ -8,7 +8,6 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, Token
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service, ServiceAccount};
 
-use super::fencing::signal;
 use super::*;
 use crate::cluster::etcd::Etcd;
 
