@@ -34,10 +34,11 @@ test-etcd: ## Run the tests of the API server on etcd: one server, then three be
 flaky: ## Rerun tests RUNS=10 times under load and count failures; TESTS=pattern selects tests
 	RUNS="$(RUNS)" TESTS="$(TESTS)" JOBS="$(JOBS)" bash ci/flaky
 
-# The version of etcd decides which faults run; `make test` uses the etcd on PATH.
+# The version of etcd decides which faults run; `make test` uses the etcd on PATH. KIND=words selects faults by name.
 chaos: ## Run FAULTS=100 faults against three servers on etcd; needs root. ETCD=path and SEED=n choose etcd and the order
 	@for need in "cc gcc" "$(or $(ETCD),etcd) etcd-server" "ip iproute2" "nft nftables"; do bash ci/need $$need; done
 	MUSTER_TEST_CHAOS_FAULTS="$(FAULTS)" MUSTER_TEST_CHAOS_SEED="$(SEED)" MUSTER_TEST_ETCD="$(ETCD)" \
+		MUSTER_TEST_CHAOS_KIND="$(KIND)" \
 		cargo test --package muster --test chaos -- --ignored --nocapture
 
 lint: ## Check formatting, clippy, and licences, bans and sources of dependencies

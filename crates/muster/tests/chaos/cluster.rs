@@ -16,6 +16,13 @@ use super::topology::{Filter, Host, Redirect, create_bridge};
 /// responses for a client that does not read.
 const UNSEEN_REVISIONS: u64 = 400;
 
+/// Time between two large values while file systems are full, and for the answer to one.
+const FILLER_INTERVAL: Duration = Duration::from_secs(3);
+const FILLER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Time from the failure of a write of a member to its exit, at most.
+const EXIT_DELAY: Duration = Duration::from_millis(500);
+
 /// Maximum time for a step of a fault or of its repair.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -144,7 +151,13 @@ impl Cluster {
                 let server = self.servers[server].host.address;
                 self.delay(|from, _| from == server).await;
             }
-            Fault::FullDisk => self.fill().await?,
+            Fault::FullDatabase => self.fill_databases().await?,
+            Fault::FullFileSystem(member) => self.fill_file_systems(&[member.number(leader)]).await?,
+            Fault::FullFileSystemsOfQuorum(left) => {
+                let members: Vec<usize> = (0..MEMBERS).filter(|it| *it != left).collect();
+                self.fill_file_systems(&members).await?;
+            }
+            Fault::FullFileSystems => self.fill_file_systems(&[0, 1, 2]).await?,
             Fault::CompactUnderStoppedServer(server) => {
                 self.servers[server].stop();
                 let member = &self.members[leader];
@@ -160,7 +173,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends a fault: starts what was killed, continues what was stopped, and passes all packets on at once.
+    /// Ends a fault: frees space, starts what was killed or has exited without space, continues what was stopped, and
+    /// passes all packets on at once.
     pub(crate) async fn repair(&mut self, fault: Fault) -> Result<(), String> {
         let delayed = self.delay.take().map(|delay| {
             self.reset(&delay.connections);
@@ -169,12 +183,14 @@ impl Cluster {
         for host in self.hosts() {
             host.set_filter(&Filter::default());
         }
+        let freed = if fault.fills_file_systems() { self.free_file_systems().await } else { Ok(()) };
         self.members.iter_mut().for_each(Member::ensure_running);
         self.servers.iter_mut().for_each(ApiServer::ensure_running);
+        freed?;
         if delayed == Some(0) {
             return Err("no connection was delayed".to_owned());
         }
-        if fault == Fault::FullDisk {
+        if fault == Fault::FullDatabase {
             retry(async || self.members[0].delete_fillers().await).await.map_err(|it| it.to_string())?;
             let revision = read(&self.members[0]).await?;
             self.compact_and_defragment(revision).await?;
@@ -286,7 +302,7 @@ impl Cluster {
     }
 
     /// Writes large values until no member accepts a write.
-    async fn fill(&self) -> Result<(), String> {
+    async fn fill_databases(&self) -> Result<(), String> {
         let mut key = 0;
         for member in &self.members {
             while !member.write_filler(key).await.is_err_and(|it| it.is_no_space()) {
@@ -297,6 +313,44 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Frees the space of all members, and waits until those have exited whose last write failed.
+    async fn free_file_systems(&mut self) -> Result<(), String> {
+        self.members.iter().for_each(|it| it.file_system.free());
+        tokio::time::sleep(EXIT_DELAY).await;
+        self.members.iter_mut().try_for_each(|it| it.has_exited_without_space().map(drop))
+    }
+
+    /// Fills the file systems of these members, and waits until those of them have exited that write to their data. A
+    /// member without a quorum does not write. Large values use up the free pages of the databases.
+    async fn fill_file_systems(&mut self, members: &[usize]) -> Result<(), String> {
+        let exits = members.len().min(MEMBERS / 2 + 1);
+        let deadline = tokio::time::Instant::now() + STEP_TIMEOUT;
+        let mut filled = tokio::time::Instant::now();
+        loop {
+            let mut exited = 0;
+            for member in members {
+                // A member that removes an old file makes space.
+                self.members[*member].file_system.fill();
+                exited += usize::from(self.members[*member].has_exited_without_space()?);
+            }
+            if exits <= exited {
+                return Ok(());
+            }
+            if filled.elapsed() >= FILLER_INTERVAL {
+                filled = tokio::time::Instant::now();
+                for member in &self.members {
+                    if let Ok(Ok(())) = tokio::time::timeout(FILLER_TIMEOUT, member.write_filler(0)).await {
+                        break;
+                    }
+                }
+            }
+            if deadline < tokio::time::Instant::now() {
+                return Err(format!("of {} members without space, {exited} have exited", members.len()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }
 

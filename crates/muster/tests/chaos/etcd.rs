@@ -1,6 +1,7 @@
 //! The members of etcd: their processes, and calls of their JSON gateway.
 
 use std::fmt;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -16,6 +17,7 @@ use muster_etcd::EtcdVersion;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use super::file_system::FileSystem;
 use super::process;
 use super::topology::Host;
 
@@ -32,6 +34,10 @@ pub(crate) const QUOTA_BYTES: u64 = 64 << 20;
 /// Size of one value with which the database is filled. A request has at most 1.5 MiB.
 const FILLER_BYTES: usize = 1 << 20;
 
+/// Number of lines at the end of the log of a member that has exited, in which the reason is. A panic has the stacks of
+/// the goroutines.
+const EXIT_LINES: usize = 500;
+
 /// Maximum time for a call. A defragmentation takes the longest.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -41,7 +47,10 @@ pub(crate) struct Member {
     /// Number of the member, from 0.
     number: usize,
     program: String,
+    /// The directory with the certificates and the log.
     dir: PathBuf,
+    /// The file system with the data.
+    pub(crate) file_system: FileSystem,
     initial_cluster: String,
     child: Option<Child>,
     is_stopped: bool,
@@ -71,13 +80,14 @@ pub(crate) struct ClientFiles {
     pub(crate) key: PathBuf,
 }
 
-/// Prepares one member on each host. `dir` has the data and the certificates of all of them.
+/// Prepares one member on each host. `dir` has the data, the certificates and the logs of all of them.
 pub(crate) fn create_members(hosts: Vec<Host>, program: &str, dir: &Path) -> (Vec<Member>, ClientFiles) {
     let files = write_certificates(dir, &hosts.iter().map(|it| it.address).collect::<Vec<_>>());
     let peers: Vec<String> =
         hosts.iter().map(|it| format!("{}=http://{}:{PEER_PORT}", it.name(), it.address)).collect();
     let initial_cluster = peers.join(",");
     let members = hosts.into_iter().enumerate().map(|(number, host)| Member {
+        file_system: FileSystem::mount(&dir.join(host.name())),
         host,
         number,
         program: program.to_owned(),
@@ -132,7 +142,8 @@ impl Member {
         let quota = QUOTA_BYTES.to_string();
         let mut command = self.host.command(&self.program);
         command
-            .args(["--name", self.host.name(), "--data-dir", &file(self.host.name())])
+            .args(["--name", self.host.name(), "--data-dir"])
+            .arg(self.file_system.dir())
             .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
             .args(["--initial-cluster", &self.initial_cluster])
             .args(["--listen-client-urls", &client_urls, "--advertise-client-urls", &client_url])
@@ -142,8 +153,11 @@ impl Member {
             .arg("--pre-vote=true")
             // Members that were away for some time get snapshots.
             .args(["--snapshot-count", "2000", "--quota-backend-bytes", &quota]);
-        self.child =
-            Some(process::spawn(&mut command, &self.dir.join(self.host.name()).with_extension("log")));
+        self.child = Some(process::spawn(&mut command, &self.log()));
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join(self.host.name()).with_extension("log")
     }
 
     pub(crate) fn kill(&mut self) {
@@ -162,6 +176,19 @@ impl Member {
         } else if self.is_stopped {
             process::signal(self.child.as_ref(), "CONT");
             self.is_stopped = false;
+        }
+    }
+
+    /// Whether the member has exited because its file system is full. Fails if the member has exited for another reason.
+    pub(crate) fn has_exited_without_space(&mut self) -> Result<bool, String> {
+        let Some(child) = &mut self.child else { return Ok(true) };
+        let Some(status) = child.try_wait().unwrap() else { return Ok(false) };
+        self.child = None;
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let last: Vec<&str> = log.lines().rev().take(EXIT_LINES).collect();
+        match last.iter().any(|it| it.contains("no space left on device")) {
+            true => Ok(true),
+            false => Err(format!("etcd member {} has ended: {status}: {last:?}", self.number + 1)),
         }
     }
 

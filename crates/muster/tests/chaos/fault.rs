@@ -41,8 +41,14 @@ pub(crate) enum Fault {
     DelayMembers,
     /// Packets between this server and etcd take longer.
     DelayServer(usize),
-    /// The databases of the members are full.
-    FullDisk,
+    /// The databases of the members have reached the quota of etcd.
+    FullDatabase,
+    /// The file system with the data of this member has no space. The member exits.
+    FullFileSystem(Which),
+    /// The same for all members but this one.
+    FullFileSystemsOfQuorum(usize),
+    /// The same for all members. Two of them exit, or all.
+    FullFileSystems,
     /// This server is stopped until its watch is behind the compacted revision.
     CompactUnderStoppedServer(usize),
 }
@@ -88,6 +94,11 @@ impl Fault {
         )
     }
 
+    /// Whether the fault takes the space of members, which then exit.
+    pub(crate) fn fills_file_systems(self) -> bool {
+        matches!(self, Self::FullFileSystem(_) | Self::FullFileSystemsOfQuorum(_) | Self::FullFileSystems)
+    }
+
     /// The fault without its target.
     pub(crate) fn kind(self) -> &'static str {
         match self {
@@ -117,7 +128,11 @@ impl Fault {
             Self::DelayMember(Which::Leader) => "200 ms delay at the leader",
             Self::DelayMembers => "200 ms delay between members",
             Self::DelayServer(_) => "200 ms delay between a server and etcd",
-            Self::FullDisk => "full disk",
+            Self::FullDatabase => "full database (alarm NOSPACE)",
+            Self::FullFileSystem(Which::Number(_)) => "full file system of a member",
+            Self::FullFileSystem(Which::Leader) => "full file system of the leader",
+            Self::FullFileSystemsOfQuorum(_) => "full file systems of two members",
+            Self::FullFileSystems => "full file systems of all members",
             Self::CompactUnderStoppedServer(_) => "compaction under a stopped watch",
         }
     }
@@ -134,9 +149,12 @@ impl Fault {
             Self::CutServer(server) | Self::DeafServer(server) | Self::MuteServer(server) => {
                 (without(server), vec![server])
             }
-            Self::KillQuorum(_) | Self::StopQuorum(_) | Self::CutAllMembers | Self::FullDisk => {
-                (vec![], all())
-            }
+            Self::KillQuorum(_)
+            | Self::StopQuorum(_)
+            | Self::CutAllMembers
+            | Self::FullDatabase
+            | Self::FullFileSystemsOfQuorum(_)
+            | Self::FullFileSystems => (vec![], all()),
             Self::KillMember(_)
             | Self::StopMember(_)
             | Self::CutMember(_)
@@ -146,7 +164,8 @@ impl Fault {
             | Self::MuteMember(_)
             | Self::DelayMember(_)
             | Self::DelayMembers
-            | Self::DelayServer(_) => (all(), vec![]),
+            | Self::DelayServer(_)
+            | Self::FullFileSystem(_) => (all(), vec![]),
         };
         Impact { serving, refusing }
     }
@@ -181,10 +200,13 @@ impl Fault {
             | Self::CutMember(member)
             | Self::DeafMember(member)
             | Self::MuteMember(member)
-            | Self::DelayMember(member) => (Some(member), None),
-            Self::KillQuorum(_) | Self::StopQuorum(_) => (None, None),
+            | Self::DelayMember(member)
+            | Self::FullFileSystem(member) => (Some(member), None),
+            Self::KillQuorum(_) | Self::StopQuorum(_) | Self::FullFileSystemsOfQuorum(_) => (None, None),
             Self::CutLeaderFromOne => (Some(Which::Leader), None),
-            Self::CutAllMembers | Self::DelayMembers | Self::FullDisk => (None, None),
+            Self::CutAllMembers | Self::DelayMembers | Self::FullDatabase | Self::FullFileSystems => {
+                (None, None)
+            }
         }
     }
 }
@@ -227,6 +249,8 @@ impl Deck {
             Fault::MuteMember(Which::Leader),
             Fault::DelayMember(member()),
             Fault::DelayMember(Which::Leader),
+            Fault::FullFileSystem(member()),
+            Fault::FullFileSystem(Which::Leader),
         ]);
         faults.extend([
             Fault::KillLeaderAndServer(one_of(SERVERS)),
@@ -241,7 +265,9 @@ impl Deck {
             Fault::MuteServer(one_of(SERVERS)),
             Fault::DelayMembers,
             Fault::DelayServer(one_of(SERVERS)),
-            Fault::FullDisk,
+            Fault::FullDatabase,
+            Fault::FullFileSystemsOfQuorum(one_of(MEMBERS)),
+            Fault::FullFileSystems,
             Fault::CompactUnderStoppedServer(one_of(SERVERS)),
         ]);
         faults.retain(|it| (self.includes)(*it));
@@ -285,7 +311,7 @@ mod tests {
             kinds.dedup();
             kinds.len()
         };
-        assert_eq!((kinds(&draw(7, true, 36)), kinds(&draw(7, false, 29))), (28, 23));
-        assert!(draw(7, false, 29).iter().all(|it| !it.is_known_to_fail()));
+        assert_eq!((kinds(&draw(7, true, 40)), kinds(&draw(7, false, 33))), (32, 27));
+        assert!(draw(7, false, 33).iter().all(|it| !it.is_known_to_fail()));
     }
 }

@@ -1,6 +1,6 @@
 //! Several API servers on etcd under faults: three servers on three members, as processes in network namespaces, while
-//! clients write, read and watch. Processes are killed and stopped, packets are dropped and delayed, databases become
-//! full, and the history is compacted.
+//! clients write, read and watch. Processes are killed and stopped, packets are dropped and delayed, databases and file
+//! systems become full, and the history is compacted.
 //!
 //! The test needs root, `etcd`, `ip` and `nft`, so it is ignored by default. It fails if one of them is missing.
 //! Variables: MUSTER_TEST_CHAOS_FAULTS (number of faults), MUSTER_TEST_CHAOS_SEED (seed of their order),
@@ -11,6 +11,7 @@ mod cluster;
 mod delay;
 mod etcd;
 mod fault;
+mod file_system;
 #[path = "../bed/history.rs"]
 mod history;
 mod load;
@@ -32,8 +33,8 @@ use recorder::random;
 use report::{say, say_summary};
 use scenario::Scenario;
 
-/// Number of faults in `make test`. They take about four minutes.
-const FAULTS: usize = 29;
+/// Number of faults in `make test`. They take about five minutes.
+const FAULTS: usize = 33;
 
 /// Set in the process of the test that runs in namespaces of its own.
 const IN_NAMESPACES: &str = "MUSTER_TEST_IN_NAMESPACES";

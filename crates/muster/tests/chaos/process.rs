@@ -1,4 +1,4 @@
-//! Processes with a log file.
+//! Processes with a log file, and commands that must succeed.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,11 @@ use std::process::{Child, Command};
 pub(crate) fn spawn(command: &mut Command, log: &Path) -> Child {
     let output = fs::File::options().create(true).append(true).open(log).unwrap();
     command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap()
+}
+
+/// Runs a command, which must succeed.
+pub(crate) fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
 }
 
 /// Sends a signal to a process that runs.

@@ -36,7 +36,7 @@ pub(crate) struct RefusalWindow {
     pub(crate) servers: Vec<usize>,
     pub(crate) from: Instant,
     pub(crate) to: Instant,
-    /// Whether etcd has no space. Then deletes are still made.
+    /// Whether the databases have reached the quota of etcd. Then deletes are still made.
     pub(crate) is_full: bool,
 }
 
@@ -94,8 +94,8 @@ impl Report {
 
     /// Checks the answers to all writes.
     ///
-    /// Rule: a write that cannot be made fails with 503 within [`REFUSAL_MAX`]. If etcd has no space, it fails with the
-    /// words for a full store, and deletes are made. Every server that runs answers every write within [`ANSWER_MAX`],
+    /// Rule: a write that cannot be made fails with 503 within [`REFUSAL_MAX`]. If the databases have reached the quota of
+    /// etcd, it fails with the words for a full store, and deletes are made. Every server that runs answers every write within [`ANSWER_MAX`],
     /// also one that was in flight when a fault began. Without a fault no write fails.
     pub(crate) fn check_writes(&mut self, writes: &[WriteAttempt]) {
         let mut wrong = Vec::new();

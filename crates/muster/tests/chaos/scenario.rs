@@ -78,7 +78,7 @@ impl Scenario {
         let what = fault.describe(leader);
         let Impact { serving, refusing } = fault.impact();
         let deletable = match fault {
-            Fault::FullDisk => self.create_deletable(number).await,
+            Fault::FullDatabase => self.create_deletable(number).await,
             _ => Vec::new(),
         };
 
@@ -115,7 +115,7 @@ impl Scenario {
                 servers: refusing.clone(),
                 from: made.at,
                 to: Instant::now(),
-                is_full: fault == Fault::FullDisk,
+                is_full: fault == Fault::FullDatabase,
             });
         }
         if let Err(why) = self.cluster.repair(fault).await {

@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, Stdio};
 
+use super::process::run;
+
 /// Address of the test on the bridge.
 pub(crate) const TEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
 
@@ -100,8 +102,4 @@ impl Host {
 
 fn ip(arguments: &str) {
     run(Command::new("ip").args(arguments.split(' ')));
-}
-
-fn run(command: &mut Command) {
-    assert!(command.status().unwrap().success(), "{command:?}");
 }
