@@ -7,29 +7,27 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tempfile::TempDir;
 
+#[path = "bed/rollout_judge.rs"]
+mod rollout_judge;
+
+use rollout_judge::{JudgedSet, complete_manifest, describe, retry, version_patch};
+
 /// Maximum time for anything on a machine that is busy with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Number of simulated nodes. There are more nodes than processes, so that a rollout goes on after the last process was
-/// killed.
-const NODES: usize = 8;
-
-/// `minReadySeconds` of the DaemonSet. It makes the rollout so slow that a process can be killed after each node.
-const MIN_READY: SignedDuration = SignedDuration::from_secs(2);
-
-/// Time without an event after which a watch is opened again. The server of the watch may be gone.
-const WATCH_SILENCE: Duration = Duration::from_secs(5);
+/// The DaemonSet. There are more nodes than processes, so that a rollout goes on after the last process was killed.
+/// `minReadySeconds` makes the rollout so slow that a process can be killed after each node.
+const SET: JudgedSet = JudgedSet { name: "d", nodes: 8, min_ready: SignedDuration::from_secs(2) };
 
 /// The processes of the cluster, by the names of their data directories.
 const PROCESSES: [&str; 6] = ["server-1", "etcd-1", "server-2", "etcd-2", "server-3", "etcd-3"];
@@ -52,7 +50,7 @@ impl Up {
         let mut up = muster(&["up"]);
         let mut child = up
             .args(flags)
-            .arg(NODES.to_string())
+            .arg(SET.nodes.to_string())
             .arg("--data-dir")
             .arg(dir)
             .stdout(Stdio::piped())
@@ -123,169 +121,23 @@ fn kill(dir: &Path, name: &str) {
     assert!(killed.success());
 }
 
-/// Repeats a call until it succeeds. Fails after `limit`.
-async fn retry<T>(limit: Duration, what: &str, mut call: impl AsyncFnMut() -> Result<T, kube::Error>) -> T {
+fn daemonset(version: &str) -> DaemonSet {
+    let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "c"}]});
+    let mut manifest = json!({
+        "metadata": {"name": SET.name, "namespace": "default"},
+        "spec": {"template": {"spec": spec}},
+    });
+    complete_manifest(&mut manifest, &SET, version);
+    serde_json::from_value(manifest).unwrap()
+}
+
+/// Waits until every node has one Ready pod of this version.
+async fn wait_for_pods(client: &Client, version: &str) {
     let began = Instant::now();
     loop {
-        match call().await {
-            Ok(done) => return done,
-            Err(error) => assert!(began.elapsed() < limit, "{what}: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-fn daemonset(image: &str) -> DaemonSet {
-    serde_json::from_value(json!({
-        "metadata": {"name": "d", "namespace": "default"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "d"}},
-            "minReadySeconds": MIN_READY.as_secs(),
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
-            "template": {
-                "metadata": {"labels": {"app": "d"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{"name": "c", "image": image}],
-                },
-            },
-        },
-    }))
-    .unwrap()
-}
-
-fn image(pod: &Pod) -> &str {
-    pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap()
-}
-
-/// The node of a daemon pod, which has a node before it is scheduled to it.
-fn node(pod: &Pod) -> String {
-    let affinity = serde_json::to_value(&pod.spec.as_ref().unwrap().affinity).unwrap();
-    let fields =
-        "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0";
-    affinity.pointer(&format!("{fields}/values/0")).and_then(|it| it.as_str()).unwrap().to_owned()
-}
-
-/// Since when a pod is Ready. `None` if it is not.
-fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let ready = conditions.into_iter().find(|it| it.type_ == "Ready" && it.status == "True")?;
-    Some(ready.last_transition_time.as_ref().unwrap().0)
-}
-
-/// When the deletion of a pod was requested. `None` if it is not being deleted.
-fn deleted_at(pod: &Pod) -> Option<Timestamp> {
-    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
-    Some(pod.metadata.deletion_timestamp.as_ref()?.0 - grace)
-}
-
-fn live(pods: &BTreeMap<String, Pod>) -> impl Iterator<Item = &Pod> {
-    pods.values().filter(|it| deleted_at(it).is_none())
-}
-
-/// One line for each pod, for messages.
-fn describe(pods: &BTreeMap<String, Pod>) -> String {
-    let line = |it: &Pod| {
-        let (since, deleted) = (ready_since(it), deleted_at(it));
-        format!("{} {} {} ready since {since:?}, deleted at {deleted:?}", node(it), it.name_any(), image(it))
-    };
-    pods.values().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// The pods of the DaemonSet by name, and the resourceVersion of the list.
-async fn list_pods(client: &Client) -> (BTreeMap<String, Pod>, String) {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    let pods = retry(PATIENCE, "list the pods", async || pods.list(&ListParams::default()).await).await;
-    let version = pods.metadata.resource_version.clone().unwrap();
-    (pods.items.into_iter().map(|it| (it.name_any(), it)).collect(), version)
-}
-
-/// Whether every node has one pod with this image, which is Ready, and no other pod.
-fn is_complete(pods: &BTreeMap<String, Pod>, with: &str) -> bool {
-    let is_right = |it: &Pod| image(it) == with && ready_since(it).is_some() && deleted_at(it).is_none();
-    let nodes: BTreeSet<String> = pods.values().map(node).collect();
-    pods.len() == NODES && nodes.len() == NODES && pods.values().all(is_right)
-}
-
-/// Follows a rollout by a watch, which continues after its last event when it breaks. So no state is missed, and each is
-/// judged. Sends the number of nodes that have a pod with the new image, and returns the pods after the rollout.
-///
-/// Rules of a rollout with `maxUnavailable` 1:
-/// - A node never has two pods that are not being deleted.
-/// - At most one node has no Ready pod.
-/// - A pod is deleted only while all other nodes have pods that have been Ready for `minReadySeconds`.
-async fn judge_rollout(
-    client: Client,
-    (mut pods, mut version): (BTreeMap<String, Pod>, String),
-    to: &'static str,
-    updated: tokio::sync::watch::Sender<usize>,
-) -> BTreeMap<String, Pod> {
-    let api: Api<Pod> = Api::namespaced(client, "default");
-    loop {
-        let opened = tokio::time::timeout(WATCH_SILENCE, api.watch(&WatchParams::default(), &version)).await;
-        let mut events = match opened {
-            Ok(Ok(events)) => events.boxed(),
-            Ok(Err(kube::Error::Api(status))) if status.code == 410 => panic!("events are lost: {status:?}"),
-            Ok(Err(_)) | Err(_) => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        while let Ok(Some(Ok(event))) = tokio::time::timeout(WATCH_SILENCE, events.next()).await {
-            let before = pods.clone();
-            match event {
-                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                    version = pod.resource_version().unwrap();
-                    pods.insert(pod.name_any(), pod);
-                }
-                WatchEvent::Deleted(pod) => {
-                    version = pod.resource_version().unwrap();
-                    pods.remove(&pod.name_any());
-                }
-                WatchEvent::Bookmark(bookmark) => {
-                    version = bookmark.metadata.resource_version;
-                    continue;
-                }
-                WatchEvent::Error(status) if status.code == 410 => panic!("events are lost: {status:?}"),
-                WatchEvent::Error(_) => break,
-            }
-            judge_state(&before, &pods);
-            let new: BTreeSet<String> = live(&pods).filter(|it| image(it) == to).map(node).collect();
-            updated.send_replace(new.len());
-            if is_complete(&pods, to) {
-                return pods;
-            }
-        }
-    }
-}
-
-/// Judges a state of the pods, and the change that led to it, by the rules of [`judge_rollout`].
-fn judge_state(before: &BTreeMap<String, Pod>, now: &BTreeMap<String, Pod>) {
-    let mut nodes = BTreeSet::new();
-    for pod in live(now) {
-        assert!(nodes.insert(node(pod)), "{} has two pods:\n{}", node(pod), describe(now));
-    }
-    let ready: BTreeSet<String> = live(now).filter(|it| ready_since(it).is_some()).map(node).collect();
-    assert!(NODES - ready.len() <= 1, "{} nodes have no Ready pod:\n{}", NODES - ready.len(), describe(now));
-    for gone in live(before) {
-        let at = match now.get(&gone.name_any()) {
-            Some(pod) if pod.uid() == gone.uid() => deleted_at(pod),
-            _ => panic!("{} was removed without a grace period:\n{}", gone.name_any(), describe(now)),
-        };
-        let Some(at) = at else { continue };
-        let is_available = |it: &&Pod| ready_since(it).is_some_and(|since| since + MIN_READY <= at);
-        let available: BTreeSet<String> = live(now).filter(is_available).map(node).collect();
-        assert_eq!(available.len(), NODES - 1, "{} was deleted at {at}:\n{}", gone.name_any(), describe(now));
-    }
-}
-
-/// Waits until every node has one Ready pod with this image.
-async fn wait_for_pods(client: &Client, image: &str) -> BTreeMap<String, Pod> {
-    let began = Instant::now();
-    loop {
-        let (pods, _) = list_pods(client).await;
-        if is_complete(&pods, image) {
-            return pods;
+        let pods = SET.list_pods(client, PATIENCE).await.pods;
+        if SET.is_complete(&pods, version) {
+            return;
         }
         assert!(began.elapsed() < PATIENCE, "not every node has a pod:\n{}", describe(&pods));
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -307,15 +159,17 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     sets.create(&PostParams::default(), &daemonset("a")).await.unwrap();
     wait_for_pods(&api, "a").await;
     // The rollout begins with available pods.
-    tokio::time::sleep(MIN_READY.unsigned_abs()).await;
+    tokio::time::sleep(SET.min_ready.unsigned_abs()).await;
 
     // Every process is killed in the middle of a rollout, which replaces one pod at a time.
-    let before = list_pods(&api).await;
+    let before = SET.list_pods(&api, PATIENCE).await;
     let (sender, mut updated) = tokio::sync::watch::channel(0);
-    let mut judging = tokio::spawn(judge_rollout(api.clone(), before, "b", sender));
-    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}});
+    let judge_api = api.clone();
+    let mut judging =
+        tokio::spawn(async move { SET.judge_rollout(&judge_api, before, "b", &sender).await.pods });
+    let patch = Patch::Strategic(version_patch("b"));
     retry(PATIENCE, "roll the DaemonSet", async || {
-        sets.patch("d", &PatchParams::default(), &Patch::Strategic(&patch)).await
+        sets.patch(SET.name, &PatchParams::default(), &patch).await
     })
     .await;
     let rolling = async {
@@ -386,7 +240,7 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     drop(up);
     let up = Up::start(dir);
     let api = client(dir).await;
-    let (pods, _) = list_pods(&api).await;
+    let pods = SET.list_pods(&api, PATIENCE).await.pods;
     assert_eq!(uids(&pods), uids_after_rollout);
     let maps: Api<ConfigMap> = Api::namespaced(api.clone(), "default");
     for victim in PROCESSES {

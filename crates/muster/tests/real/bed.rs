@@ -2,10 +2,12 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::IpAddr;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{LazyLock, OnceLock, mpsc};
@@ -96,6 +98,7 @@ impl Cluster {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("up.log")).unwrap();
         let mut command = muster(&["up", "--listen", "127.0.0.1:0", "--nodes", &self.nodes.to_string()]);
         command.args(&self.flags).arg("--data-dir").arg(&self.dir).stdout(Stdio::piped()).stderr(log);
+        command.env("PATH", self.search_path());
         let mut up = command.spawn().unwrap();
         let mut stdout = BufReader::new(up.stdout.take().unwrap());
         self.up = Some(up);
@@ -109,6 +112,20 @@ impl Cluster {
         });
         let line = heard.recv_timeout(PATIENCE).unwrap_or_default();
         assert!(line.starts_with("ready: "), "{line:?}\n{}", self.logs());
+    }
+
+    /// The PATH of `muster up`, which finds `etcd` there. MUSTER_TEST_ETCD names another program than the one on PATH.
+    fn search_path(&self) -> OsString {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let Some(etcd) = std::env::var_os("MUSTER_TEST_ETCD").filter(|it| !it.is_empty()) else {
+            return path;
+        };
+        let programs = self.dir.join("programs");
+        if !programs.exists() {
+            fs::create_dir(&programs).unwrap();
+            symlink(etcd, programs.join("etcd")).unwrap();
+        }
+        std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).unwrap()
     }
 
     /// The same with other flags.

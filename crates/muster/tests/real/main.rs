@@ -23,6 +23,9 @@ mod redact;
 mod registry;
 mod repair;
 mod rollout;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../bed/rollout_judge.rs"]
+mod rollout_judge;
 mod servers;
 #[path = "../bed/transcript.rs"]
 mod transcript;
