@@ -32,6 +32,9 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// Interval of checks that the path of the lock file still refers to the locked file.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Interval of attempts to lock a data directory that another process has locked.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Exclusive lock on a data directory. Released on drop.
 #[derive(Debug)]
 pub(crate) struct DataDirLock {
@@ -109,6 +112,19 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
     written.map_err(|error| data_dir_error(dir, &error))?;
     muster_files::remove_temporary_files(dir).map_err(|error| data_dir_error(dir, &error))?;
     Ok(DataDirLock { file, path: dir.join("lock") })
+}
+
+/// Waits until no process holds the lock of the data directory. If the lock file is replaced meanwhile, the process that
+/// held its lock is waited for.
+pub(crate) async fn wait_until_unlocked(dir: &Path) -> anyhow::Result<()> {
+    let file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_RETRY_INTERVAL).await,
+            Err(TryLockError::Error(error)) => return Err(data_dir_error(dir, &error)),
+        }
+    }
 }
 
 pub(crate) fn open_lock_file(dir: &Path) -> io::Result<File> {

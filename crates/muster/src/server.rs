@@ -3,7 +3,6 @@
 use crate::etcd_flags::EtcdFlags;
 use crate::logging;
 use crate::serving_flags::ServingFlags;
-use crate::signals::wait_for_stdin_end;
 use crate::supervisor;
 
 /// Run the API server and its built-in controllers, until Ctrl-C or SIGTERM
@@ -27,9 +26,6 @@ pub(crate) struct ServerArgs {
     /// Number of /24 ranges at the beginning of --cluster-cidr that are not assigned to nodes
     #[arg(long, hide = true, default_value_t = 0)]
     reserved_pod_cidrs: u32,
-    /// Exit when standard input ends, that is, when the parent process has exited
-    #[arg(long, hide = true)]
-    until_stdin_ends: bool,
 }
 
 /// Executes `muster server`.
@@ -46,9 +42,5 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
         logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())
     };
-    tokio::select! {
-        ended = args.serving.run_until_signal(start, async || (), async |_| Ok(())) => ended,
-        // Acknowledged writes are durable, so the process may exit at any time.
-        () = wait_for_stdin_end(), if args.until_stdin_ends => Ok(()),
-    }
+    args.serving.run_until_signal(start, async || (), async |_| Ok(())).await
 }

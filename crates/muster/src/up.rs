@@ -1,13 +1,15 @@
 //! `muster up`: runs a whole cluster on this machine. The server, the controllers and the simulated nodes run in this
 //! process. The containerd and the agent of each real node are separate processes. With `--servers`, the servers and a
-//! trial etcd cluster are separate processes too.
+//! trial etcd cluster are separate processes too, and a standby process continues if this process is killed.
 
 /// The API servers of `--servers`.
 mod api_servers;
 /// The load balancer in front of the API servers.
 mod balancer;
-/// Logs of the child processes, and how they are stopped.
+/// The processes of `--servers`: their logs, and how they are found and stopped.
 mod child_process;
+/// The standby process of `--servers`.
+mod standby;
 /// The trial etcd cluster of `--servers`.
 mod trial_etcd;
 
@@ -15,6 +17,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{IsTerminal as _, stderr, stdout};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -38,6 +41,7 @@ use muster_server::BuiltinUser;
 
 use self::api_servers::{ApiServers, ServersFlags};
 pub(crate) use self::child_process::stop_leftover_processes;
+use self::standby::{StandbyFlags, Takeover, supervise_standby};
 use crate::check_flags::CheckFlags;
 use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
 use crate::real_nodes::{RealNodes, ServersForNodes};
@@ -65,13 +69,14 @@ const REASON_CHARS_MAX: usize = 300;
 ///
 /// Real nodes run containers, each with its own containerd and network namespace, and need root. Simulated nodes run no
 /// containers. The cluster's state is stored in the data directory, and the next `muster up` continues with it. After a
-/// kill -9 the containers keep running: the next `muster up` takes them over, and `muster down` removes them.
+/// kill -9 the containers keep running: the next `muster up` takes them over, and `muster down` removes them. With
+/// --servers, a standby process of `muster up` takes them over at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster up                                     one real node if possible, otherwise three simulated nodes
   muster up --nodes 2 --sim-nodes 50            two nodes that run containers, and fifty simulated nodes
   muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory
-  muster up --servers 3 --sim-nodes 3           three servers and three members of etcd, any of which may die")]
+  muster up --servers 3 --sim-nodes 3           three servers and three members of etcd; any process may die")]
 pub(crate) struct UpArgs {
     /// Number of real nodes, which run containers with containerd: at most 200. With 0, this machine has no real node,
     /// but other machines can join [default: 1 if --sim-nodes is not given and this machine can run real nodes,
@@ -91,11 +96,14 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     servers: ServersFlags,
     #[command(flatten)]
+    standby: StandbyFlags,
+    #[command(flatten)]
     serving: ServingFlags,
 }
 
 /// Executes `muster up`.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
+    let takeover = args.standby.wait_for_takeover().await?;
     let counts = NodeCounts::from_args(&args)?;
     let data_dir = args.serving.data_dir();
     let print_wait = async || {
@@ -114,7 +122,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
     let start = async |supervisor: &mut Supervisor| {
         was_bare.set(local_node::find_leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
-        start_cluster(&args, &counts, supervisor).await?;
+        start_cluster(&args, &counts, takeover, supervisor).await?;
         is_up.set(true);
         Ok(())
     };
@@ -203,10 +211,12 @@ async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<(
 }
 
 /// Starts the server, the controllers and the nodes, waits until the nodes are Ready, and prints the `ready:` line.
-/// Does not wait for simulated nodes with injected failures.
+/// Does not wait for simulated nodes with injected failures. With `takeover`, waits for nothing and prints nothing, so
+/// that a takeover does not fail because an API request fails.
 async fn start_cluster(
     args: &UpArgs,
     counts: &NodeCounts,
+    takeover: Option<Takeover>,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
     args.servers.check_data_dir(args.serving.data_dir())?;
@@ -224,9 +234,10 @@ async fn start_cluster(
             Some(LocalCluster::open_or_create(dir).await?)
         }
     };
+    let is_takeover = takeover.is_some();
     let cluster = match args.servers.count() {
         None => start_server_in_process(args, machine.as_ref(), supervisor).await?,
-        Some(count) => start_server_processes(args, count, machine.as_ref(), supervisor).await?,
+        Some(count) => start_server_processes(args, count, machine.as_ref(), takeover, supervisor).await?,
     };
     let ClusterAccess { controller, simulated, administrator, .. } = cluster;
 
@@ -250,7 +261,9 @@ async fn start_cluster(
     let mut before = LeaseRenewTimes::new();
     let nodes = match &machine {
         Some(machine) => {
-            before = read_lease_renew_times(&administrator).await?;
+            if !is_takeover {
+                before = read_lease_renew_times(&administrator).await?;
+            }
             let dir = args.serving.data_dir();
             let mut flags = Vec::new();
             if !args.serving.allow_external_ips().is_empty() {
@@ -280,12 +293,23 @@ async fn start_cluster(
         }
         None => None,
     };
-    let failing = wait_until_nodes_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
-    if let Some(nodes) = nodes {
-        wait_for_lease_renewals(&administrator, counts.real, &before, args.serving.data_dir()).await?;
-        nodes.revoke_bootstrap_token(&administrator).await?;
+    let ready = if is_takeover {
+        None
+    } else {
+        let failing = wait_until_nodes_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
+        if let Some(nodes) = nodes {
+            wait_for_lease_renewals(&administrator, counts.real, &before, args.serving.data_dir()).await?;
+            nodes.revoke_bootstrap_token(&administrator).await?;
+        }
+        Some(format!("ready: {}; {}", counts.ready_summary(failing), cluster.export))
+    };
+    if let Some(listener) = cluster.balancer {
+        let data_dir = std::path::absolute(args.serving.data_dir())?;
+        supervise_standby(data_dir, listener, cluster.for_nodes.addresses, supervisor);
     }
-    print_ready_line(format_args!("ready: {}; {}", counts.ready_summary(failing), cluster.export));
+    if let Some(ready) = ready {
+        print_ready_line(ready);
+    }
     Ok(())
 }
 
@@ -296,6 +320,8 @@ struct ClusterAccess {
     administrator: kube::Client,
     explain_queries: ExplainQueries,
     for_nodes: ServersForNodes,
+    /// The listener of the load balancer. `None` if the server runs in this process.
+    balancer: Option<OwnedFd>,
     /// The `export KUBECONFIG=…` line for the administrator's shell.
     export: String,
 }
@@ -329,27 +355,31 @@ async fn start_server_in_process(
             addresses: machine.iter().map(|it| SocketAddr::new(it.address().into(), port)).collect(),
             ca_certificate: args.serving.data_dir().join("ca.crt"),
         },
+        balancer: None,
         export: args.serving.start_server(server, &[], false, supervisor)?,
     })
 }
 
-/// Starts `count` API servers and a trial etcd cluster as processes.
+/// Starts `count` API servers and a trial etcd cluster as processes, or continues with those of `takeover`.
 async fn start_server_processes(
     args: &UpArgs,
     count: u8,
     machine: Option<&LocalCluster>,
+    takeover: Option<Takeover>,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<ClusterAccess> {
     let matches = crate::Cli::command().get_matches();
     let (_, matches) = matches.subcommand().context("the command line has no subcommand")?;
     let flags = ServingFlags::flags_for_several_servers(matches);
-    let servers = ApiServers::start(count, &args.servers, &args.serving, &flags, machine, supervisor).await?;
+    let servers =
+        ApiServers::start(count, &args.servers, &args.serving, &flags, machine, takeover, supervisor).await?;
     Ok(ClusterAccess {
         controller: servers.client(BuiltinUser::Controller, "controller").await?,
         simulated: servers.client(BuiltinUser::SimulatedNodes, "simulated-nodes").await?,
         administrator: servers.client(BuiltinUser::Admin, "up").await?,
         explain_queries: ExplainQueries::default(),
         for_nodes: ServersForNodes { ca_certificate: servers.ca_certificate(), addresses: servers.addresses },
+        balancer: Some(servers.listener),
         export: servers.export,
     })
 }

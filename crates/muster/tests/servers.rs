@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -27,10 +27,25 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The DaemonSet. There are more nodes than processes, so that a rollout goes on after the last process was killed.
 /// `minReadySeconds` makes the rollout so slow that a process can be killed after each node.
-const SET: JudgedSet = JudgedSet { name: "d", nodes: 8, min_ready: SignedDuration::from_secs(2) };
+const SET: JudgedSet = JudgedSet { name: "d", nodes: 10, min_ready: SignedDuration::from_secs(2) };
 
-/// The processes of the cluster, by the names of their data directories.
-const PROCESSES: [&str; 6] = ["server-1", "etcd-1", "server-2", "etcd-2", "server-3", "etcd-3"];
+/// Set for the process of a test that runs in a network namespace of its own.
+const IN_NAMESPACE: &str = "MUSTER_TEST_IN_NETWORK_NAMESPACE";
+
+/// The processes of the cluster: those with a data directory of this name, `muster up` itself, and its standby process.
+const PROCESSES: [&str; 8] = ["server-1", "etcd-1", UP, "server-2", "etcd-2", STANDBY, "server-3", "etcd-3"];
+
+/// The process that holds the lock of the data directory.
+const UP: &str = "up";
+
+/// The process that continues when [`UP`] is gone.
+const STANDBY: &str = "standby";
+
+/// Maximum time until a write through the load balancer succeeds after a process was killed.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Time from the restart of a process until the next one is killed. Of three members of etcd, one may be gone.
+const KILL_PAUSE: Duration = Duration::from_secs(3);
 
 fn muster(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
@@ -38,48 +53,30 @@ fn muster(args: &[&str]) -> Command {
     command
 }
 
-/// A `muster up --servers 3` that is ready. Killed at the end of the test, with its child processes.
-struct Up {
-    child: Child,
+/// The data directory. At the end of a test, no process of the cluster is left.
+struct Cluster {
+    parent: TempDir,
+    dir: PathBuf,
 }
 
-impl Up {
-    fn start(dir: &Path) -> Self {
+impl Cluster {
+    fn new() -> Self {
+        let parent = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = parent.path().join("ha");
+        Self { parent, dir }
+    }
+
+    /// Starts `muster up --servers 3`, and waits until it is ready.
+    fn start(&self) -> Child {
         // Debian's etcd is older than the supported versions.
         let flags = ["--servers", "3", "--etcd-any-version", "--listen", "127.0.0.1:0", "--sim-nodes"];
         let mut up = muster(&["up"]);
-        let mut child = up
-            .args(flags)
-            .arg(SET.nodes.to_string())
-            .arg("--data-dir")
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready: "), "{line}");
-        Self { child }
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The data directory. At the end of a test, no process of the cluster is left.
-struct Cluster(TempDir);
-
-impl Cluster {
-    fn path(&self) -> &Path {
-        self.0.path()
+        up.args(flags).arg(SET.nodes.to_string()).arg("--data-dir").arg(&self.dir);
+        wait_until_ready(&mut up)
     }
 
     fn down(&self) -> String {
-        let output = muster(&["down", "--data-dir"]).arg(self.path()).output().unwrap();
+        let output = muster(&["down", "--data-dir"]).arg(&self.dir).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -87,8 +84,30 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = muster(&["down", "--data-dir"]).arg(self.path()).output();
+        stop_everything(&self.dir);
     }
+}
+
+/// Starts a `muster up`, and waits for its `ready:` line.
+fn wait_until_ready(command: &mut Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready: "), "{line}");
+    child
+}
+
+/// Kills `muster up` and its standby process, and stops the processes that they leave behind. After a failed test they
+/// may be in any state, such as during a takeover.
+fn stop_everything(dir: &Path) {
+    for _ in 0..10 {
+        kill_up_and_standby(dir);
+        let output = muster(&["down", "--data-dir"]).arg(dir).output().unwrap();
+        if output.status.success() {
+            return;
+        }
+    }
+    assert!(std::thread::panicking(), "processes of {} are left", dir.display());
 }
 
 async fn client(dir: &Path) -> Client {
@@ -98,17 +117,31 @@ async fn client(dir: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Returns the PID of the process whose data directory is `name`. Waits until it runs.
-fn pid(dir: &Path, name: &str) -> u32 {
-    let argument = format!("--data-dir={}", dir.join(name).display()).into_bytes();
+/// Returns the PID of one of the [`PROCESSES`]. `None` if it does not run.
+fn find_pid(dir: &Path, name: &str) -> Option<u32> {
+    let lock = fs::read_to_string(dir.join("lock")).unwrap_or_default();
+    let up = lock.trim().parse::<u32>().ok();
+    // A zombie has an empty command line.
+    let command_line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|it| !it.is_empty());
+    let argument = match name {
+        UP => return up.filter(|it| command_line(*it).is_some()),
+        STANDBY => format!("--standby-for={}", dir.display()),
+        _ => format!("--data-dir={}", dir.join(name).display()),
+    };
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let has_argument = |pid: &u32| {
+        command_line(*pid).is_some_and(|it| it.split(|it| *it == 0).any(|it| it == argument.as_bytes()))
+    };
+    // After a takeover, `muster up` has the arguments of a standby process too.
+    pids.filter(|it| Some(*it) != up).find(has_argument)
+}
+
+/// Returns the PID of one of the [`PROCESSES`]. Waits until it runs and is not `killed`.
+fn wait_for_pid(dir: &Path, name: &str, killed: Option<u32>) -> u32 {
     let began = Instant::now();
     loop {
-        let found = fs::read_dir("/proc").unwrap().flatten().find_map(|it| {
-            let pid = it.file_name().to_str()?.parse::<u32>().ok()?;
-            let line = fs::read(it.path().join("cmdline")).ok()?;
-            line.split(|it| *it == 0).any(|it| it == argument).then_some(pid)
-        });
-        if let Some(pid) = found {
+        if let Some(pid) = find_pid(dir, name).filter(|it| Some(*it) != killed) {
             return pid;
         }
         assert!(began.elapsed() < PATIENCE, "{name} does not run");
@@ -116,9 +149,26 @@ fn pid(dir: &Path, name: &str) -> u32 {
     }
 }
 
-fn kill(dir: &Path, name: &str) {
-    let killed = Command::new("kill").args(["-9", &pid(dir, name).to_string()]).status().unwrap();
+/// Kills `muster up` and its standby process at once, so that neither replaces the other.
+fn kill_up_and_standby(dir: &Path) {
+    let pids = [STANDBY, UP].into_iter().filter_map(|it| find_pid(dir, it)).map(|it| it.to_string());
+    // Without PIDs, `kill` prints how it is used.
+    let _ = Command::new("kill").arg("-9").args(pids).stderr(Stdio::null()).status();
+}
+
+/// Kills one of the [`PROCESSES`], and returns its PID.
+fn kill(dir: &Path, name: &str) -> u32 {
+    let pid = wait_for_pid(dir, name, None);
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(killed.success());
+    pid
+}
+
+/// Waits until a process that was killed is replaced. The standby process that takes over is replaced too.
+fn wait_until_replaced(dir: &Path, name: &str, killed: u32) {
+    wait_for_pid(dir, name, Some(killed));
+    wait_for_pid(dir, STANDBY, Some(killed));
+    std::thread::sleep(KILL_PAUSE);
 }
 
 fn daemonset(version: &str) -> DaemonSet {
@@ -131,13 +181,13 @@ fn daemonset(version: &str) -> DaemonSet {
     serde_json::from_value(manifest).unwrap()
 }
 
-/// Waits until every node has one Ready pod of this version.
-async fn wait_for_pods(client: &Client, version: &str) {
+/// Waits until every node has one Ready pod of this version. Returns the pods, by name.
+async fn wait_for_pods(client: &Client, version: &str) -> BTreeMap<String, Pod> {
     let began = Instant::now();
     loop {
         let pods = SET.list_pods(client, PATIENCE).await.pods;
         if SET.is_complete(&pods, version) {
-            return;
+            return pods;
         }
         assert!(began.elapsed() < PATIENCE, "not every node has a pod:\n{}", describe(&pods));
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -151,9 +201,9 @@ fn uids(pods: &BTreeMap<String, Pod>) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
 async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
-    let cluster = Cluster(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
-    let dir = cluster.path();
-    let up = Up::start(dir);
+    let cluster = Cluster::new();
+    let dir = &cluster.dir;
+    let mut up = cluster.start();
     let api = client(dir).await;
     let sets: Api<DaemonSet> = Api::namespaced(api.clone(), "default");
     sets.create(&PostParams::default(), &daemonset("a")).await.unwrap();
@@ -199,24 +249,36 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
     let uids_after_rollout = uids(&pods);
     let maps: Api<ConfigMap> = Api::namespaced(api.clone(), "default");
     for victim in PROCESSES {
-        kill(dir, victim);
+        let killed = kill(dir, victim);
         let name = format!("after-{victim}");
         let map = ConfigMap {
             metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
             ..ConfigMap::default()
         };
         // A call without an answer may have been made.
-        retry(Duration::from_secs(10), &name, async || {
-            match maps.create(&PostParams::default(), &map).await {
-                Err(kube::Error::Api(it)) if it.reason == "AlreadyExists" => Ok(()),
-                done => done.map(drop),
-            }
+        retry(WRITE_LIMIT, &name, async || match maps.create(&PostParams::default(), &map).await {
+            Err(kube::Error::Api(it)) if it.reason == "AlreadyExists" => Ok(()),
+            done => done.map(drop),
         })
         .await;
-        // The process is restarted before the next one dies: of three members of etcd, one may be gone.
-        pid(dir, victim);
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        wait_until_replaced(dir, victim, killed);
     }
+    assert_eq!(uids(&wait_for_pods(&api, "b").await), uids_after_rollout);
+
+    // The DaemonSet controller runs: it replaces a pod that is deleted.
+    let pods: Api<Pod> = Api::namespaced(api.clone(), "default");
+    let deleted = SET.list_pods(&api, PATIENCE).await.pods.into_iter().next().unwrap();
+    let delete = async || pods.delete(&deleted.0, &DeleteParams::default()).await.map(drop);
+    retry(PATIENCE, "delete a pod", delete).await;
+    let began = Instant::now();
+    let uids_after_deletion = loop {
+        let uids = uids(&wait_for_pods(&api, "b").await);
+        if !uids.contains(&deleted.1.uid().unwrap()) {
+            break uids;
+        }
+        assert!(began.elapsed() < PATIENCE, "the pod is not replaced");
+    };
+    assert_eq!(uids_after_deletion.intersection(&uids_after_rollout).count(), SET.nodes - 1);
 
     // The Leases of the controllers are spread over the servers.
     let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
@@ -236,25 +298,101 @@ async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 
-    // `muster up` itself is killed: its servers end, and its members of etcd are stopped by the next start.
-    drop(up);
-    let up = Up::start(dir);
+    // `muster up` and its standby process are killed at once: the next start stops the processes that are left.
+    kill_up_and_standby(dir);
+    let mut second_up = cluster.start();
     let api = client(dir).await;
     let pods = SET.list_pods(&api, PATIENCE).await.pods;
-    assert_eq!(uids(&pods), uids_after_rollout);
+    assert_eq!(uids(&pods), uids_after_deletion);
     let maps: Api<ConfigMap> = Api::namespaced(api.clone(), "default");
     for victim in PROCESSES {
         maps.get(&format!("after-{victim}")).await.unwrap();
     }
-    drop(up);
+    // `muster down` stops them too: three servers and three members of etcd.
+    kill_up_and_standby(dir);
     let stopped = cluster.down();
-    assert_eq!(stopped.lines().filter(|it| it.starts_with("stopped: process")).count(), 3, "{stopped}");
+    assert_eq!(stopped.lines().filter(|it| it.starts_with("stopped: process")).count(), 6, "{stopped}");
+    for child in [&mut up, &mut second_up] {
+        child.wait().unwrap();
+    }
+}
+
+/// Returns the blocks of shell commands in a section of a document.
+fn shell_blocks<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
+    let section = document.split_once(heading).unwrap().1.split("\n## ").next().unwrap();
+    section.split("```sh\n").skip(1).map(|it| it.split("```").next().unwrap()).collect()
+}
+
+#[test]
+#[ignore = "needs etcd in network namespaces and kubectl: root, etcd, ip, nft, pkill"]
+fn the_documented_cluster_goes_on_when_any_of_its_processes_is_killed() {
+    // The documented commands use the default port.
+    if std::env::var_os(IN_NAMESPACE).is_none() {
+        let mut test = Command::new("unshare");
+        test.arg("--net").arg(std::env::current_exe().unwrap()).args(["--nocapture", "--ignored", "--exact"]);
+        test.arg("the_documented_cluster_goes_on_when_any_of_its_processes_is_killed");
+        let output = test.env(IN_NAMESPACE, "1").stderr(Stdio::inherit()).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        println!("{stdout}");
+        // The process also succeeds if no test has this name.
+        assert!(output.status.success() && stdout.contains("1 passed"), "the test in a namespace fails");
+        return;
+    }
+    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    let document = include_str!("../../../docs/high-availability.md");
+    let [start, try_it] = shell_blocks(document, "## Try it on one machine")[..] else {
+        panic!("the section has another number of blocks");
+    };
+    let cluster = Cluster::new();
+    let programs = Path::new(env!("CARGO_BIN_EXE_muster")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let shell = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-e", "-c", script])
+            .current_dir(cluster.parent.path())
+            .env("PATH", &path)
+            .env_remove("RUST_LOG");
+        shell.stdin(Stdio::null());
+        shell
+    };
+    let dir = &cluster.dir;
+    let mut up = wait_until_ready(&mut shell(start));
+    let output = shell(try_it).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let last = try_it.lines().last().unwrap();
+    let get_nodes = format!("export KUBECONFIG=$PWD/ha/kubeconfig\n{last}");
+    // The commands have killed the first `muster up`.
+    wait_until_replaced(dir, UP, up.id());
+    for victim in PROCESSES {
+        let killed = kill(dir, victim);
+        let began = Instant::now();
+        let output = loop {
+            let output = shell(&get_nodes).output().unwrap();
+            if output.status.success() {
+                break String::from_utf8(output.stdout).unwrap();
+            }
+            assert!(began.elapsed() < WRITE_LIMIT, "after {victim} was killed: {output:?}");
+        };
+        let ready = output.lines().filter(|it| it.contains(" Ready ")).count();
+        assert_eq!(ready, 3, "after {victim} was killed: {output}");
+        wait_until_replaced(dir, victim, killed);
+    }
+    // SIGTERM stops every process, as in a cluster that was not taken over.
+    let last_up = find_pid(dir, UP).unwrap();
+    assert!(Command::new("kill").arg(last_up.to_string()).status().unwrap().success());
+    let began = Instant::now();
+    while let Some(left) = PROCESSES.iter().find(|it| find_pid(dir, it).is_some()) {
+        assert!(began.elapsed() < PATIENCE, "{left} is left");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    up.wait().unwrap();
 }
 
 #[test]
 #[ignore = "needs etcd"]
 fn a_data_directory_is_not_used_for_another_kind_of_cluster() {
-    let cluster = Cluster(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let cluster = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let run = |dir: &Path, flags: &[&str]| {
         let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", "0"]);
         let output = up.args(flags).arg("--data-dir").arg(dir).output().unwrap();

@@ -2,7 +2,7 @@
 //! after the cluster was killed.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -120,6 +120,11 @@ pub async fn stop_processes_with_argument(arguments: &[OsString]) -> Vec<i32> {
     let processes = containerd::find_processes(has_argument);
     terminate_processes(&processes, Signal::TERM).await;
     processes.iter().map(|it| it.as_raw_nonzero().get()).collect()
+}
+
+/// Returns the PID of a process of this machine that has this command line argument, or `None` if there is none.
+pub fn find_process_with_argument(argument: &OsStr) -> Option<Pid> {
+    containerd::find_processes(|args| args.contains(&argument.as_bytes())).first().copied()
 }
 
 /// Returns the PID of the `muster up` process that runs the cluster's agents, or `None` if there is none. The process
@@ -258,7 +263,7 @@ async fn terminate_processes(processes: &[Pid], first_signal: Signal) {
 }
 
 /// Whether a process has exited. A zombie process counts as exited.
-pub(super) fn has_exited(pid: Pid) -> bool {
+pub fn has_exited(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     test_kill_process(pid).is_err() || state.starts_with(['Z', 'X'])

@@ -25,7 +25,7 @@ use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 pub use self::cleanup::{
     LeftoverResources, STOP_GRACE_MAX, clean_up, clean_up_abandoned, count_running_pods, find_leftovers,
-    runtime_sockets, stop_processes_with_argument, supervisor_pid,
+    find_process_with_argument, has_exited, runtime_sockets, stop_processes_with_argument, supervisor_pid,
 };
 pub use self::containerd::Containerd;
 pub use self::network::is_bridge_address;

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -21,7 +22,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::balancer::{Backend, Balancer};
-use super::child_process::{open_log, read_log_tail, run_until_stop, stop_leftover_processes};
+use super::child_process::{
+    RunningProcess, data_dir_argument, open_log, read_log_tail, run_until_stop, stop_leftover_processes,
+};
+use super::standby::Takeover;
 use super::trial_etcd::{EtcdMember, MEMBER_COUNT, member_dir};
 use crate::logging::print_to_stderr;
 use crate::serving_flags::{ServingFlags, user_agent};
@@ -40,8 +44,9 @@ const ETCD_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Flags of `muster up` about its servers.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServersFlags {
-    /// Number of API servers, each a process, which share a trial etcd cluster of three members on this machine. Any of
-    /// these processes may die. Needs the program `etcd` on PATH. For trying, not for production
+    /// Number of API servers, each a process, which share a trial etcd cluster of three members on this machine. Any
+    /// process may die, the process of `muster up` included. Needs the program `etcd` on PATH. For trying, not for
+    /// production
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=9))]
     servers: Option<u8>,
     /// Accept an etcd on PATH that is known to lose watch events, such as 3.4 of Debian 12
@@ -82,6 +87,8 @@ pub(super) struct ApiServers {
     keys_dir: PathBuf,
     /// URL of the load balancer for clients in this process.
     url: String,
+    /// Another file descriptor of the load balancer's listener.
+    pub(super) listener: OwnedFd,
     /// The `export KUBECONFIG=…` line for the administrator's shell.
     pub(super) export: String,
 }
@@ -90,42 +97,52 @@ impl ApiServers {
     /// Starts etcd, the servers and the load balancer as tasks of `supervisor`, and waits until all servers accept
     /// requests. `machine` is the network of the real nodes, if there are any. `flags` are additional flags for each
     /// server.
+    ///
+    /// With `takeover`, the processes that a killed `muster up` started run on. Those that do not run are restarted later,
+    /// as after any other end, and the function waits for nothing.
     pub(super) async fn start(
         count: u8,
         args: &ServersFlags,
         serving: &ServingFlags,
         flags: &[OsString],
         machine: Option<&LocalCluster>,
+        takeover: Option<Takeover>,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<Self> {
         serving.check_flags_for_several_servers()?;
         let data_dir = std::path::absolute(serving.data_dir())?;
-        stop_leftover_processes(&data_dir).await?;
         let log_dir = data_dir.join("logs");
         fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
-        print_to_stderr(format_args!(
-            "muster: starting {MEMBER_COUNT} members of etcd and {count} {} on this machine: this is for trying, not for production",
-            if count == 1 { "server" } else { "servers" }
-        ));
         let members = EtcdMember::of_data_dir(&data_dir, &log_dir);
+        let is_takeover = takeover.is_some();
         let mut running_members = Vec::new();
-        for member in &members {
-            running_members.push(member.spawn()?);
-        }
-        for (member, process) in members.iter().zip(&mut running_members) {
-            member.wait_until_healthy(process).await?;
+        if is_takeover {
+            running_members.extend(members.iter().map(|it| RunningProcess::find(it.data_dir())));
+        } else {
+            stop_leftover_processes(&data_dir).await?;
+            print_to_stderr(format_args!(
+                "muster: starting {MEMBER_COUNT} members of etcd and {count} {} on this machine: this is for trying, not for production",
+                if count == 1 { "server" } else { "servers" }
+            ));
+            running_members
+                .extend(start_members(&members).await?.into_iter().map(RunningProcess::Child).map(Some));
         }
 
         let token = data_dir.join(SERVER_TOKEN_FILE);
         muster_server::create_server_token_if_missing(&token)?;
-        let listen = serving.listen_address();
-        let listener = TcpListener::bind(listen).await;
-        let listener =
-            listener.map_err(|error| anyhow!("choose another --listen: {listen} cannot be used: {error}"))?;
+        let (listener, addresses) = match takeover {
+            Some(it) => (it.listener, it.server_addresses),
+            None => {
+                let listen = serving.listen_address();
+                let listener = TcpListener::bind(listen)
+                    .await
+                    .map_err(|error| anyhow!("choose another --listen: {listen} cannot be used: {error}"))?;
+                let ip = machine.map_or(Ipv4Addr::LOCALHOST, LocalCluster::address);
+                (listener, free_addresses(ip.into(), count)?)
+            }
+        };
         let listen = listener.local_addr().context("read the address of the load balancer")?;
         let url = format!("https://{}", reachable_from_here(listen));
-        let ip = machine.map_or(Ipv4Addr::LOCALHOST, LocalCluster::address);
-        let addresses = free_addresses(ip.into(), count)?;
         let endpoints: Vec<String> = members.iter().map(EtcdMember::client_url).collect();
         let server = |(number, address): (u8, SocketAddr)| ServerProcess {
             number,
@@ -135,7 +152,13 @@ impl ApiServers {
             arguments: server_arguments(args, &endpoints, &token, &url, machine, flags),
         };
         let servers: Vec<ServerProcess> = (1..=count).zip(addresses.iter().copied()).map(server).collect();
-        let running_servers = futures::future::try_join_all(servers.iter().map(ServerProcess::start)).await?;
+        let mut running_servers = Vec::new();
+        if is_takeover {
+            running_servers.extend(servers.iter().map(|it| RunningProcess::find(&it.data_dir)));
+        } else {
+            let started = futures::future::try_join_all(servers.iter().map(ServerProcess::start)).await?;
+            running_servers.extend(started.into_iter().map(RunningProcess::Child).map(Some));
+        }
 
         let backends: Vec<_> = addresses.iter().map(|it| Arc::new(Backend::new(*it))).collect();
         let keys_dir = servers[0].data_dir.clone();
@@ -148,6 +171,7 @@ impl ApiServers {
             backend.set_client(client_from_kubeconfig(&kubeconfig, "up").await?);
         }
         let balancer = Arc::new(Balancer::new(backends.clone()));
+        let kept_listener = listener.as_fd().try_clone_to_owned().context("keep the load balancer")?;
         let (stop_servers, stop_etcd) = (supervisor.server_stop_token(), CancellationToken::new());
         let serving_servers = serve(
             (members, running_members),
@@ -160,7 +184,7 @@ impl ApiServers {
             SERVER_EXIT_TIMEOUT + ETCD_EXIT_TIMEOUT + Duration::from_secs(1),
             serving_servers,
         );
-        for backend in &backends {
+        for backend in backends.iter().filter(|_| !is_takeover) {
             let healthy = tokio::time::timeout(START_TIMEOUT, backend.wait_until_healthy()).await;
             healthy.map_err(|_| {
                 anyhow!("the server at {} is not ready: see {}", backend.address, log_dir.display())
@@ -169,7 +193,7 @@ impl ApiServers {
         let kubeconfig =
             fs::read(keys_dir.join("kubeconfig")).context("read the kubeconfig of the first server")?;
         let export = serving.write_kubeconfig(&kubeconfig)?;
-        Ok(Self { addresses, keys_dir, url, export })
+        Ok(Self { addresses, keys_dir, url, listener: kept_listener, export })
     }
 
     /// Returns a client of the load balancer with the identity `user` and the user agent `muster-NAME`.
@@ -183,24 +207,38 @@ impl ApiServers {
     }
 }
 
-/// Serves until `stop_servers` is cancelled: restarts processes that exit, and runs the load balancer. Then stops the
-/// servers, and after them the members of etcd.
+/// Starts the members of etcd, and waits until they have a leader.
+async fn start_members(members: &[EtcdMember]) -> anyhow::Result<Vec<Child>> {
+    let mut running = Vec::new();
+    for member in members {
+        running.push(member.spawn()?);
+    }
+    for (member, process) in members.iter().zip(&mut running) {
+        member.wait_until_healthy(process).await?;
+    }
+    Ok(running)
+}
+
+/// Serves until `stop_servers` is cancelled: starts processes that do not run, restarts those that exit, and runs the load
+/// balancer. Then stops the servers, and after them the members of etcd.
 async fn serve(
-    (members, running_members): (Vec<EtcdMember>, Vec<Child>),
-    (servers, running_servers): (Vec<ServerProcess>, Vec<Child>),
+    (members, running_members): (Vec<EtcdMember>, Vec<Option<RunningProcess>>),
+    (servers, running_servers): (Vec<ServerProcess>, Vec<Option<RunningProcess>>),
     (balancer, listener): (Arc<Balancer>, TcpListener),
     stop_servers: CancellationToken,
     stop_etcd: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut member_tasks = JoinSet::new();
-    for (member, running) in members.into_iter().zip(running_members) {
+    for (member, mut running) in members.into_iter().zip(running_members) {
         let stop = stop_etcd.clone();
         member_tasks.spawn(async move {
-            let mut running = Some(running);
             let start = || {
                 let (running, member, stop) = (running.take(), member.clone(), stop.clone());
                 async move {
-                    let process = running.map_or_else(|| member.spawn(), Ok)?;
+                    let process = match running {
+                        Some(process) => process,
+                        None => RunningProcess::Child(member.spawn()?),
+                    };
                     run_until_stop(process, ETCD_EXIT_TIMEOUT, &stop).await
                 }
             };
@@ -208,17 +246,16 @@ async fn serve(
         });
     }
     let mut server_tasks = JoinSet::new();
-    for (server, running) in servers.into_iter().zip(running_servers) {
+    for (server, mut running) in servers.into_iter().zip(running_servers) {
         let stop = stop_servers.clone();
         server_tasks.spawn(async move {
-            let mut running = Some(running);
             let start = || {
                 let (running, server, stop) = (running.take(), server.clone(), stop.clone());
                 async move {
                     let process = match running {
                         Some(process) => process,
                         None => match stop.run_until_cancelled(server.start()).await {
-                            Some(started) => started?,
+                            Some(started) => RunningProcess::Child(started?),
                             None => return Ok(()),
                         },
                     };
@@ -229,8 +266,8 @@ async fn serve(
         });
     }
     let mut balancer_tasks = JoinSet::new();
-    balancer_tasks.spawn(balancer.clone().run(listener));
-    balancer_tasks.spawn(balancer.check_health());
+    balancer_tasks.spawn(balancer.clone().check_health());
+    balancer_tasks.spawn(balancer.run(listener));
     // Servers may still be restarted while the tasks of the cluster finish their requests.
     while server_tasks.join_next().await.is_some() {}
     stop_etcd.cancel();
@@ -254,17 +291,15 @@ impl ServerProcess {
     /// Starts the process and waits until it accepts requests.
     async fn start(&self) -> anyhow::Result<Child> {
         let program = std::env::current_exe().context("find the path of this executable")?;
-        let mut data_dir = OsString::from("--data-dir=");
-        data_dir.push(&self.data_dir);
         let mut command = Command::new(program);
         command
             .arg("server")
-            .arg(data_dir)
+            .arg(data_dir_argument(&self.data_dir))
             .args(["--listen", &self.address.to_string()])
             .args(&self.arguments);
         // The server has its own process group, so that Ctrl-C signals only this process. If this process is killed, the
-        // server's standard input ends and the server exits.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(open_log(&self.log)?);
+        // server goes on, and the standby process takes it over.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(open_log(&self.log)?);
         let mut process = command.process_group(0).kill_on_drop(true).spawn().context("run muster server")?;
         let stdout = process.stdout.take().context("the server has no standard output")?;
         let mut lines = BufReader::new(stdout).lines();
@@ -304,7 +339,6 @@ fn server_arguments(
     if !flags.iter().any(is_advertise) {
         arguments.extend(["--advertise".into(), url.into()]);
     }
-    arguments.push("--until-stdin-ends".into());
     arguments.extend(flags.iter().cloned());
     arguments
 }

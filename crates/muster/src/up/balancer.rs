@@ -99,8 +99,12 @@ impl Balancer {
         futures::future::join_all(self.backends.iter().map(|it| it.check_repeatedly())).await;
     }
 
-    /// Accepts and forwards the connections of a listener. Never returns.
+    /// Accepts and forwards the connections of a listener, from the first successful health check of a server on. If all
+    /// checks fail, connections are accepted after [`HEALTH_CHECK_TIMEOUT`], so that clients get an error. Never returns.
     pub(super) async fn run(self: Arc<Self>, listener: TcpListener) {
+        let any_healthy = self.backends.iter().map(|it| Box::pin(it.wait_until_healthy()));
+        let any_healthy = futures::future::select_all(any_healthy);
+        let _ = tokio::time::timeout(HEALTH_CHECK_TIMEOUT, any_healthy).await;
         let mut tasks = JoinSet::new();
         loop {
             let permit = self.permits.clone().acquire_owned().await.expect("the semaphore is not closed");

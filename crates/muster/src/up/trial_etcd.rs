@@ -1,7 +1,6 @@
 //! The etcd cluster of `muster up --servers`: three members on this machine, from the program `etcd` on PATH. For trying
 //! several servers, not for production, because all members share one machine and one disk.
 
-use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::child_process::{open_log, read_log_tail};
+use super::child_process::{data_dir_argument, open_log, read_log_tail};
 
 /// Number of members. A cluster of three keeps working while one member is down.
 pub(super) const MEMBER_COUNT: u8 = 3;
@@ -66,6 +65,11 @@ impl EtcdMember {
         format!("etcd-{}", self.number)
     }
 
+    /// Returns the data directory.
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
     /// Returns the URL for clients.
     pub(super) fn client_url(&self) -> String {
         format!("http://{}", self.client_address())
@@ -79,10 +83,8 @@ impl EtcdMember {
     /// Starts the process of the member.
     pub(super) fn spawn(&self) -> anyhow::Result<Child> {
         let peer_url = format!("http://{}", SocketAddr::new(self.address.into(), PEER_PORT));
-        let mut data_dir = OsString::from("--data-dir=");
-        data_dir.push(&self.data_dir);
         let mut command = Command::new("etcd");
-        command.arg("--name").arg(self.name()).arg(data_dir);
+        command.arg("--name").arg(self.name()).arg(data_dir_argument(&self.data_dir));
         command.args([
             "--listen-client-urls",
             &self.client_url(),

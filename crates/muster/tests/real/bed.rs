@@ -294,12 +294,26 @@ impl Drop for Cluster {
         }
         // Its data stays, for whoever looks why; nothing of it runs on.
         println!("{}", self.logs());
+        // A standby process of `--servers` would continue in the place of a `muster up` that is killed alone.
+        let standby = find_pids(&format!("--standby-for={}", self.dir.display()));
+        let pids = standby.into_iter().chain(self.up.as_ref().map(Child::id)).map(|it| it.to_string());
+        let _ = Command::new("kill").arg("-9").args(pids).status();
         if let Some(mut up) = self.up.take() {
-            let _ = up.kill();
             let _ = up.wait();
         }
         let _ = muster(&["down", "--data-dir"]).arg(&self.dir).output();
     }
+}
+
+/// The PIDs of the processes that have this command line argument.
+pub(crate) fn find_pids(argument: &str) -> Vec<u32> {
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let has_argument = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|it| *it == 0).any(|it| it == argument.as_bytes())
+    };
+    pids.filter(has_argument).collect()
 }
 
 pub(crate) fn muster(args: &[&str]) -> Command {

@@ -20,12 +20,12 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
-use muster_agent::local_node::LocalNode;
+use muster_agent::local_node::{self, LocalNode};
 use muster_agent::runtime::{CriClient, Runtime as _, label};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::bed::{Cluster, IMAGE, PATIENCE, items};
+use crate::bed::{Cluster, IMAGE, PATIENCE, find_pids, items};
 use crate::deaths::{self, Seen, compare, kill};
 use crate::rollout_judge::{JudgedSet, complete_manifest, retry, version_patch};
 
@@ -81,12 +81,7 @@ fn bare_pod(node: &str) -> Value {
 
 /// The PID of the process with this data directory. `None` if it does not run.
 fn find_pid(cluster: &Cluster, name: &str) -> Option<u32> {
-    let argument = format!("--data-dir={}", cluster.dir.join(name).display()).into_bytes();
-    fs::read_dir("/proc").unwrap().flatten().find_map(|it| {
-        let pid = it.file_name().to_str()?.parse::<u32>().ok()?;
-        let line = fs::read(it.path().join("cmdline")).ok()?;
-        line.split(|it| *it == 0).any(|it| it == argument).then_some(pid)
-    })
+    find_pids(&format!("--data-dir={}", cluster.dir.join(name).display())).first().copied()
 }
 
 #[track_caller]
@@ -479,4 +474,47 @@ fn rollouts_go_on_when_servers_and_members_fail() {
     let rolled = cluster.pods_when("the set runs", SET.name, nodes.len(), is_any);
     let same = "the same pod, the same container, 0 restarts more";
     assert_eq!(compare(&after, &rolled), format!("node-1: {same}\nnode-2: {same}"));
+}
+
+#[test]
+#[ignore = "needs real nodes and etcd in network namespaces: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox, etcd"]
+fn containers_stay_when_a_standby_process_continues_in_place_of_muster_up() {
+    let mut cluster = Cluster::up_with("takeover", NODES, &["--servers", "3", "--etcd-any-version"]);
+    cluster.apply(&daemon_set("app").to_string());
+    let before = cluster.pods_when("the set runs", "app", NODES.into(), |_| true);
+    let standby = || find_pids(&format!("--standby-for={}", cluster.dir.display()));
+    let [first] = standby()[..] else { panic!("another number of standby processes: {:?}", standby()) };
+    let agents = || (1..=NODES).map(|it| cluster.node(it).agent_pids()).collect::<Vec<_>>();
+    let first_agents = agents();
+    let processes = || PROCESSES.map(|it| find_pid(&cluster, it));
+    let first_processes = processes();
+    // The process is a zombie until the bed waits for it.
+    kill(fs::read_to_string(cluster.dir.join("lock")).unwrap().trim().parse().unwrap());
+    cluster.wait("the agents are started again", || {
+        let now = agents();
+        now.iter().zip(&first_agents).all(|(now, first)| !now.is_empty() && now != first).then_some(())
+    });
+    cluster.wait("there is another standby process", || (standby().len() == 2).then_some(()));
+    let stayed = cluster.pods_when("the set runs", "app", NODES.into(), |_| true);
+    let same = "the same pod, the same container, 0 restarts more";
+    assert_eq!(compare(&before, &stayed), format!("node-1: {same}\nnode-2: {same}"));
+    assert_eq!(processes(), first_processes, "the servers and the members of etcd are the same processes");
+
+    // The agents, the DaemonSet controller and the servers work.
+    let pod =
+        items(&cluster.get(&["pods", "-l", "app=app"]))[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.kubectl(&["delete", "pod", &pod]);
+    let replaced = |now: &BTreeMap<String, Seen>| {
+        now.iter().filter(|(node, it)| it.uid != before[*node].uid).count() == 1
+    };
+    cluster.pods_when("the pod is replaced", "app", NODES.into(), replaced);
+
+    // SIGTERM stops the cluster as Ctrl-C would have.
+    assert!(Command::new("kill").arg(first.to_string()).status().unwrap().success());
+    cluster.wait("all processes end", || {
+        (standby().is_empty() && processes().iter().all(Option::is_none)).then_some(())
+    });
+    cluster.kill();
+    let left = local_node::find_leftovers(&cluster.dir).unwrap();
+    assert_eq!(left.0, Vec::<String>::new(), "it is left after an orderly stop");
 }
