@@ -70,7 +70,8 @@ pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
 impl Quantity {
     pub const ZERO: Self = Self { nanos: 0, format: SuffixFormat::Decimal };
 
-    /// Parses a quantity. Fails if the text does not have the format of a quantity, or if the number is too large.
+    /// Parses a quantity. Fails if the text does not have the format of a quantity, or if the number is too large. The
+    /// value of a quantity with a binary suffix is limited to `i64::MAX` instead. Upstream does the same.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         QuantityTokens::tokenize(text)?.to_quantity()
     }

@@ -54,8 +54,8 @@ pub struct Keyspace {
     /// Offset of resourceVersions. It is above zero if the cluster was restored or moved from another backend, so that
     /// resourceVersions continue to increase.
     base: Revision,
-    /// The highest feature level that this process reads, if it is to read less than its version can. `u32::MAX`
-    /// otherwise. See [`feature_level`](crate::feature_level).
+    /// Upper limit of the [feature level](crate::feature_level) that this process supports. A limit above that of its
+    /// version has no effect.
     feature_level_max: u32,
 }
 

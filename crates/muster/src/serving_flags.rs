@@ -150,7 +150,7 @@ impl ServingFlags {
     }
 
     /// Whether `--new-cluster` is given.
-    pub(crate) fn is_new_cluster(&self) -> bool {
+    pub(crate) fn has_new_cluster_flag(&self) -> bool {
         self.new_cluster
     }
 

@@ -270,7 +270,7 @@ async fn start_cluster(
                 flags.push(format!("--allow-external-ips={}", args.serving.allow_external_ips().join(",")));
             }
             flags.extend(args.agent_flags.iter().cloned());
-            if args.serving.is_new_cluster() {
+            if args.serving.has_new_cluster_flag() {
                 for index in 1..=counts.real {
                     let root = machine.node(index).agent_root();
                     ClusterMembership::remove_record(&root).with_context(|| {

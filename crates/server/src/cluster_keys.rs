@@ -234,7 +234,7 @@ impl ClusterKeys {
     }
 
     /// Creates the keys from the decrypted files and their encrypted form. Fails if the encryption keys for Secrets are
-    /// missing or invalid. The error names their file in `data_dir`.
+    /// missing or invalid. If they are invalid, the error names their file in `data_dir`.
     fn from_files(files: ClusterKeyFiles, sealed: Bytes, data_dir: &Path) -> Result<Self, ClusterKeysError> {
         let text = files.get(ENCRYPTION_KEY_FILE).ok_or(ClusterKeysError::Damaged)?;
         let encryption = EncryptionKeys::parse(text, &data_dir.join(ENCRYPTION_KEY_FILE))?;

@@ -74,12 +74,12 @@ impl ClusterSettings {
         })
     }
 
-    /// Stores the settings in etcd if this server is the first one of the cluster. Fails if the stored settings are
-    /// different and other servers run.
+    /// Stores the settings in etcd if the cluster has none. If the stored settings are different, replaces them if no
+    /// other server runs, and fails otherwise.
     ///
     /// Rule: the settings of a cluster are changed by a server that starts with other settings while no server runs. So
     /// this function waits for [`QUIET_PERIOD`], and replaces the stored settings if no server has written meanwhile.
-    pub(crate) async fn store_or_compare(&self, etcd: &EtcdOptions) -> Result<(), EtcdStoreError> {
+    pub(crate) async fn store_or_replace_if_alone(&self, etcd: &EtcdOptions) -> Result<(), EtcdStoreError> {
         let (client, keys) = (etcd.client()?, etcd.keyspace());
         let stored = match muster_etcd::read_cluster_settings(&client, &keys).await? {
             Some(stored) => stored,

@@ -343,7 +343,7 @@ impl ApiServer {
         let store = StoreSource::prepare(data_dir, options).await?;
         let etcd_and_settings = options.etcd.as_ref().zip(settings);
         if let Some((etcd, settings)) = etcd_and_settings {
-            settings.store_or_compare(etcd).await?;
+            settings.store_or_replace_if_alone(etcd).await?;
         }
         let guard = store.file_guard();
         let pki = Arc::new(Pki::open(data_dir)?);

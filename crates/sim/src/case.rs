@@ -190,9 +190,9 @@ pub struct CaseResult {
     /// Number of executed steps.
     pub steps: u64,
     /// Number of write requests of the DaemonSet controller until the cluster had converged, including those that
-    /// failed. A fault can be injected at each of them.
+    /// failed. [`Self::possible_faults`] has faults for each of them after the line `faults` of the script.
     pub writes: usize,
-    /// Number of delivered watch events. A fault can be injected at each event.
+    /// Number of delivered watch events. [`Self::possible_faults`] has faults for each of them after the line `faults`.
     pub deliveries: usize,
     /// Number of controller writes and of delivered watch events before the line `faults` of the script, where no fault
     /// is injected. Zero if the script has no such line.

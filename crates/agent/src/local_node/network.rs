@@ -31,7 +31,8 @@ pub fn is_bridge_address(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if CLUSTER_SECOND_OCTETS.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
 
-/// Returns the address of the node with this number in the cluster with this address range.
+/// Returns the address of the node `number` of a local cluster, `10.RANGE.255.(number + 1)`. `range` is the second octet
+/// of the cluster's addresses.
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }

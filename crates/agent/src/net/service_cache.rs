@@ -56,7 +56,8 @@ impl ServiceCache {
         }
     }
 
-    /// Waits for the next change of the cache.
+    /// Waits until the cache changes. Returns at once if the cache has changed since the last wait ended. Only one task
+    /// may wait.
     pub(super) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }

@@ -57,8 +57,8 @@ struct ManifestFile {
     pod: Option<Arc<ParsedPod>>,
 }
 
-/// Runs the static pods and keeps their mirror pods up to date. Never returns, unless the node has no manifest
-/// directory. The directory is read once before the first await.
+/// Runs the static pods and keeps their mirror pods up to date. Returns only if no manifest directory is configured. The
+/// first poll of the future reads the directory, so that tasks which are polled later know all static pods.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let Some(dir) = node.config.static_pod_dir.clone() else { return };
     // Created, so that it can be watched.

@@ -190,7 +190,7 @@ impl<'a> ManagedWrite<'a> {
         entries
     }
 
-    /// Calls `change` for each entry of `managedFields` whose version differs from the version of the write. The
+    /// Calls `change` for each entry of `managedFields` in a served version other than the version of the write. The
     /// arguments of `change` are the kind in the version of the entry, and the field set of the entry.
     fn convert_entries(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {

@@ -142,9 +142,9 @@ impl Eviction<'_> {
         self.delete_pod(pod, requested_options, None).await
     }
 
-    /// Sets the condition `DisruptionTarget`, except in a dry run, and deletes the pod. The delete has a
-    /// `resourceVersion` precondition: that of the request or, if the request has none, `at`. Without either, any
-    /// version of the pod is deleted.
+    /// Sets the condition `DisruptionTarget`, except in a dry run, and deletes the pod. Fails with a conflict if the
+    /// `resourceVersion` of the pod is not that of the request or, if the request has none, `at`; or if the pod changes
+    /// after the condition was set. Without either, any version of the pod is deleted.
     async fn delete_pod(
         &self,
         pod: &Value,

@@ -20,8 +20,9 @@ use crate::request::{TrustLevel, User};
 /// other response against the limit on the number of responses. [`Api::charge_response`] lists exceptions.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
-/// Maximum time since the last read barrier for a request that does not wait for one. Upstream: kube-apiserver uses
-/// decisions of authorization webhooks for as long (`--authorization-webhook-cache-authorized-ttl`).
+/// Maximum time since the last read barrier for which requests with `resourceVersion=0` are answered without waiting for
+/// a new one. kube-apiserver caches positive decisions of an authorization webhook for the same time
+/// (`--authorization-webhook-cache-authorized-ttl`).
 pub(super) const UNCONFIRMED_STATE_AGE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How current the state of this server must be for a request.
