@@ -25,8 +25,10 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use muster_api::backoff::BackoffPolicy;
-use muster_api::well_known::{USER_GROUP_NODES, USER_NODE_PREFIX};
+use muster_api::backoff::{BackoffPolicy, RetryDelay};
+use muster_api::well_known::{
+    SIGNER_KUBELET_CLIENT, SIGNER_KUBELET_SERVING, USER_GROUP_NODES, USER_NODE_PREFIX,
+};
 use muster_events::error_chain::format_error_chain;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use tokio_util::sync::CancellationToken;
@@ -34,15 +36,14 @@ use tokio_util::sync::CancellationToken;
 use self::connection::{Credentials, ServerConnection};
 use self::pem::Certificate;
 use crate::api_servers::{ApiServers, ServerFailures};
-use crate::retry_delay::RetryDelay;
 
 pub use self::ca::fingerprint;
 pub(crate) use self::pem::write_private_file;
 
 /// Signer and key usage of the node's client certificate.
-const CLIENT_SIGNER: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
+const CLIENT_SIGNER: (&str, &str) = (SIGNER_KUBELET_CLIENT, "client auth");
 /// Signer and key usage of the node's serving certificate.
-const SERVING_SIGNER: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
+const SERVING_SIGNER: (&str, &str) = (SIGNER_KUBELET_SERVING, "server auth");
 
 /// Name of the file with the client certificate and its key.
 const CLIENT_FILE: &str = "client.pem";
@@ -257,7 +258,7 @@ impl JoinedNode {
                 }
             }
             // The pause also applies to a certificate that is due for renewal as soon as it is issued.
-            pause.wait().await;
+            tokio::time::sleep(pause.next_delay()).await;
         }
     }
 
@@ -309,7 +310,7 @@ impl JoinedNode {
                     );
                 }
             }
-            pause.wait().await;
+            tokio::time::sleep(pause.next_delay()).await;
         }
     }
 
@@ -328,7 +329,7 @@ impl JoinedNode {
             if addresses.any(|it| it.address.parse() == Ok(address)) {
                 break;
             }
-            poll_interval.wait().await;
+            tokio::time::sleep(poll_interval.next_delay()).await;
         }
         let name = &self.options.name;
         request_certificate(&self.client, name, SERVING_SIGNER, &[name.clone(), address.to_string()]).await
@@ -445,7 +446,7 @@ async fn request_certificate(
     let began = tokio::time::Instant::now();
     let mut poll_interval = RetryDelay::new(POLL_INTERVAL);
     while began.elapsed() < SIGNING_TIMEOUT {
-        poll_interval.wait().await;
+        tokio::time::sleep(poll_interval.next_delay()).await;
         let read = call_with_failover(async || requests.get(&name).await).await.map_err(unanswered)?;
         let status = read.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();

@@ -31,8 +31,6 @@ pub mod node;
 mod parsed_pod;
 /// Secrets, ConfigMaps and service account tokens that pods refer to.
 pub mod references;
-/// The delays between the attempts of a loop that retries.
-mod retry_delay;
 /// The container runtime interface.
 pub mod runtime;
 /// Simulated nodes.

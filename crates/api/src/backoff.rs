@@ -64,6 +64,32 @@ impl Backoff {
     }
 }
 
+/// The delays between the attempts of a loop that retries a failed operation. The delay doubles with each failure.
+#[derive(Clone, Debug)]
+pub struct RetryDelay {
+    policy: BackoffPolicy,
+    /// The delay before the last attempt. `None` before the first failure, and after [`Self::reset`].
+    last: Option<Duration>,
+}
+
+impl RetryDelay {
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, last: None }
+    }
+
+    /// Returns the delay before the next attempt, after a failed one.
+    pub fn next_delay(&mut self) -> Duration {
+        let delay = self.policy.next_delay(self.last);
+        self.last = Some(delay);
+        delay
+    }
+
+    /// Makes the next delay the minimum again, after a success.
+    pub fn reset(&mut self) {
+        self.last = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +121,18 @@ mod tests {
             assert_eq!(next.ends_at(), now + seconds(delay_s));
             backoff = Some(next);
         }
+    }
+
+    #[test]
+    fn the_retry_delay_doubles_until_a_success() {
+        let policy = BackoffPolicy { min: Duration::from_secs(2), max: Duration::from_secs(7) };
+        let mut retry = RetryDelay::new(policy);
+        let delays = [false, false, false, false, true, false].map(|is_after_success| {
+            if is_after_success {
+                retry.reset();
+            }
+            retry.next_delay().as_secs()
+        });
+        assert_eq!(delays, [2, 4, 7, 7, 2, 4]);
     }
 }

@@ -74,5 +74,7 @@ pub mod backoff;
 pub mod go_json;
 /// The text formats of `/metrics`: OpenMetrics and the Prometheus text format.
 pub mod metrics_exposition;
+/// Encodes certificates in PEM.
+pub mod pem;
 /// Timestamps and durations.
 pub mod time;

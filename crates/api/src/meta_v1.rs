@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::interner::Interner;
 use crate::json::{Str, StrMap};
@@ -117,6 +118,34 @@ pub struct OwnerReference<'a> {
     pub uid: Option<Str<'a>>,
     pub controller: Option<bool>,
     pub block_owner_deletion: Option<bool>,
+}
+
+/// An entry of `managedFields`, which lists the fields that one manager owns. Upstream: `metav1.ManagedFieldsEntry`.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedFieldsEntry {
+    pub manager: String,
+    /// The subresource through which the manager wrote the fields. Empty for the main resource.
+    pub subresource: String,
+    /// Time at which the manager last changed these fields, in RFC 3339. Empty if it is missing.
+    pub time: String,
+    pub fields_v1: Value,
+}
+
+/// The metadata of an object, of which only `managedFields` is decoded.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedFields {
+    pub managed_fields: Vec<ManagedFieldsEntry>,
+}
+
+/// The metadata of a list. Upstream: `metav1.ListMeta`.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListMeta {
+    pub resource_version: String,
+    /// The token with which the next page is requested. Empty on the last page.
+    pub r#continue: String,
 }
 
 /// The metadata of an object of any kind. Upstream: `metav1.PartialObjectMetadata`.

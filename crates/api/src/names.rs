@@ -322,6 +322,18 @@ fn is_label_value(text: &str) -> bool {
         && bytes.last().is_none_or(u8::is_ascii_alphanumeric)
 }
 
+/// Characters of random names: consonants without `y`, and digits without 0, 1 and 3. So random names form no words.
+/// Upstream: `alphanums` of `k8s.io/apimachinery/pkg/util/rand`.
+const RANDOM_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Returns `length` random characters, of which each has 4.75 bits of entropy. `uuids` are random UUIDs (version 4).
+pub fn random_string(uuids: impl Iterator<Item = [u8; 16]>, length: usize) -> String {
+    // Rejection sampling: bytes from 243 (9 × 27) on, and the bytes of a UUID with fixed bits, would bias the result.
+    let fair = |(at, byte): &(usize, u8)| !matches!(at, 6 | 8) && *byte < 243;
+    let bytes = uuids.flat_map(|it| it.into_iter().enumerate().filter(fair));
+    bytes.take(length).map(|(_, byte)| char::from(RANDOM_ALPHABET[usize::from(byte) % 27])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
@@ -400,5 +412,12 @@ mod tests {
                 -v: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#]],
         );
         assert_eq!(label_value_errors(&"v".repeat(64)), ["must be no more than 63 bytes"]);
+    }
+
+    #[test]
+    fn random_strings_use_only_unbiased_bytes() {
+        let uuids = [[0, 26, 27, 242, 243, 255, 1, 2, 3, 243, 243, 243, 243, 243, 243, 4], [5; 16]];
+        assert_eq!(random_string(uuids.into_iter(), 7), "b9b9dgh");
+        assert_eq!(random_string(core::iter::repeat([7; 16]), 20), "k".repeat(20));
     }
 }

@@ -1,6 +1,6 @@
 //! Names with a fixed meaning in Kubernetes or Muster: labels, taints, annotations, verdicts, conditions, finalizers,
-//! namespaces, objects, API groups, users, HTTP headers, media types, system priority classes, the default scheduler and the
-//! default grace period.
+//! namespaces, objects, signers, API groups, users, HTTP headers, media types, system priority classes, the default
+//! scheduler and the default grace period.
 
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -57,6 +57,10 @@ pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// Annotation of a mirror pod, which is the API object of a static pod: the annotation `kubernetes.io/config.hash` of
 /// the static pod.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation of a Secret with a token of a service account: the name of the service account.
+pub const ANNOTATION_SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+/// Annotation of a Secret with a token of a service account: the UID of the service account.
+pub const ANNOTATION_SERVICE_ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 /// Annotation of a pod: the source from which a kubelet got the pod (`api`, `file` or `http`).
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// Key of the deprecated annotation that sets the seccomp profile of a pod.
@@ -159,6 +163,11 @@ pub const SECRET_BOOTSTRAP_TOKEN_PREFIX: &str = "bootstrap-token-";
 pub const SECRET_TYPE_BOOTSTRAP_TOKEN: &str = "bootstrap.kubernetes.io/token";
 /// Type of Secrets with a token of a service account.
 pub const SECRET_TYPE_SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+
+/// Signer of client certificates of nodes.
+pub const SIGNER_KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signer of serving certificates of nodes.
+pub const SIGNER_KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// API group of Role, ClusterRole and their bindings.
 pub const API_GROUP_RBAC: &str = "rbac.authorization.k8s.io";

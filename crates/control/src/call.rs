@@ -182,7 +182,7 @@ mod tests {
     use http::HeaderValue;
     use muster_api::interner::Interner;
     use muster_engine::controller::Controller as _;
-    use muster_engine::daemonset::execution::Call;
+    use muster_engine::daemonset::execution::PlannedCall;
     use muster_engine::daemonset::manifest::Binding;
     use muster_engine::daemonset::why::Why;
     use muster_engine::daemonset::{DaemonSetCall, DaemonSetController, facts};
@@ -260,7 +260,7 @@ mod tests {
             term: Term::unlimited(Duration::from_secs(4)),
         };
         let caller = Caller { client: crate::client(config).unwrap(), limits: Some(limits) };
-        let request_line = |call: &Call| {
+        let request_line = |call: &PlannedCall| {
             let call = DaemonSetCall::standalone(set.clone(), call.clone(), Binding::Scheduler);
             let request = caller.http_request(DaemonSetController::encode(&call));
             format!(
@@ -270,12 +270,22 @@ mod tests {
                 request.headers()[http::header::CONTENT_TYPE]
             )
         };
-        let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
-        let create =
-            Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodOnNode, source: None };
-        let apply = Call::ApplyConditions { conditions: Vec::new() };
-        let all =
-            [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status, apply];
+        let status = PlannedCall::PutStatus { of: set.clone(), status: set.status.clone() };
+        let create = PlannedCall::CreatePod {
+            node: "n".into(),
+            hash: "h".into(),
+            why: Why::NoPodOnNode,
+            source: None,
+        };
+        let apply = PlannedCall::ApplyConditions { conditions: Vec::new() };
+        let all = [
+            PlannedCall::ReadSet,
+            PlannedCall::ListPods,
+            PlannedCall::ReadRevision { name: "r".into() },
+            create,
+            status,
+            apply,
+        ];
         expect![[r#"
             GET /apis/apps/v1/namespaces/a/daemonsets/d "application/json"
             GET /api/v1/namespaces/a/pods?labelSelector=app%20in%20%28d%29 "application/json"

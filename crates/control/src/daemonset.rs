@@ -12,7 +12,7 @@ use muster_api::time::Time;
 use muster_engine::controller::{
     CallError, Controller as _, Event, EventRecord, Measurement, MeasurementResult, Outcome, WorkQueue,
 };
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::daemonset::{DaemonSetCall, DaemonSetController, event_about, manifest};
@@ -75,7 +75,7 @@ pub(crate) fn new_caller(context: &Context) -> Caller {
 }
 
 /// Sends a call about a DaemonSet, and returns the response. The call is not part of a plan.
-pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
+pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: PlannedCall) -> Response {
     let call = DaemonSetCall::standalone(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = new_caller(context).call(DaemonSetController::encode(&call)).await;
     let response = Response::decode(&call.call, outcome);
@@ -315,23 +315,23 @@ fn log_call(call: &DaemonSetCall, response: &Response) {
             tracing::info!(%set, %call, %error, "call failed");
         }
         (_, Response::Refused(error)) => tracing::warn!(%set, %call, %error, "call failed"),
-        (Call::CreatePod { node, why, .. }, Response::Wrote { name, .. }) => {
+        (PlannedCall::CreatePod { node, why, .. }, Response::Wrote { name, .. }) => {
             tracing::info!(%set, %node, pod = %name, %why, "created pod");
         }
-        (Call::DeletePod { pod, why }, _) => {
+        (PlannedCall::DeletePod { pod, why }, _) => {
             let node = pod.target.as_deref().unwrap_or("-");
             tracing::info!(%set, %node, pod = %pod.key.name, %why, "deleted pod");
         }
-        (Call::EvictPod { pod, why }, _) => {
+        (PlannedCall::EvictPod { pod, why }, _) => {
             let node = pod.target.as_deref().unwrap_or("-");
             tracing::info!(%set, %node, pod = %pod.key.name, %why, "evicted pod");
         }
         (
-            Call::PutStatus { .. }
-            | Call::ApplyConditions { .. }
-            | Call::ReadSet
-            | Call::ReadRevision { .. }
-            | Call::ListPods,
+            PlannedCall::PutStatus { .. }
+            | PlannedCall::ApplyConditions { .. }
+            | PlannedCall::ReadSet
+            | PlannedCall::ReadRevision { .. }
+            | PlannedCall::ListPods,
             _,
         ) => {
             tracing::debug!(%set, %call, "call done");

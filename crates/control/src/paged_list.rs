@@ -1,5 +1,6 @@
 //! Pagination of list requests (`limit` and `continue`): the URL query of a page, and the decoded response.
 
+use muster_api::meta_v1::ListMeta;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,16 +13,6 @@ pub(crate) struct Page<'a> {
     metadata: ListMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
-}
-
-/// The `metadata` of a list response.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default)]
-    r#continue: String,
 }
 
 impl<'a> Page<'a> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
-use muster_api::backoff::BackoffPolicy;
+use muster_api::backoff::{BackoffPolicy, RetryDelay};
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::well_known::JSON_MEDIA_TYPE;
@@ -174,7 +174,7 @@ where
     /// Lists and watches the kind, and lists again whenever `relist` changes. Ends when the receiver of the deliveries
     /// or the sender of `relist` is dropped, or when the API server's store was replaced.
     async fn run(mut self, mut relist: watch::Receiver<u64>) {
-        let mut backoff = Backoff::default();
+        let mut backoff = RetryDelay::new(BACKOFF);
         loop {
             relist.mark_unchanged();
             let ended = tokio::select! {
@@ -222,12 +222,12 @@ where
                     }
                 }
             }
-            backoff.wait().await;
+            wait(&mut backoff).await;
         }
     }
 
     /// Lists the kind once, then watches it. Returns why the list must be repeated.
-    async fn list_and_watch(&mut self, backoff: &mut Backoff) -> ListWatchError {
+    async fn list_and_watch(&mut self, backoff: &mut RetryDelay) -> ListWatchError {
         let mut lines = match self.list().await {
             Ok(lines) => lines,
             Err(ended) => return ended,
@@ -241,7 +241,7 @@ where
             }
             match watched {
                 Ok(()) if held => {}
-                Ok(()) => backoff.wait().await,
+                Ok(()) => wait(backoff).await,
                 Err(ended) => return ended,
             }
         }
@@ -465,25 +465,12 @@ impl WatchLines {
     }
 }
 
-/// Exponential backoff with jitter between failed lists or watches. Holds the delay after the last failure, before
-/// jitter. `None` if there was no failure since the last reset.
-#[derive(Default)]
-struct Backoff(Option<Duration>);
-
-impl Backoff {
-    /// Starts again with the minimum delay.
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Waits for the delay, which doubles with each call.
-    async fn wait(&mut self) {
-        let delay = BACKOFF.next_delay(self.0);
-        self.0 = Some(delay);
-        // A hasher's key is the only source of randomness in the standard library.
-        let random = RandomState::new().build_hasher().finish() as u32;
-        tokio::time::sleep(delay.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX))).await;
-    }
+/// Waits for the next delay, with jitter.
+async fn wait(backoff: &mut RetryDelay) {
+    // A hasher's key is the only source of randomness in the standard library.
+    let random = RandomState::new().build_hasher().finish() as u32;
+    let jitter = 0.5 + f64::from(random) / f64::from(u32::MAX);
+    tokio::time::sleep(backoff.next_delay().mul_f64(jitter)).await;
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::well_known::JSON_MEDIA_TYPE;
 use muster_engine::controller::lease::LeaseRecord;
 use muster_engine::controller::{CallError, PatchFormat, Verb};
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{self, Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::progressive::decode::decode_rollout;
@@ -303,14 +303,16 @@ async fn clear_conditions(
         }
         let mut status = set.status.clone();
         status.conditions.clear();
-        match call_once(context, &set, Call::PutStatus { of: set.clone(), status }).await {
+        match call_once(context, &set, PlannedCall::PutStatus { of: set.clone(), status }).await {
             Response::Refused(CallError::NotFound) => return Ok(false),
-            Response::Refused(CallError::Conflict) => match call_once(context, &set, Call::ReadSet).await {
-                Response::Set(fresh) => set = fresh,
-                Response::Refused(CallError::NotFound) => return Ok(false),
-                Response::Refused(reason) => return refused(&set.key, &reason),
-                _ => {}
-            },
+            Response::Refused(CallError::Conflict) => {
+                match call_once(context, &set, PlannedCall::ReadSet).await {
+                    Response::Set(fresh) => set = fresh,
+                    Response::Refused(CallError::NotFound) => return Ok(false),
+                    Response::Refused(reason) => return refused(&set.key, &reason),
+                    _ => {}
+                }
+            }
             Response::Refused(reason) => return refused(&set.key, &reason),
             _ => {
                 changed(&set.key);

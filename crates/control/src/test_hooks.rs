@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use muster_api::time::Time;
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::daemonset::planner::Planner;
@@ -19,9 +19,9 @@ pub enum PlanProgress<'a> {
     /// A plan was made. It may be empty.
     Planned { planner: &'a Planner, plan: &'a Plan, now: Time },
     /// A call of the plan is sent.
-    Called { set: &'a Arc<Set>, call: &'a Call },
+    Called { set: &'a Arc<Set>, call: &'a PlannedCall },
     /// The outcome of a call is about to be applied.
-    Answered { set: &'a Arc<Set>, call: &'a Call, outcome: &'a Response },
+    Answered { set: &'a Arc<Set>, call: &'a PlannedCall, outcome: &'a Response },
     /// All calls of the plan are done.
     Done { set: &'a Arc<Set> },
 }

@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::execution::{Call, Execution, NextStep, Response};
+use muster_engine::daemonset::execution::{Execution, NextStep, PlannedCall, Response};
 use muster_engine::daemonset::facts::{self, Kind, Revision, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, RevisionWrite};
@@ -39,14 +39,14 @@ fn revision_now(world: &str) -> Arc<Revision> {
 }
 
 /// The calls of a world's plan, with these answers; then what the next look says.
-fn check(world: &str, answer: impl FnMut(&Call) -> Response, want: Expect) {
+fn check(world: &str, answer: impl FnMut(&PlannedCall) -> Response, want: Expect) {
     let mut scene = Scene::of(world);
     let plan = scene.reconcile();
     let calls = scene.act(plan, answer);
     want.assert_eq(&format!("{calls}then\n{}", text(&scene.reconcile())));
 }
 
-fn ok(call: &Call) -> Response {
+fn ok(call: &PlannedCall) -> Response {
     granted(1)(call)
 }
 
@@ -56,8 +56,8 @@ fn creates_start_slowly_and_stop_after_the_first_batch_with_a_failure() {
     // A quota of ten: 1 + 2 + 4 are made, then 3 of 8; fifteen calls in all, and the status is still said.
     let mut created = 0;
     let (calls, _) = carry_out(Scene::of(&world).reconcile(), |call| match call {
-        Call::CreatePod { .. } if created == 10 => refused(quota()),
-        Call::CreatePod { .. } => {
+        PlannedCall::CreatePod { .. } if created == 10 => refused(quota()),
+        PlannedCall::CreatePod { .. } => {
             created += 1;
             WROTE(1)
         }
@@ -73,7 +73,7 @@ fn a_quota_of_nothing_costs_one_call() {
     let world = format!("set d\nrev d-1\n{}", each(&names("n", 100), "node $"));
     check(
         &world,
-        |call| if matches!(call, Call::CreatePod { .. }) { refused(quota()) } else { ok(call) },
+        |call| if matches!(call, PlannedCall::CreatePod { .. }) { refused(quota()) } else { ok(call) },
         expect![[r#"
             create pods on n078  refused: exceeded quota
             update daemonsets/status d
@@ -131,8 +131,8 @@ fn deletes_come_before_creates_and_the_status_last() {
 fn each_failure_is_told_as_an_event() {
     let world = "set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready";
     let (_, report) = carry_out(Scene::of(world).reconcile(), |call| match call {
-        Call::CreatePod { .. } => refused(quota()),
-        Call::DeletePod { .. } => refused(CallError::Server("boom".to_owned())),
+        PlannedCall::CreatePod { .. } => refused(quota()),
+        PlannedCall::DeletePod { .. } => refused(CallError::Server("boom".to_owned())),
         call => ok(call),
     });
     let events: Vec<String> =
@@ -159,7 +159,7 @@ fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     for _ in 0..11 {
         let plan = scene.reconcile();
         scene.act(plan, |call| {
-            if matches!(call, Call::CreatePod { .. }) {
+            if matches!(call, PlannedCall::CreatePod { .. }) {
                 refused(quota())
             } else {
                 refused(CallError::Conflict)
@@ -188,11 +188,11 @@ fn a_refused_status_is_written_once_more_on_top_of_what_is_there_now() {
     let mut scene = Scene::of(world);
     let plan = scene.reconcile();
     let calls = scene.act(plan, |call| match call {
-        Call::PutStatus { of, .. } => {
+        PlannedCall::PutStatus { of, .. } => {
             puts.push(of.resource_version);
             if puts.len() == 1 { refused(CallError::Conflict) } else { WROTE(1) }
         }
-        Call::ReadSet => Response::Set(fresh.clone()),
+        PlannedCall::ReadSet => Response::Set(fresh.clone()),
         call => ok(call),
     });
     expect![[r#"
@@ -211,7 +211,7 @@ fn a_status_refused_twice_is_given_up_for_now() {
     check(
         "set d\nrev d-1\nnode a\npod x on=a ready",
         |call| match call {
-            Call::ReadSet => Response::Set(fresh.clone()),
+            PlannedCall::ReadSet => Response::Set(fresh.clone()),
             _ => refused(CallError::Server("boom".to_owned())),
         },
         expect![[r#"
@@ -230,7 +230,7 @@ fn a_status_whose_set_cannot_be_read_is_given_up_for_now() {
     check(
         "set d\nrev d-1\nnode a\npod x on=a ready",
         |call| match call {
-            Call::ReadSet => refused(CallError::Server("boom".to_owned())),
+            PlannedCall::ReadSet => refused(CallError::Server("boom".to_owned())),
             _ => refused(CallError::Conflict),
         },
         expect![[r#"
@@ -248,7 +248,7 @@ fn a_status_is_not_written_over_one_that_knows_more() {
     let fresh = set_now("set d rv=77 gen=9 observed=9");
     let (calls, _) =
         carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").reconcile(), |call| match call {
-            Call::ReadSet => Response::Set(fresh.clone()),
+            PlannedCall::ReadSet => Response::Set(fresh.clone()),
             _ => refused(CallError::Conflict),
         });
     expect![[r#"
@@ -264,7 +264,7 @@ fn a_status_is_not_written_for_a_set_that_is_deleted_or_another() {
         let fresh = set_now(fresh);
         let (calls, _) =
             carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").reconcile(), |call| match call {
-                Call::ReadSet => Response::Set(fresh.clone()),
+                PlannedCall::ReadSet => Response::Set(fresh.clone()),
                 _ => refused(CallError::Conflict),
             });
         assert_eq!(calls.lines().count(), 2, "{calls}");
@@ -275,8 +275,8 @@ fn a_status_is_not_written_for_a_set_that_is_deleted_or_another() {
 fn the_status_is_written_though_a_create_failed() {
     let mut put = None;
     carry_out(Scene::of("set d\nrev d-1\nnode a\nnode b\npod x on=a ready").reconcile(), |call| match call {
-        Call::CreatePod { .. } => refused(quota()),
-        Call::PutStatus { status, .. } => {
+        PlannedCall::CreatePod { .. } => refused(quota()),
+        PlannedCall::PutStatus { status, .. } => {
             put = Some(status.counts);
             WROTE(1)
         }
@@ -294,7 +294,7 @@ fn before_an_adoption_the_set_is_read() {
     let fresh = set_now("set d");
     check(
         world,
-        |call| if *call == Call::ReadSet { Response::Set(fresh.clone()) } else { ok(call) },
+        |call| if *call == PlannedCall::ReadSet { Response::Set(fresh.clone()) } else { ok(call) },
         expect![[r#"
             get daemonsets d
             patch pods o
@@ -315,7 +315,7 @@ fn nothing_is_adopted_for_a_set_that_is_being_deleted_or_gone() {
         refused(CallError::NotFound),
     ] {
         let (calls, _) = carry_out(Scene::of(world).reconcile(), |call| {
-            assert_eq!(*call, Call::ReadSet);
+            assert_eq!(*call, PlannedCall::ReadSet);
             answer.clone()
         });
         assert_eq!(calls.lines().count(), 1);
@@ -341,7 +341,13 @@ fn a_release_needs_no_reading() {
 fn where_the_history_fails_no_pod_is_touched() {
     check(
         "set d template=1\nrev d-1 template=1\nrev d-2 template=2\nnode a\nnode b\npod x on=a rev=2 ready",
-        |call| if matches!(call, Call::WriteRevision(_)) { refused(CallError::Conflict) } else { ok(call) },
+        |call| {
+            if matches!(call, PlannedCall::WriteRevision(_)) {
+                refused(CallError::Conflict)
+            } else {
+                ok(call)
+            }
+        },
         expect![[r#"
             patch controllerrevisions d-1  refused: the object has changed
             then
@@ -361,10 +367,10 @@ fn collide(
     let mut scene = Scene::of("set d\nnode a");
     let plan = scene.reconcile();
     let calls = scene.act(plan, |call| match call {
-        Call::WriteRevision(RevisionWrite::Create { .. }) => refused(CallError::AlreadyExists),
-        Call::ReadRevision { .. } => Response::Revision(revision.clone()),
-        Call::ReadSet => Response::Set(fresh.clone()),
-        Call::PutStatus { status, .. } => {
+        PlannedCall::WriteRevision(RevisionWrite::Create { .. }) => refused(CallError::AlreadyExists),
+        PlannedCall::ReadRevision { .. } => Response::Revision(revision.clone()),
+        PlannedCall::ReadSet => Response::Set(fresh.clone()),
+        PlannedCall::PutStatus { status, .. } => {
             counted = Some(status.collisions);
             WROTE(1)
         }
@@ -437,7 +443,7 @@ fn a_pod_that_is_not_found_is_as_good_as_deleted() {
     let mut scene = Scene::of(world);
     let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::DeletePod { .. }) { refused(CallError::NotFound) } else { ok(call) }
+        if matches!(call, PlannedCall::DeletePod { .. }) { refused(CallError::NotFound) } else { ok(call) }
     });
     // No retry, no event; once the cache shows it gone, the next one comes.
     expect![[r#"
@@ -457,7 +463,7 @@ fn a_pod_that_is_not_found_is_as_good_as_deleted() {
 fn a_pod_that_has_changed_is_only_tried_again_and_nobody_is_told() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready");
     let (_, report) = carry_out(scene.reconcile(), |call| match call {
-        Call::DeletePod { .. } => refused(CallError::Conflict),
+        PlannedCall::DeletePod { .. } => refused(CallError::Conflict),
         call => ok(call),
     });
     assert_eq!(report.events, []);
@@ -485,7 +491,7 @@ fn a_namespace_that_is_being_deleted_is_no_failure() {
     let world = format!("set d\nrev d-1\n{}", each("a b c d", "node $"));
     let mut scene = Scene::of(&world);
     let (calls, report) = carry_out(scene.reconcile(), |call| match call {
-        Call::CreatePod { .. } => refused(CallError::NamespaceTerminating),
+        PlannedCall::CreatePod { .. } => refused(CallError::NamespaceTerminating),
         call => ok(call),
     });
     expect![[r#"
@@ -510,7 +516,7 @@ fn a_create_without_an_answer_is_asked_about_before_the_next_plan() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
+        if matches!(call, PlannedCall::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
     });
     expect![[r#"
         wait  a call failed, tried again at 2026-01-01T00:00:00Z
@@ -541,7 +547,7 @@ fn a_create_that_did_not_happen_is_made_again() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
+        if matches!(call, PlannedCall::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
     });
     scene.now = at(1);
     let plan = scene.reconcile();
@@ -574,7 +580,11 @@ fn creates_that_never_get_an_answer_wait_longer_each_time_although_the_lists_bet
         let plan = scene.reconcile();
         assert_eq!(plan.create.len(), 1);
         scene.act(plan, |call| {
-            if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
+            if matches!(call, PlannedCall::CreatePod { .. }) {
+                refused(CallError::NoAnswer)
+            } else {
+                ok(call)
+            }
         });
         let until = scene.reconcile().wake_at.expect("a timer");
         waits.push(until.since(scene.now).as_millis());
@@ -593,7 +603,11 @@ fn a_delete_without_an_answer_is_asked_about_too() {
         let mut scene = Scene::of(world);
         let plan = scene.reconcile();
         scene.act(plan, |call| {
-            if matches!(call, Call::DeletePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
+            if matches!(call, PlannedCall::DeletePod { .. }) {
+                refused(CallError::NoAnswer)
+            } else {
+                ok(call)
+            }
         });
         scene.now = at(1);
         let plan = scene.reconcile();
@@ -638,7 +652,11 @@ fn a_pod_first_seen_terminating_opens_the_gate() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { WROTE(2_000) } else { refused(CallError::NotFound) }
+        if matches!(call, PlannedCall::CreatePod { .. }) {
+            WROTE(2_000)
+        } else {
+            refused(CallError::NotFound)
+        }
     });
     let until = scene.reconcile().wake_at.expect("a timer");
     scene.now = until;
@@ -805,8 +823,8 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b");
     let refuse = |message: &str| {
         let message = message.to_owned();
-        move |call: &Call| match call {
-            Call::CreatePod { .. } => refused(CallError::Forbidden(message.clone())),
+        move |call: &PlannedCall| match call {
+            PlannedCall::CreatePod { .. } => refused(CallError::Forbidden(message.clone())),
             call => ok(call),
         }
     };
@@ -819,7 +837,7 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
     assert_eq!(degraded(&plan), format!("True FailedCreate: pods cannot be created: {missing}"));
     // The account is there now: the next pods are created, and nothing is degraded any more.
     scene.act(plan, |call| match call {
-        Call::CreatePod { .. } => WROTE(1),
+        PlannedCall::CreatePod { .. } => WROTE(1),
         call => ok(call),
     });
     scene.now = at(2);
@@ -832,7 +850,7 @@ fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
     let mut scene = Scene::of(world);
     let plan = scene.reconcile();
     scene.act(plan, |call| match call {
-        Call::CreatePod { .. } => refused(quota()),
+        PlannedCall::CreatePod { .. } => refused(quota()),
         call => ok(call),
     });
     scene.now = at(1);
@@ -847,7 +865,7 @@ fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
     let plan = scene.reconcile();
     assert_eq!((plan.create.len(), degraded(&plan)), (1, String::new()), "the status says so already");
     scene.act(plan, |call| match call {
-        Call::CreatePod { .. } => WROTE(1),
+        PlannedCall::CreatePod { .. } => WROTE(1),
         call => ok(call),
     });
     assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no pod fails or is misplaced");
@@ -859,7 +877,7 @@ fn a_terminating_namespace_does_not_degrade_a_set() {
     let mut round = |refusal: CallError, now: i64| {
         let plan = scene.reconcile();
         scene.act(plan, |call| match call {
-            Call::CreatePod { .. } => refused(refusal.clone()),
+            PlannedCall::CreatePod { .. } => refused(refusal.clone()),
             call => ok(call),
         });
         scene.now = at(now);
@@ -881,8 +899,8 @@ fn a_server_that_fails_once_does_not_degrade_a_set() {
             said.push(degraded(&plan).split(' ').nth(1).unwrap_or("-").to_owned());
         }
         scene.act(plan, |call| match call {
-            Call::CreatePod { .. } => refused(CallError::Server("failed calling webhook".to_owned())),
-            Call::ListPods => Response::Pods(Vec::new()),
+            PlannedCall::CreatePod { .. } => refused(CallError::Server("failed calling webhook".to_owned())),
+            PlannedCall::ListPods => Response::Pods(Vec::new()),
             call => ok(call),
         });
         scene.now = at(60 * round);

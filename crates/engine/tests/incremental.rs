@@ -9,7 +9,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::daemonset::planner::Planner;
@@ -398,12 +398,15 @@ impl History {
                 (1, _) => Response::Refused(CallError::Conflict),
                 (2, _) => Response::Refused(CallError::NotFound),
                 (3, _) => Response::Refused(CallError::Server("boom".to_owned())),
-                (_, Call::ReadSet) => Response::Set(set.clone()),
-                (_, Call::ReadRevision { .. }) => Response::Revision(None),
-                (_, Call::ListPods) => Response::Pods(Vec::new()),
-                (_, Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. }) => {
-                    Response::Deleted
-                }
+                (_, PlannedCall::ReadSet) => Response::Set(set.clone()),
+                (_, PlannedCall::ReadRevision { .. }) => Response::Revision(None),
+                (_, PlannedCall::ListPods) => Response::Pods(Vec::new()),
+                (
+                    _,
+                    PlannedCall::DeletePod { .. }
+                    | PlannedCall::EvictPod { .. }
+                    | PlannedCall::DeleteRevision { .. },
+                ) => Response::Deleted,
                 (4, _) => Response::Wrote { name: "made".into(), resource_version: version + 3 },
                 _ => Response::Wrote { name: "made".into(), resource_version: version },
             }

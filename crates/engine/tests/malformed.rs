@@ -4,7 +4,7 @@ use muster_api::interner::Interner;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::Settings;
@@ -100,17 +100,23 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
                 let body = manifest::call_body(&set, call, Binding::Scheduler);
                 assert_eq!(
                     body.is_none(),
-                    matches!(call, Call::ReadSet | Call::ListPods | Call::ReadRevision { .. })
+                    matches!(
+                        call,
+                        PlannedCall::ReadSet | PlannedCall::ListPods | PlannedCall::ReadRevision { .. }
+                    )
                 );
                 match (answers[at % answers.len()] % 6, call) {
                     (0, _) => Response::Refused(CallError::AlreadyExists),
                     (1, _) => Response::Refused(CallError::NoAnswer),
-                    (_, Call::ReadSet) => Response::Set(set.clone()),
-                    (_, Call::ReadRevision { .. }) => Response::Revision(None),
-                    (_, Call::ListPods) => Response::Pods(Vec::new()),
-                    (_, Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. }) => {
-                        Response::Deleted
-                    }
+                    (_, PlannedCall::ReadSet) => Response::Set(set.clone()),
+                    (_, PlannedCall::ReadRevision { .. }) => Response::Revision(None),
+                    (_, PlannedCall::ListPods) => Response::Pods(Vec::new()),
+                    (
+                        _,
+                        PlannedCall::DeletePod { .. }
+                        | PlannedCall::EvictPod { .. }
+                        | PlannedCall::DeleteRevision { .. },
+                    ) => Response::Deleted,
                     _ => Response::Wrote { name: "x".into(), resource_version: 1 },
                 }
             });

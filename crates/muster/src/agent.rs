@@ -15,7 +15,7 @@ use muster_agent::join::{BootstrapToken, CaSource, JoinOptions, JoinedNode};
 use muster_agent::local_node;
 use muster_agent::metrics::AgentMetrics;
 use muster_agent::net::{self, Ipv4Cidr};
-use muster_agent::node::{self, Node, host};
+use muster_agent::node::{self, NodeAgent, host};
 use muster_agent::runtime::{CriClient, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -299,7 +299,7 @@ async fn run_node(
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
     let (recorder, recording) = node::event_recorder(joined.client(), config.name.clone());
-    let node = Node::new(joined.client(), config.clone(), runtime, recorder, metrics);
+    let node = NodeAgent::new(joined.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         graceful_stop.cancelled().await;
         let how = match (args.drain_on_stop, args.rest_on_stop) {

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use muster_agent::sim::{self, FAULTS_ANNOTATION, FLEET_LABEL, NewNode, NodeFault};
+use muster_api::well_known::ANNOTATION_CONFIG_MIRROR;
 use serde_json::{Value, json};
 
 use crate::duration_flag;
@@ -266,7 +267,7 @@ async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result
 fn is_evicted_by_drain(pod: &Pod) -> bool {
     let of_daemons =
         pod.owner_references().iter().any(|it| it.controller == Some(true) && it.kind == "DaemonSet");
-    !of_daemons && !pod.annotations().contains_key("kubernetes.io/config.mirror")
+    !of_daemons && !pod.annotations().contains_key(ANNOTATION_CONFIG_MIRROR)
 }
 
 /// Parses a label in the format `KEY=VALUE`.

@@ -15,10 +15,11 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use muster_agent::join::fingerprint;
 use muster_agent::local_node;
+use muster_api::names;
 use muster_api::time::Time;
 use muster_api::well_known::{
-    NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX, SECRET_TYPE_BOOTSTRAP_TOKEN,
-    SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
+    ANNOTATION_SERVICE_ACCOUNT_NAME, LABEL_SERVICE_NAME, NAMESPACE_SYSTEM, SECRET_BOOTSTRAP_TOKEN_PREFIX,
+    SECRET_TYPE_BOOTSTRAP_TOKEN, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
 };
 use muster_server::{CLUSTER_KEYS_CHECK_INTERVAL, SERVER_TOKEN_FILE};
 use serde_json::{Value, json};
@@ -173,7 +174,7 @@ async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
 /// an empty list if they cannot be read or have no address.
 async fn read_server_addresses(client: &Client) -> Vec<SocketAddr> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
-    let of_servers = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+    let of_servers = ListParams::default().labels(&format!("{LABEL_SERVICE_NAME}=kubernetes"));
     let slices = slices.list(&of_servers).await.map(|it| it.items).unwrap_or_default();
     let mut servers = Vec::new();
     for slice in &slices {
@@ -280,8 +281,7 @@ async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
                 [value("token-id"), "bootstrap".to_owned(), node, value("expiration"), value("description")]
             } else {
                 let annotations = secret.metadata.annotations.unwrap_or_default();
-                let account =
-                    annotations.get("kubernetes.io/service-account.name").cloned().unwrap_or_default();
+                let account = annotations.get(ANNOTATION_SERVICE_ACCOUNT_NAME).cloned().unwrap_or_default();
                 let account = format!("account {account}");
                 [
                     format!("{namespace}/{name}"),
@@ -411,17 +411,9 @@ pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyh
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-/// Returns random characters for a bootstrap token, from Kubernetes' alphabet of 27 letters and digits without vowels.
-/// 16 characters have 76 bits of entropy.
+/// Returns random characters for a bootstrap token. 16 characters have 76 bits of entropy.
 fn random_token_part(length: usize) -> String {
-    /// Letters and digits of bootstrap tokens.
-    const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
-    // Rejection sampling: bytes from 243 (9 × 27) on, and the bytes of a UUID with fixed bits, would bias the result.
-    let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
-    fair.map(|(_, byte)| char::from(TOKEN_ALPHABET[usize::from(byte) % TOKEN_ALPHABET.len()]))
-        .take(length)
-        .collect()
+    names::random_string(std::iter::repeat_with(|| Uuid::new_v4().into_bytes()), length)
 }
 
 #[cfg(test)]

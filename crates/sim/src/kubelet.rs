@@ -10,7 +10,7 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::kubelet::pod::{Action, ActionOutcome, Host, Pod, PodObject, PodTermination};
+use muster_engine::kubelet::pod::{Action, ActionOutcome, Host, PodObject, PodStateMachine, PodTermination};
 use serde_json::{Value, json};
 
 use crate::container_runtime::SimRuntime;
@@ -90,7 +90,7 @@ struct RuntimeOperation {
 /// The kubelet's in-memory state of one pod.
 #[derive(Clone, Debug)]
 struct ManagedPod {
-    pod: Pod,
+    pod: PodStateMachine,
     /// The API object as the kubelet last read it. `None` if the object does not exist.
     object: Option<Arc<Value>>,
     /// Image of the pod's first container, which selects the [`ImageBehaviour`].
@@ -257,7 +257,7 @@ impl Kubelet {
             let parsed = || Arc::new(PodObject::from_value(object).expect("a pod"));
             match self.pods.get_mut(&uid) {
                 None => {
-                    let pod = Pod::new(parsed(), host(), iteration.clock);
+                    let pod = PodStateMachine::new(parsed(), host(), iteration.clock);
                     let image = object["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
                     self.keys.insert(uid.clone(), key.clone());
                     self.pods.insert(uid.clone(), ManagedPod::new(pod, Some(object.clone()), image.into()));
@@ -279,8 +279,13 @@ impl Kubelet {
         }
         for uid in self.runtime.pod_uids().filter(|it| !bound.contains(*it)) {
             let key = || self.keys.get(uid).cloned().unwrap_or_else(|| ObjectKey::new("", uid.clone()));
-            let orphan =
-                || ManagedPod::new(Pod::orphan(key(), uid.clone(), host(), iteration.clock), None, "".into());
+            let orphan = || {
+                ManagedPod::new(
+                    PodStateMachine::orphan(key(), uid.clone(), host(), iteration.clock),
+                    None,
+                    "".into(),
+                )
+            };
             self.pods.entry(uid.clone()).or_insert_with(orphan);
         }
     }
@@ -500,7 +505,7 @@ impl Kubelet {
 }
 
 impl ManagedPod {
-    fn new(pod: Pod, object: Option<Arc<Value>>, image: Text) -> Self {
+    fn new(pod: PodStateMachine, object: Option<Arc<Value>>, image: Text) -> Self {
         Self {
             pod,
             object,

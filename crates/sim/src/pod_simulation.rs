@@ -13,8 +13,8 @@ use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{
-    Action, ActionOutcome, Container, ContainerState, Host, Pod, PodObject, PodTermination, RestartPolicy,
-    RuntimeState,
+    Action, ActionOutcome, Container, ContainerState, Host, PodObject, PodStateMachine, PodTermination,
+    RestartPolicy, RuntimeState,
 };
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ struct PodSimulation {
     exists: bool,
     runtime: SimRuntime,
     /// The running kubelet's state of the pod. `None` while the kubelet is not running.
-    kubelet: Option<Pod>,
+    kubelet: Option<PodStateMachine>,
     /// Number of kubelet starts and crashes. Tasks of an earlier kubelet process are ignored. Exception: an action that
     /// the earlier process has started is still executed.
     process_number: u64,
@@ -304,9 +304,9 @@ impl PodSimulation {
         self.observe_deletion();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
         self.kubelet = Some(if self.exists {
-            Pod::new(self.parsed_pod(), host, self.now)
+            PodStateMachine::new(self.parsed_pod(), host, self.now)
         } else {
-            Pod::orphan(ObjectKey::new("default", "p"), self.uid.clone(), host, self.now)
+            PodStateMachine::orphan(ObjectKey::new("default", "p"), self.uid.clone(), host, self.now)
         });
         self.wake_at = None;
         self.schedule_runtime_query(1);

@@ -17,7 +17,7 @@ use muster_api::well_known::{
     NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
 };
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Template, WatchedObject};
+use muster_engine::daemonset::facts::{self, Kind, Revision, Set, Template, WatchedObject};
 use muster_engine::daemonset::progressive::policy::Policy;
 use muster_engine::daemonset::progressive::record::RolloutRecord;
 use muster_engine::scenario;
@@ -69,9 +69,9 @@ pub struct SimServer {
     /// The current DaemonSets, parsed, by key.
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     /// The current nodes, parsed, by name.
-    pub nodes: BTreeMap<Text, Arc<Node>>,
+    pub nodes: BTreeMap<Text, Arc<facts::Node>>,
     /// The current pods, parsed, by key. Pods that the DaemonSet controller ignores are left out.
-    pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    pub pods: BTreeMap<ObjectKey, Arc<facts::Pod>>,
     /// The current ControllerRevisions, parsed, by key. ControllerRevisions that the DaemonSet controller ignores are
     /// left out.
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,

@@ -1,7 +1,7 @@
 //! User actions on the cluster. They are drawn at random, or read from a script of a case with one action per line.
 
 use muster_api::interner::Interner;
-use muster_engine::daemonset::execution::Call;
+use muster_engine::daemonset::execution::PlannedCall;
 use muster_engine::daemonset::facts::{self, Kind, WatchedObject};
 use muster_engine::daemonset::plan::{RevisionWrite, RolloutWrite};
 use serde_json::{Value, json};
@@ -158,13 +158,13 @@ pub enum FaultTrigger {
 
 impl FaultTrigger {
     /// Whether the trigger selects this write.
-    pub fn selects(self, call: &Call) -> bool {
+    pub fn selects(self, call: &PlannedCall) -> bool {
         match (self, call) {
             (Self::Write, _) => true,
-            (Self::Admission, Call::WriteRollout(RolloutWrite::PutStatus { record, status, .. })) => {
+            (Self::Admission, PlannedCall::WriteRollout(RolloutWrite::PutStatus { record, status, .. })) => {
                 !admitted_names(status).is_subset(&admitted_names(&record.status))
             }
-            (Self::Verdict, Call::WriteRevision(RevisionWrite::StoreVerdict { .. })) => true,
+            (Self::Verdict, PlannedCall::WriteRevision(RevisionWrite::StoreVerdict { .. })) => true,
             _ => false,
         }
     }

@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::connections::{ConnectionLimits, HandshakePermit};
 pub use self::tls::{ServingIdentity, ServingIdentityError};
 use crate::net;
-use crate::node::{Node, PodSnapshot};
+use crate::node::{NodeAgent, PodSnapshot};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// Timeout for the TLS handshake.
@@ -68,7 +68,7 @@ type EndpointResponse = hyper::Response<ResponseBody>;
 /// `top`.
 #[expect(missing_debug_implementations, reason = "the node has none")]
 pub struct Endpoint<R> {
-    node: Arc<Node<R>>,
+    node: Arc<NodeAgent<R>>,
 }
 
 /// The pod that a request addresses.
@@ -139,7 +139,7 @@ fn accept_header(request: &Request<Incoming>) -> &str {
 }
 
 impl<R: Runtime> Endpoint<R> {
-    pub fn new(node: Arc<Node<R>>) -> Self {
+    pub fn new(node: Arc<NodeAgent<R>>) -> Self {
         Self { node }
     }
 

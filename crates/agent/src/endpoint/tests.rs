@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 use crate::config::example;
-use crate::node::Node;
+use crate::node::NodeAgent;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::CriClient;
 
@@ -56,7 +56,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     let client = kube::Client::new(nobody, "default");
     let runtime = Arc::new(CriClient::connect_lazy(std::path::Path::new("/nowhere/at/all.sock")));
     let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
-    let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
+    let node = NodeAgent::new(client, Arc::new(example()), runtime, recorder, Arc::default());
     let identity = Arc::new(ServingIdentity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =
         authority.issue("system:node:m1", &["system:nodes"], ExtendedKeyUsagePurpose::ServerAuth);

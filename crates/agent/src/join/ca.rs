@@ -19,6 +19,7 @@ use super::connection::connect_timeout;
 use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 use crate::api_servers::{ServerFailures, ServerUrl};
 use crate::digest::sha256_digest;
+use muster_api::pem::certificate_to_pem;
 
 /// Returns the fingerprint of a certificate: `sha256:` and the SHA-256 of its DER in lower-case hexadecimal digits.
 pub fn fingerprint(der: &[u8]) -> String {
@@ -108,15 +109,8 @@ async fn fetch_ca(server: &ServerUrl, expected: &str) -> Result<String, FetchErr
     let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let found = presented.iter().find(|it| fingerprint(it) == expected);
     found
-        .map(|it| encode_pem(it))
+        .map(|it| certificate_to_pem(&BASE64.encode(it)))
         .ok_or_else(|| ca_mismatch("its certificate chain lacks that CA".to_owned()))
-}
-
-/// Encodes a certificate in PEM.
-fn encode_pem(der: &[u8]) -> String {
-    let base64 = BASE64.encode(der);
-    let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// TLS verifier that accepts a server certificate only if the CA with the expected fingerprint has signed it. The

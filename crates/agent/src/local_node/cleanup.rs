@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
 use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, containerd, network};
+use crate::node::CGROUP_ROOT;
 use crate::runtime::{CriClient, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 
@@ -33,9 +34,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether a signalled process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Descriptions of the resources that a cluster left on the machine: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::node::CGROUP_ROOT;
+
 /// Programs that local nodes need, with the Debian package of each.
 const REQUIRED_PROGRAMS: [(&str, &str); 7] = [
     ("containerd", "containerd"),
@@ -18,9 +20,6 @@ const REQUIRED_PROGRAMS: [(&str, &str); 7] = [
 const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 /// Directories that are searched for CNI plugins.
 const CNI_PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
-
-/// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Directories of system programs. Not every user has them on the PATH.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

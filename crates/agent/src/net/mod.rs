@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use muster_api::backoff::BackoffPolicy;
+use muster_api::backoff::{BackoffPolicy, RetryDelay};
 use muster_engine::service_proxy::{self as decide, ThisNode};
 use muster_events::error_chain::format_error_chain;
 use serde_json::json;
@@ -40,7 +40,6 @@ pub(crate) use self::api_server_access::server_ip_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::membership::ClusterMembership;
-use crate::retry_delay::RetryDelay;
 pub use muster_api::cidr::Ipv4Cidr;
 
 /// Delay between a change of the service cache and the reconciliation of the network, so that a burst of changes causes

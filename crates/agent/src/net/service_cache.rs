@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::Malformed;
-use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
+use muster_engine::service_proxy::{self, ProxyState, Service, Slice};
 use muster_events::error_chain::format_error_chain;
 use tokio::sync::Notify;
 
@@ -116,7 +116,9 @@ impl WatchedKind {
                 proxy_state.put_service(key, Service::decode(created, &object.data)?)
             }
             Self::Slices => proxy_state.put_slice(key, Slice::decode(object.labels(), &object.data)?),
-            Self::Nodes => proxy_state.put_node(key.name, Node::decode(object.labels(), &object.data)?),
+            Self::Nodes => {
+                proxy_state.put_node(key.name, service_proxy::Node::decode(object.labels(), &object.data)?)
+            }
         })
     }
 

@@ -15,7 +15,7 @@ use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preemption, rejection};
 
-use super::Node;
+use super::NodeAgent;
 use super::pod_manager::PodEntry;
 use crate::runtime::Runtime;
 
@@ -28,7 +28,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// rejection, or `None` if the pod is admitted. Also returns `None` for a pod that is deleted or terminated, and for an
 /// orphan. Never returns for a new pod while the node is suspended.
 pub(super) async fn admit_pod<R: Runtime>(
-    node: &Arc<Node<R>>,
+    node: &Arc<NodeAgent<R>>,
     entry: &Arc<PodEntry>,
 ) -> Option<PodTermination> {
     let object = entry.snapshot().object;
@@ -83,7 +83,7 @@ pub(super) async fn admit_pod<R: Runtime>(
 /// Returns a set with the name of the pod's RuntimeClass. The set is empty if the pod names none, if the RuntimeClass
 /// does not exist, or if the API server refuses the request. If the API server does not respond, the RuntimeClass is
 /// assumed to exist.
-async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
+async fn runtime_classes<R: Runtime>(node: &NodeAgent<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();
     };

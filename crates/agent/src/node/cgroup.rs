@@ -15,7 +15,7 @@ use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
 /// Mount point of cgroup v2, or the directory with the mount points of the cgroup v1 hierarchies.
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Period of the CFS CPU quota, in microseconds.
 const CPU_PERIOD_US: i64 = 100_000;

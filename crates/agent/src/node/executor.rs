@@ -26,7 +26,7 @@ use super::handlers::HandlerRunner;
 use super::naming::PodHostname;
 use super::pod_manager::{PodEntry, PodSource};
 use super::status_writer::StatusWriter;
-use super::{Node, cgroup, environment, image, naming, sandbox};
+use super::{NodeAgent, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
@@ -48,7 +48,7 @@ const CGROUP_REMOVAL_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Executes the actions of one pod. It has the pod object and the runtime state from which the actions were decided.
 pub(super) struct Executor<R> {
-    pub node: Arc<Node<R>>,
+    pub node: Arc<NodeAgent<R>>,
     pub entry: Arc<PodEntry>,
     pub pod: Arc<ParsedPod>,
     /// IP addresses of the pod.

@@ -52,6 +52,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::cgroup::CGROUP_ROOT;
 pub(crate) use self::handlers::{format_dial_error, insecure_tls_config};
 use self::host::NodeState;
 use self::host::stats::StatsProvider;
@@ -76,9 +77,9 @@ pub fn event_recorder(client: Client, node: String) -> (EventRecorder, impl Futu
     EventRecorder::new(client, source, Counter::default())
 }
 
-/// The state that all components of a node share.
+/// The agent of one node: the state that its components share. Upstream: `Kubelet`.
 #[expect(missing_debug_implementations, reason = "the client has none")]
-pub struct Node<R> {
+pub struct NodeAgent<R> {
     pub client: Client,
     pub config: Arc<Config>,
     pub runtime: Arc<R>,
@@ -105,7 +106,7 @@ pub struct Node<R> {
     allocatable: Arc<ResourceQuantities>,
 }
 
-impl<R: Runtime> Node<R> {
+impl<R: Runtime> NodeAgent<R> {
     pub fn new(
         client: Client,
         config: Arc<Config>,

@@ -12,7 +12,7 @@ use muster_engine::kubelet::pod;
 use tokio::sync::Notify;
 
 use super::pod_manager::PodEntry;
-use super::{Node, orphans};
+use super::{NodeAgent, orphans};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// Interval at which the containers of the runtime are listed. A list finds orphans, and changes that caused no event.
@@ -24,7 +24,7 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Watches the runtime's exit events and records each exit. Wakes the worker of a pod when one of the pod's containers
 /// or its sandbox exits. Wakes all workers when the stream of events is opened, and when opening it takes longer than
 /// [`RECONNECT_DELAY`]. Never returns.
-pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn watch_exits<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     let mut is_healthy = true;
     loop {
         let mut opening = pin!(node.runtime.watch_exits());
@@ -59,7 +59,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 /// Returns the pod whose last-read runtime state has the container or sandbox with this ID, or `None` if there is none.
-fn find_pod_by_runtime_id<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
+fn find_pod_by_runtime_id<R: Runtime>(node: &NodeAgent<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all_pods();
     all.into_iter().find(|it| {
         let state = it.snapshot().runtime_state;
@@ -68,7 +68,7 @@ fn find_pod_by_runtime_id<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Po
 }
 
 /// Makes all workers read the runtime state of their pods again.
-fn resync_all_pods<R: Runtime>(node: &Node<R>) {
+fn resync_all_pods<R: Runtime>(node: &NodeAgent<R>) {
     for entry in node.pods.all_pods() {
         entry.notify_worker(|update| update.runtime_changed = true);
     }
@@ -76,7 +76,7 @@ fn resync_all_pods<R: Runtime>(node: &Node<R>) {
 
 /// Lists the sandboxes and containers of the runtime periodically, even while the API server is unreachable. Orphans
 /// are removed only after `listed` was notified, which means that the API server's pods were listed. Never returns.
-pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
+pub(super) async fn relist<R: Runtime>(node: &Arc<NodeAgent<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;
     loop {
@@ -93,7 +93,10 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 /// Lists the sandboxes and containers of the runtime once, and wakes the workers whose runtime state is out of date.
 /// Also starts the cleanup of orphans, if the API server's pods were listed (`pods_are_listed`) and the cluster is
 /// confirmed.
-async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
+async fn relist_once<R: Runtime>(
+    node: &Arc<NodeAgent<R>>,
+    pods_are_listed: bool,
+) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.list_sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };

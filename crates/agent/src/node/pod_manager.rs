@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::orphans::is_path_safe_uid;
 use super::worker::Worker;
-use super::{Node, pleg, sandbox};
+use super::{NodeAgent, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
@@ -259,7 +259,12 @@ impl PodManager {
 
     /// Starts a worker for a new pod, or passes a changed pod to its worker. If an orphan with this UID is being
     /// cleaned up, the pod waits as its successor. A pod with an invalid UID is ignored.
-    pub fn upsert_pod<R: Runtime>(&self, node: &Arc<Node<R>>, source: PodSource, object: Arc<ParsedPod>) {
+    pub fn upsert_pod<R: Runtime>(
+        &self,
+        node: &Arc<NodeAgent<R>>,
+        source: PodSource,
+        object: Arc<ParsedPod>,
+    ) {
         let (name, namespace, uid) = sandbox::pod_ids(&object);
         if !is_path_safe_uid(uid) {
             tracing::warn!(namespace, name, uid, "ignoring a pod with an invalid UID");
@@ -323,7 +328,7 @@ impl PodManager {
     }
 
     /// Removes the entry of a pod whose worker has ended, and starts the worker of its successor, if it has one.
-    fn finish_worker<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<PodEntry>) {
+    fn finish_worker<R: Runtime>(&self, node: &Arc<NodeAgent<R>>, uid: &str, entry: &Arc<PodEntry>) {
         lock(&self.entries).remove(uid);
         let next = lock(&entry.successor).take();
         if let Some((source, object)) = next {
@@ -348,7 +353,7 @@ impl PodManager {
 
     /// Starts a worker that removes the containers and files of a pod that the API server does not know. Does nothing
     /// if the node has a pod with this UID.
-    pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
+    pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<NodeAgent<R>>, key: ObjectKey, uid: String) {
         let Ok(object) = ParsedPod::placeholder_pod(&key, &uid) else { return };
         let entry = Arc::new(PodEntry::new(PodSource::Orphan, Arc::new(object)));
         let mut entries = lock(&self.entries);
@@ -365,7 +370,7 @@ impl PodManager {
 
 /// Runs the worker of a pod as a task. If it panics, a new worker starts after [`WORKER_RESTART_DELAY`], except for an
 /// orphan, which a later relist finds again.
-fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntry>, worker: Worker<R>) {
+fn spawn_worker<R: Runtime>(node: &Arc<NodeAgent<R>>, uid: String, entry: Arc<PodEntry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
         node.pods.notify_change();
@@ -386,7 +391,7 @@ fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntr
 }
 
 /// Waits for the runtime, and then watches the pods on the API server and the containers of the runtime. Never returns.
-pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn run<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     // No pod can be synced before the runtime responds.
     while let Err(error) = read_runtime_name(node).await {
         tracing::debug!("the runtime does not respond yet: {error}");
@@ -397,7 +402,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 /// Reads the name of the container runtime from the runtime, and stores it in the node.
-async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
+async fn read_runtime_name<R: Runtime>(node: &NodeAgent<R>) -> Result<(), RuntimeError> {
     let version = node.runtime.version().await?;
     node.runtime_name.get_or_init(|| version.runtime_name);
     Ok(())
@@ -405,7 +410,7 @@ async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeErro
 
 /// Watches the node's pods on the API server, and notifies `listed` after each list. Pods keep running while the API
 /// server is unreachable.
-async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
+async fn watch_pods<R: Runtime>(node: &Arc<NodeAgent<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Admission needs the Node object.
     node.state.watch_node().wait_for(Option::is_some).await.ok();
@@ -419,7 +424,7 @@ async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 /// Lists and watches the node's pods. After each list, confirms that the API server belongs to the node's cluster. If
 /// this fails, returns without applying the list. Also returns when an event arrives while the API server is not
 /// confirmed.
-async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
+async fn list_and_watch_pods<R: Runtime>(node: &Arc<NodeAgent<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = Vec::new();
@@ -454,7 +459,7 @@ async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPo
 }
 
 /// Applies a complete list of the node's pods. Pods from the API server that are not in the list are removed.
-fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
+fn apply_list<R: Runtime>(node: &Arc<NodeAgent<R>>, pods: Vec<ParsedPod>) {
     let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
     for pod in pods {
         apply_pod(node, pod);
@@ -474,7 +479,7 @@ fn is_mirror_pod(pod: &ParsedPod) -> bool {
 
 /// Applies an added or changed pod from the API server. A mirror pod is recorded, and every other pod is passed to its
 /// worker.
-fn apply_pod<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
+fn apply_pod<R: Runtime>(node: &Arc<NodeAgent<R>>, pod: ParsedPod) {
     if !is_mirror_pod(&pod) {
         node.pods.upsert_pod(node, PodSource::Api, Arc::new(pod));
         return;
@@ -493,14 +498,14 @@ mod tests {
     use crate::config::Config;
 
     /// A node whose API server and runtime do not answer: all that is seen is who is begun.
-    fn alone(root: &tempfile::TempDir) -> Arc<Node<crate::runtime::CriClient>> {
+    fn alone(root: &tempfile::TempDir) -> Arc<NodeAgent<crate::runtime::CriClient>> {
         let config = Config { root_dir: root.path().to_owned(), ..crate::config::example() };
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
         let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
         let runtime = crate::runtime::CriClient::connect_lazy(&config.root_dir.join("none.sock"));
-        Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
+        NodeAgent::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }
 
     fn pod(annotations: serde_json::Value) -> serde_json::Value {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use super::Node;
+use super::NodeAgent;
 use super::pod_manager::{PodEntry, PodSource};
 use crate::clock::now;
 use crate::digest::format_hex;
@@ -59,7 +59,7 @@ struct ManifestFile {
 
 /// Runs the static pods and keeps their mirror pods up to date. Returns only if no manifest directory is configured. The
 /// first poll of the future reads the directory, so that tasks which are polled later know all static pods.
-pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn run<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     let Some(dir) = node.config.static_pod_dir.clone() else { return };
     // Created, so that it can be watched.
     if let Err(error) = fs::create_dir_all(&dir) {
@@ -70,7 +70,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 
 /// Reads the manifest directory when it changes and at intervals of [`CHECK_INTERVAL`], and reconciles the static pods.
 /// Never returns.
-async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
+async fn watch_manifests<R: Runtime>(node: &Arc<NodeAgent<R>>, dir: &Path) {
     let mut files = ManifestFiles::default();
     loop {
         // Watched before it is read, so that no change is missed.
@@ -100,7 +100,7 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
 /// Starts the pods of new manifests, and removes static pods without a manifest. A new pod is not started while another
 /// static pod with the same name exists, for example one that is terminating. Returns whether a new pod waits for this
 /// reason.
-fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
+fn reconcile_pods<R: Runtime>(node: &Arc<NodeAgent<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
         .values()
@@ -132,7 +132,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
 }
 
 /// Returns all static pods of the node.
-fn static_pod_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
+fn static_pod_entries<R: Runtime>(node: &NodeAgent<R>) -> Vec<Arc<PodEntry>> {
     node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
@@ -245,7 +245,7 @@ async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
 
 /// Reconciles the mirror pods after each change and at intervals of [`MIRROR_RETRY_INTERVAL`], once the Node is
 /// registered and the API server's pods were listed. Never returns.
-async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
+async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     let mut own = node.state.watch_node();
     let mut logged = BTreeMap::new();
     loop {
@@ -267,7 +267,7 @@ async fn reconcile_mirrors_loop<R: Runtime>(node: &Arc<Node<R>>) {
 /// Creates missing mirror pods, deletes mirror pods that are outdated or have no static pod, and passes every other
 /// mirror pod to its static pod. `logged` has the last logged message about each pod.
 async fn reconcile_mirrors<R: Runtime>(
-    node: &Arc<Node<R>>,
+    node: &Arc<NodeAgent<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
     node_uid: &str,
     logged: &mut BTreeMap<ObjectKey, String>,

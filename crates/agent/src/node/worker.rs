@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::executor::{Executor, StartTiming};
 use super::pod_manager::{PodEntry, WorkerUpdate};
 use super::runtime_status::RuntimeStateReader;
-use super::{Node, admission};
+use super::{NodeAgent, admission};
 use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
@@ -33,10 +33,10 @@ const VOLUME_FIRST_REFRESH_DELAY: Duration = Duration::from_secs(30);
 
 /// The worker of one pod.
 pub(super) struct Worker<R> {
-    node: Arc<Node<R>>,
+    node: Arc<NodeAgent<R>>,
     entry: Arc<PodEntry>,
     /// The pod's state machine.
-    pod: pod::Pod,
+    pod: pod::PodStateMachine,
     /// The pod object that was last passed to the state machine.
     object: Arc<ParsedPod>,
     /// Reads the runtime state of the pod.
@@ -56,20 +56,30 @@ pub(super) struct Worker<R> {
 }
 
 impl<R: Runtime> Worker<R> {
-    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<PodEntry>, object: Arc<ParsedPod>) -> Self {
-        let pod = pod::Pod::new(object.object.clone(), host_info(&node), now());
+    pub(super) fn new(node: Arc<NodeAgent<R>>, entry: Arc<PodEntry>, object: Arc<ParsedPod>) -> Self {
+        let pod = pod::PodStateMachine::new(object.object.clone(), host_info(&node), now());
         Self::with_pod(node, entry, pod, object)
     }
 
     /// Returns a worker that cleans up an orphan.
-    pub(super) fn for_orphan(node: Arc<Node<R>>, entry: Arc<PodEntry>, key: ObjectKey, uid: &str) -> Self {
-        let pod = pod::Pod::orphan(key, uid.into(), host_info(&node), now());
+    pub(super) fn for_orphan(
+        node: Arc<NodeAgent<R>>,
+        entry: Arc<PodEntry>,
+        key: ObjectKey,
+        uid: &str,
+    ) -> Self {
+        let pod = pod::PodStateMachine::orphan(key, uid.into(), host_info(&node), now());
         let object = entry.snapshot().object;
         Self::with_pod(node, entry, pod, object)
     }
 
     /// Returns a worker for a pod with this state machine.
-    fn with_pod(node: Arc<Node<R>>, entry: Arc<PodEntry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
+    fn with_pod(
+        node: Arc<NodeAgent<R>>,
+        entry: Arc<PodEntry>,
+        pod: pod::PodStateMachine,
+        object: Arc<ParsedPod>,
+    ) -> Self {
         Self {
             node,
             entry,
@@ -286,7 +296,7 @@ impl<R: Runtime> Worker<R> {
 
 /// Returns the addresses and the runtime name of the node, for the kubelet rules. A runtime whose name is unknown
 /// counts as containerd.
-fn host_info<R: Runtime>(node: &Node<R>) -> Host {
+fn host_info<R: Runtime>(node: &NodeAgent<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }

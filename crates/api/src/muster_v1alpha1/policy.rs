@@ -23,11 +23,11 @@ use crate::meta_v1::ObjectMeta;
 /// RolloutPolicy controls how new revisions of the DaemonSets of its namespace are rolled out. A policy that names a
 /// DaemonSet has precedence over a policy that selects it, and both over a ClusterRolloutPolicy.
 #[derive(Deserialize, Clone, Debug)]
-pub struct RolloutPolicy<'a> {
+pub struct RolloutPolicy<'a, S = RolloutPolicySpec> {
     #[serde(borrow, default)]
     pub metadata: ObjectMeta<'a>,
     #[serde(default)]
-    pub spec: RolloutPolicySpec,
+    pub spec: S,
     #[serde(default)]
     pub status: RolloutPolicyStatus,
 }

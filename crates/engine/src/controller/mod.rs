@@ -15,6 +15,8 @@ mod call;
 /// Event correlation: decides which events become new Kubernetes Events, which increment a count, and which are
 /// dropped.
 pub mod events;
+/// Applies list and watch events to the facts of a controller.
+mod fact_store;
 /// Leader election: decides when a replica acquires, renews or loses the Lease.
 pub mod lease;
 /// Measurements of rollout checks by Prometheus queries and webhooks, and the evaluation of the responses.
@@ -37,6 +39,7 @@ use core::fmt;
 
 pub use call::{Accept, CallError, EncodedRequest, Outcome, PatchFormat, Priority, Request, Verb};
 pub(crate) use call::{WrittenObject, delete_options, new_controller_ref};
+pub(crate) use fact_store::{FactStore, apply_event};
 pub use measurement::{Measurement, MeasurementRequest, MeasurementResult};
 pub use muster_api::backoff::{Backoff, BackoffPolicy};
 use muster_api::interner::Interner;

@@ -16,7 +16,7 @@ use crate::controller::{
     Accept, BackoffPolicy, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, Measurement,
     MeasurementResult, ObjectReference, Outcome, Priority, Reconcile, Request, Requeue, Watch,
 };
-use crate::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
+use crate::daemonset::execution::{Execution, ExecutionReport, NextStep, PlannedCall, Response};
 use crate::daemonset::facts::{self, Kind, Set, WatchedObject};
 use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
@@ -76,7 +76,7 @@ struct PanicBackoff {
 #[derive(Clone, Debug)]
 pub struct DaemonSetCall {
     pub set: Arc<Set>,
-    pub call: Call,
+    pub call: PlannedCall,
     /// Number of the execution that sent the call. Zero if the call is not part of a plan.
     execution: u64,
     /// Whether the controller or the scheduler binds the pods that the controller creates.
@@ -88,14 +88,14 @@ pub struct DaemonSetCall {
 
 impl DaemonSetCall {
     /// Creates a call that is not part of a plan. [`DaemonSetController`] ignores its outcome.
-    pub fn standalone(set: Arc<Set>, call: Call, binding: Binding) -> Self {
+    pub fn standalone(set: Arc<Set>, call: PlannedCall, binding: Binding) -> Self {
         Self { set, call, execution: 0, binding, encoded_pod: None }
     }
 
     /// Returns the request body in Go's JSON encoding, because upstream compares revisions byte by byte. `None` if the
     /// request has no body.
     fn body(&self) -> Option<String> {
-        if let (Call::CreatePod { node, .. }, Some(encoded_pod)) = (&self.call, &self.encoded_pod)
+        if let (PlannedCall::CreatePod { node, .. }, Some(encoded_pod)) = (&self.call, &self.encoded_pod)
             && let Some(pod) = encoded_pod.for_node(node)
         {
             return Some(pod);
@@ -112,7 +112,7 @@ impl fmt::Display for DaemonSetCall {
         let name = target.name.as_deref().unwrap_or_default();
         let verb = manifest::call_verb(&self.call).as_str();
         match (&self.call, target.subresource) {
-            (Call::EvictPod { .. }, Some(subresource)) => {
+            (PlannedCall::EvictPod { .. }, Some(subresource)) => {
                 write!(f, "{verb} {}/{subresource} {name}", target.kind.plural())
             }
             _ => write!(f, "{verb} {} {name}", target.kind.plural()),
@@ -220,8 +220,8 @@ impl DaemonSetController {
                 continue;
             }
             let encoded_pod = match &call {
-                Call::CreatePod { source: None, .. } => encoded_pod.clone(),
-                Call::CreatePod { source: Some(_), .. } => encoded_stable_pod.clone(),
+                PlannedCall::CreatePod { source: None, .. } => encoded_pod.clone(),
+                PlannedCall::CreatePod { source: Some(_), .. } => encoded_stable_pod.clone(),
                 _ => None,
             };
             calls.push(DaemonSetCall { set, call, execution: *number, binding, encoded_pod });
@@ -323,8 +323,10 @@ impl Controller for DaemonSetController {
     }
 
     fn request(call: &DaemonSetCall) -> Request {
-        let metadata_only =
-            !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. } | Call::EvictPod { .. });
+        let metadata_only = !matches!(
+            call.call,
+            PlannedCall::ReadSet | PlannedCall::ReadRevision { .. } | PlannedCall::EvictPod { .. }
+        );
         Request {
             verb: manifest::call_verb(&call.call),
             path: manifest::call_path(&call.set, &call.call).unwrap_or_default(),
@@ -337,13 +339,17 @@ impl Controller for DaemonSetController {
         let verb = manifest::call_verb(&call.call);
         let accept = match &call.call {
             // The response to an eviction is a Status.
-            Call::ReadSet | Call::ReadRevision { .. } | Call::EvictPod { .. } => Accept::Object,
-            Call::ListPods => Accept::MetadataList,
+            PlannedCall::ReadSet | PlannedCall::ReadRevision { .. } | PlannedCall::EvictPod { .. } => {
+                Accept::Object
+            }
+            PlannedCall::ListPods => Accept::MetadataList,
             _ => Accept::Metadata,
         };
         let is_status = matches!(
             call.call,
-            Call::PutStatus { .. } | Call::ApplyConditions { .. } | Call::WriteRollout(_)
+            PlannedCall::PutStatus { .. }
+                | PlannedCall::ApplyConditions { .. }
+                | PlannedCall::WriteRollout(_)
         );
         EncodedRequest {
             verb,

@@ -4,8 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde::Deserialize;
-use serde_json::Value;
+use muster_api::meta_v1::{ManagedFields, ManagedFieldsEntry};
 
 use super::manifest::{ASSIST_FIELD_MANAGER, CONTROLLER_FIELD_MANAGER};
 
@@ -44,7 +43,7 @@ impl ControllerMode {
         let others = last_write(&|it| {
             it.manager != CONTROLLER_FIELD_MANAGER
                 && it.manager != ASSIST_FIELD_MANAGER
-                && it.owns_node_counts()
+                && owns_node_counts(it)
         });
         if own < assist {
             Self::Assist
@@ -72,45 +71,21 @@ pub struct StatusWriter {
 /// returned. Only counts directly in `status` are node counts. A field with the same name elsewhere in the object is
 /// not a node count.
 pub fn status_writers(metadata: &str) -> impl Iterator<Item = StatusWriter> {
-    let entries = managed_status_fields(metadata).into_iter().filter(ManagedFieldsEntry::owns_node_counts);
+    let entries = managed_status_fields(metadata).into_iter().filter(owns_node_counts);
     entries.map(|it| StatusWriter { time: it.time, manager: it.manager })
 }
 
-/// An entry of `managedFields`, which lists fields that one manager owns.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ManagedFieldsEntry {
-    #[serde(default)]
-    pub(super) manager: String,
-    #[serde(default)]
-    subresource: String,
-    /// Time at which the manager last changed these fields, in RFC 3339. Empty if it is missing.
-    #[serde(default)]
-    time: String,
-    #[serde(default)]
-    pub(super) fields_v1: Value,
-}
-
-impl ManagedFieldsEntry {
-    /// Whether the manager owns a node count of the status.
-    fn owns_node_counts(&self) -> bool {
-        let fields = self.fields_v1["f:status"].as_object();
-        let mut names = fields.into_iter().flat_map(|it| it.keys());
-        names.any(|it| it.starts_with("f:number") || it.ends_with("NumberScheduled"))
-    }
+/// Whether the manager of the entry owns a node count of the status.
+fn owns_node_counts(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1["f:status"].as_object();
+    let mut names = fields.into_iter().flat_map(|it| it.keys());
+    names.any(|it| it.starts_with("f:number") || it.ends_with("NumberScheduled"))
 }
 
 /// Returns the `managedFields` entries for the subresource `status`. `metadata` is the JSON of a DaemonSet's metadata.
 /// Empty if the JSON cannot be decoded.
 pub(super) fn managed_status_fields(metadata: &str) -> Vec<ManagedFieldsEntry> {
-    /// The metadata of a DaemonSet, of which only `managedFields` is decoded.
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        #[serde(default)]
-        managed_fields: Vec<ManagedFieldsEntry>,
-    }
-    let Ok(Metadata { mut managed_fields }) = serde_json::from_str(metadata) else { return Vec::new() };
+    let Ok(ManagedFields { mut managed_fields }) = serde_json::from_str(metadata) else { return Vec::new() };
     managed_fields.retain(|it| it.subresource == "status");
     managed_fields
 }

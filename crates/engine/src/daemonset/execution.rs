@@ -26,7 +26,7 @@ use crate::daemonset::why::Why;
 
 /// One call to the API server. The module `manifest` builds its request body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum PlannedCall {
     /// Reads the DaemonSet from the API server, not from the controller's cache.
     ReadSet,
     /// Lists the pods that match the DaemonSet's selector, from the API server, not from the controller's cache.
@@ -82,7 +82,7 @@ pub enum Response {
 impl Response {
     /// Decodes the response to a call. A response that cannot be decoded becomes the error [`CallError::NoAnswer`],
     /// like a lost response.
-    pub fn decode(call: &Call, outcome: Outcome) -> Self {
+    pub fn decode(call: &PlannedCall, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done(body) => Self::parse(call, &body).unwrap_or(Self::Refused(CallError::NoAnswer)),
             Outcome::Refused(error) => Self::Refused(error),
@@ -90,7 +90,7 @@ impl Response {
     }
 
     /// Decodes the body of a successful response. `None` if the body cannot be decoded.
-    fn parse(call: &Call, body: &[u8]) -> Option<Self> {
+    fn parse(call: &PlannedCall, body: &[u8]) -> Option<Self> {
         /// A list of API objects.
         #[derive(Deserialize)]
         struct List<'a> {
@@ -99,23 +99,25 @@ impl Response {
         }
         let shared = &mut Interner::default();
         Some(match call {
-            Call::ReadSet => Self::Set(Arc::new(facts::decode_set(body, shared).ok()?)),
-            Call::ReadRevision { .. } => {
+            PlannedCall::ReadSet => Self::Set(Arc::new(facts::decode_set(body, shared).ok()?)),
+            PlannedCall::ReadRevision { .. } => {
                 Self::Revision(facts::decode_revision(body, shared).ok()?.map(Arc::new))
             }
-            Call::ListPods => {
+            PlannedCall::ListPods => {
                 let list: List<'_> = json::from_slice(body).ok()?;
                 let pods = list.items.iter().map(|it| &it.metadata);
                 Self::Pods(pods.map(|it| (it.uid(), it.resource_version(), it.is_deleting())).collect())
             }
-            Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
-            Call::Claim(_)
-            | Call::WriteRevision(_)
-            | Call::RelabelPod { .. }
-            | Call::CreatePod { .. }
-            | Call::WriteRollout(_)
-            | Call::PutStatus { .. }
-            | Call::ApplyConditions { .. } => {
+            PlannedCall::DeletePod { .. }
+            | PlannedCall::EvictPod { .. }
+            | PlannedCall::DeleteRevision { .. } => Self::Deleted,
+            PlannedCall::Claim(_)
+            | PlannedCall::WriteRevision(_)
+            | PlannedCall::RelabelPod { .. }
+            | PlannedCall::CreatePod { .. }
+            | PlannedCall::WriteRollout(_)
+            | PlannedCall::PutStatus { .. }
+            | PlannedCall::ApplyConditions { .. } => {
                 let WrittenObject { name, resource_version } = WrittenObject::decode(body)?;
                 Self::Wrote { name, resource_version: resource_version.unwrap_or_default() }
             }
@@ -179,7 +181,7 @@ fn refusal_reason(error: &CallError) -> Text {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextStep {
     /// Send this call. More calls may be sent before its response is received.
-    Call(Call),
+    Call(PlannedCall),
     /// Wait for the response to a call in flight.
     Wait,
     /// The execution has ended: no call is left to send, and no call is in flight.
@@ -193,7 +195,7 @@ pub struct Execution {
     /// The stage whose calls are being sent.
     stage: ExecutionStage,
     /// Calls of the current stage that have not been sent yet.
-    ready: VecDeque<Call>,
+    ready: VecDeque<PlannedCall>,
     /// Number of calls that were sent and have no response yet.
     in_flight: usize,
     /// Maximum number of pod creates in the next batch. Doubles after each batch without a failure.
@@ -330,7 +332,7 @@ impl ExecutionReport {
     }
 
     /// Adds the writes of this execution to the expectations, so that the next plan is made after the watches have
-    /// delivered them. A list of pods ([`Call::ListPods`]) is applied to the expectations first.
+    /// delivered them. A list of pods ([`PlannedCall::ListPods`]) is applied to the expectations first.
     pub(crate) fn update_expectations(&self, expectations: &mut Expectations, now: Time) {
         if let Some(pods) = &self.confirmed {
             expectations.apply_pod_list(pods, now);
@@ -487,40 +489,40 @@ impl Execution {
             return;
         }
         match self.stage {
-            ExecutionStage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
+            ExecutionStage::Confirm if plan.confirm => self.ready.push_back(PlannedCall::ListPods),
             // Rule: before the first adoption the DaemonSet is read from the API server, not from a cache: it may have
             // been deleted with its pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
             ExecutionStage::Recheck if plan.claims.iter().any(Claim::is_adoption) => {
-                self.ready.push_back(Call::ReadSet);
+                self.ready.push_back(PlannedCall::ReadSet);
             }
-            ExecutionStage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
+            ExecutionStage::Claim => self.ready.extend(plan.claims.iter().cloned().map(PlannedCall::Claim)),
             ExecutionStage::WriteRevisions => {
-                self.ready.extend(plan.steps.iter().cloned().map(Call::WriteRevision))
+                self.ready.extend(plan.steps.iter().cloned().map(PlannedCall::WriteRevision))
             }
             ExecutionStage::WriteRollout => {
-                self.ready.extend(plan.rollout.iter().cloned().map(Call::WriteRollout))
+                self.ready.extend(plan.rollout.iter().cloned().map(PlannedCall::WriteRollout))
             }
             ExecutionStage::Relabel => {
                 let relabel = plan.relabel.iter().cloned();
-                self.ready.extend(relabel.map(|(pod, hash)| Call::RelabelPod { pod, hash }));
+                self.ready.extend(relabel.map(|(pod, hash)| PlannedCall::RelabelPod { pod, hash }));
             }
             ExecutionStage::Delete => {
                 let delete = plan.delete.iter().cloned();
-                self.ready.extend(delete.map(|(pod, why)| Call::DeletePod { pod, why }));
+                self.ready.extend(delete.map(|(pod, why)| PlannedCall::DeletePod { pod, why }));
                 let evict = plan.evict.iter().cloned();
-                self.ready.extend(evict.map(|(pod, why)| Call::EvictPod { pod, why }));
+                self.ready.extend(evict.map(|(pod, why)| PlannedCall::EvictPod { pod, why }));
             }
             ExecutionStage::Create => self.enqueue_batch(),
             ExecutionStage::Prune => {
                 let prune = plan.prune.iter().cloned();
-                self.ready.extend(prune.map(|revision| Call::DeleteRevision { revision }));
+                self.ready.extend(prune.map(|revision| PlannedCall::DeleteRevision { revision }));
             }
             ExecutionStage::Status => {
                 if let Some(status) = plan.status.clone() {
-                    self.ready.push_back(Call::PutStatus { of: plan.set.clone(), status });
+                    self.ready.push_back(PlannedCall::PutStatus { of: plan.set.clone(), status });
                 }
                 if let Some(conditions) = plan.conditions.clone() {
-                    self.ready.push_back(Call::ApplyConditions { conditions });
+                    self.ready.push_back(PlannedCall::ApplyConditions { conditions });
                 }
             }
             ExecutionStage::Confirm | ExecutionStage::Recheck | ExecutionStage::Done => {}
@@ -544,7 +546,12 @@ impl Execution {
         let stable = plan.create_stable.iter().map(|it| (it, plan.stable.clone()));
         for ((node, why), source) in current.chain(stable).skip(self.creates_enqueued).take(batch) {
             let hash = source.as_ref().map_or(&plan.hash, |it| &it.hash).clone();
-            self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone(), source });
+            self.ready.push_back(PlannedCall::CreatePod {
+                node: node.clone(),
+                hash,
+                why: why.clone(),
+                source,
+            });
         }
         self.creates_enqueued += batch;
         self.batch = batch.max(1) * 2;
@@ -552,7 +559,7 @@ impl Execution {
     }
 
     /// Applies the API server's response to a call.
-    pub fn apply_response(&mut self, call: &Call, response: Response) {
+    pub fn apply_response(&mut self, call: &PlannedCall, response: Response) {
         self.in_flight -= 1;
         match response {
             Response::Refused(error) => self.on_error(call, &error),
@@ -561,26 +568,26 @@ impl Execution {
     }
 
     /// Handles a successful response: updates the report, and enqueues the calls that the response makes necessary.
-    fn on_success(&mut self, call: &Call, response: Response) {
+    fn on_success(&mut self, call: &PlannedCall, response: Response) {
         match (call, response) {
-            (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
-            (Call::ReadSet, Response::Set(set)) => self.on_set_read(&set),
-            (Call::ReadRevision { .. }, Response::Revision(revision)) => {
+            (PlannedCall::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
+            (PlannedCall::ReadSet, Response::Set(set)) => self.on_set_read(&set),
+            (PlannedCall::ReadRevision { .. }, Response::Revision(revision)) => {
                 self.on_revision_read(revision.as_deref())
             }
-            (Call::Claim(claim), Response::Wrote { resource_version, .. }) => {
+            (PlannedCall::Claim(claim), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((claimed_kind(claim), resource_version));
             }
-            (Call::WriteRevision(_), Response::Wrote { resource_version, .. }) => {
+            (PlannedCall::WriteRevision(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
-            (Call::WriteRollout(_), Response::Wrote { resource_version, .. }) => {
+            (PlannedCall::WriteRollout(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Rollouts, resource_version));
             }
-            (Call::RelabelPod { .. }, Response::Wrote { resource_version, .. }) => {
+            (PlannedCall::RelabelPod { .. }, Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
             }
-            (Call::CreatePod { .. }, Response::Wrote { name, resource_version }) => {
+            (PlannedCall::CreatePod { .. }, Response::Wrote { name, resource_version }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
                 if self.report.creates == CreateResult::Unknown {
                     self.report.creates = CreateResult::Succeeded;
@@ -589,25 +596,25 @@ impl Execution {
                     .events
                     .push(KubeEvent::normal("SuccessfulCreate", format!("Created pod: {name}")));
             }
-            (Call::DeletePod { pod, why }, Response::Deleted | Response::Wrote { .. }) => {
+            (PlannedCall::DeletePod { pod, why }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.deleted.push(pod.clone());
                 self.record_finished_pod(pod, why);
                 let message = format!("Deleted pod: {}", pod.key.name);
                 self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
             }
-            (Call::EvictPod { pod, .. }, Response::Deleted | Response::Wrote { .. }) => {
+            (PlannedCall::EvictPod { pod, .. }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.deleted.push(pod.clone());
                 self.report.evicted += 1;
                 let message = format!("Evicted pod: {}", pod.key.name);
                 self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
             }
             (
-                Call::PutStatus { .. } | Call::ApplyConditions { .. },
+                PlannedCall::PutStatus { .. } | PlannedCall::ApplyConditions { .. },
                 Response::Wrote { resource_version, .. },
             ) => {
                 self.report.wrote.push((Kind::Sets, resource_version));
             }
-            (Call::DeleteRevision { revision }, Response::Deleted | Response::Wrote { .. }) => {
+            (PlannedCall::DeleteRevision { revision }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.pruned.push(revision.clone());
             }
             _ => {}
@@ -625,54 +632,56 @@ impl Execution {
     /// - After NotFound on a delete or eviction, the object counts as deleted.
     /// - After any other error, the DaemonSet is reconciled again, with backoff. If a create, delete or eviction of a
     ///   pod got no response or a server error, the pods are listed before the next plan.
-    fn on_error(&mut self, call: &Call, error: &CallError) {
-        if let Call::PutStatus { .. } = call {
+    fn on_error(&mut self, call: &PlannedCall, error: &CallError) {
+        if let PlannedCall::PutStatus { .. } = call {
             return self.on_status_error(error);
         }
-        if let Call::EvictPod { pod, .. } = call
+        if let PlannedCall::EvictPod { pod, .. } = call
             && self.on_eviction_refused(pod, error)
             && !matches!(error, CallError::Server(_))
         {
             return;
         }
         match (call, error) {
-            (Call::WriteRevision(RevisionWrite::Create { name, .. }), CallError::AlreadyExists) => {
-                self.ready.push_back(Call::ReadRevision { name: name.clone() });
+            (PlannedCall::WriteRevision(RevisionWrite::Create { name, .. }), CallError::AlreadyExists) => {
+                self.ready.push_back(PlannedCall::ReadRevision { name: name.clone() });
                 return;
             }
-            (Call::DeletePod { pod, why }, CallError::NotFound) => {
+            (PlannedCall::DeletePod { pod, why }, CallError::NotFound) => {
                 self.record_finished_pod(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
-            (Call::EvictPod { pod, .. }, CallError::NotFound) => {
+            (PlannedCall::EvictPod { pod, .. }, CallError::NotFound) => {
                 return self.report.deleted.push(pod.clone());
             }
             // The object changed since the plan was made: the watch will deliver the change, and nothing was deleted.
             (
-                Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. },
+                PlannedCall::DeletePod { .. }
+                | PlannedCall::EvictPod { .. }
+                | PlannedCall::DeleteRevision { .. },
                 CallError::Conflict,
             ) => {
                 return self.report.request_retry(Duration::ZERO);
             }
-            (Call::DeleteRevision { revision }, CallError::NotFound) => {
+            (PlannedCall::DeleteRevision { revision }, CallError::NotFound) => {
                 return self.report.pruned.push(revision.clone());
             }
             // The store may have applied the write despite a 5xx, for example when only its response timed out.
-            (Call::DeletePod { pod, why }, CallError::NoAnswer | CallError::Server(_)) => {
+            (PlannedCall::DeletePod { pod, why }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.record_finished_pod(pod, why);
                 self.report.uncertain_deletes.push(pod.clone());
             }
-            (Call::EvictPod { pod, .. }, CallError::NoAnswer | CallError::Server(_)) => {
+            (PlannedCall::EvictPod { pod, .. }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.report.uncertain_deletes.push(pod.clone());
             }
-            (Call::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => {
+            (PlannedCall::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.report.uncertain_create = true
             }
             // Pods do not depend on the write: the next plan acts only on the status that the watch delivers.
-            (Call::WriteRollout(_), _) => {
+            (PlannedCall::WriteRollout(_), _) => {
                 return self.report.request_retry(error.retry_after());
             }
-            (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
+            (PlannedCall::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
                 self.report.creates = CreateResult::from_error(error);
                 return self.report.request_retry(NAMESPACE_TERMINATING_RETRY_DELAY);
@@ -680,7 +689,7 @@ impl Execution {
             _ => {}
         }
         self.stop_before_delete_stage();
-        if let Call::CreatePod { .. } = call {
+        if let PlannedCall::CreatePod { .. } = call {
             self.batch_failed = true;
             let creates = CreateResult::from_error(error);
             if creates != CreateResult::Unknown {
@@ -725,18 +734,18 @@ impl Execution {
 
     /// Adds a warning event about a failed create, delete or eviction of a pod, or a failed create of a revision. Adds
     /// none for other calls, nor for a refused eviction, which has its own event.
-    fn add_failure_event(&mut self, call: &Call, error: &CallError) {
+    fn add_failure_event(&mut self, call: &PlannedCall, error: &CallError) {
         let event = match call {
-            Call::CreatePod { node, .. } => {
+            PlannedCall::CreatePod { node, .. } => {
                 KubeEvent::warning("FailedCreate", format!("Error creating: pod for node {node}: {error}"))
             }
-            Call::DeletePod { pod, .. } => {
+            PlannedCall::DeletePod { pod, .. } => {
                 KubeEvent::warning("FailedDelete", format!("Error deleting: pod {}: {error}", pod.key.name))
             }
-            Call::EvictPod { pod, .. } if RefusalReason::from_error(error).is_none() => {
+            PlannedCall::EvictPod { pod, .. } if RefusalReason::from_error(error).is_none() => {
                 KubeEvent::warning("FailedDelete", format!("Error evicting: pod {}: {error}", pod.key.name))
             }
-            Call::WriteRevision(RevisionWrite::Create { name, .. }) => {
+            PlannedCall::WriteRevision(RevisionWrite::Create { name, .. }) => {
                 KubeEvent::warning("FailedCreate", format!("Error creating: revision {name}: {error}"))
             }
             _ => return,
@@ -786,7 +795,7 @@ impl Execution {
                 self.stop_before_delete_stage();
                 self.report.request_retry(Duration::ZERO);
             }
-            None => self.ready.push_back(Call::ReadSet),
+            None => self.ready.push_back(PlannedCall::ReadSet),
         }
     }
 
@@ -803,7 +812,7 @@ impl Execution {
         let mut status = fresh.status.clone();
         status.collisions = Some(status.collisions.unwrap_or(0).saturating_add(1));
         self.status_tries = 2;
-        self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
+        self.ready.push_back(PlannedCall::PutStatus { of: fresh.clone(), status });
     }
 
     /// Handles a failed write of the status. Reads the DaemonSet if the write is to be retried, otherwise requests a
@@ -823,7 +832,7 @@ impl Execution {
                 | CallError::DisruptionBudget { .. }
         );
         if self.status_tries < 2 && !is_permanent {
-            self.ready.push_back(Call::ReadSet);
+            self.ready.push_back(PlannedCall::ReadSet);
             return;
         }
         self.stop_before_delete_stage();
@@ -839,7 +848,7 @@ impl Execution {
         }
         status.collisions = fresh.status.collisions;
         status.raw.clone_from(&fresh.status.raw);
-        self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
+        self.ready.push_back(PlannedCall::PutStatus { of: fresh.clone(), status });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Builds the API objects and patches that the DaemonSet controller writes, such as pods, ControllerRevisions and the
 //! patches that adopt them. Pod templates are not decoded, so that fields unknown to this controller are copied from
 //! the DaemonSet to its pods.
-/// Builds the verb, path and body of the HTTP request for each [`Call`](crate::daemonset::execution::Call).
+/// Builds the verb, path and body of the HTTP request for each [`PlannedCall`](crate::daemonset::execution::PlannedCall).
 mod call;
 
 use alloc::{

@@ -17,14 +17,14 @@ use crate::controller::{PatchFormat, Request, Verb};
 
 /// A call of the disruption controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum DisruptionCall {
     /// Writes the status of a PodDisruptionBudget.
     WriteStatus { budget: Arc<PodDisruptionBudget>, status: BudgetStatus },
     /// Sets the condition `DisruptionTarget` of a pod to False, with `at` as its transition time.
     ClearDisruptionTarget { pod: Arc<Pod>, at: Time },
 }
 
-impl Call {
+impl DisruptionCall {
     /// Returns the work queue key of the object that the call writes.
     pub(super) fn queue_key(&self) -> DisruptionKey {
         match self {
@@ -44,9 +44,9 @@ impl Call {
 }
 
 /// Returns the API request of a call: a patch with UID and `resourceVersion` as its preconditions.
-pub(super) fn request(call: &Call) -> Request {
+pub(super) fn request(call: &DisruptionCall) -> Request {
     match call {
-        Call::WriteStatus { budget, status } => {
+        DisruptionCall::WriteStatus { budget, status } => {
             let names: BTreeSet<&Text> =
                 budget.status.disrupted.keys().chain(status.disrupted.keys()).collect();
             let disrupted: Map<_, _> = names
@@ -75,7 +75,7 @@ pub(super) fn request(call: &Call) -> Request {
             let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}/status");
             Request { verb: Verb::Patch(PatchFormat::Merge), path, body: Some(body), metadata_only: true }
         }
-        Call::ClearDisruptionTarget { pod, at } => {
+        DisruptionCall::ClearDisruptionTarget { pod, at } => {
             let body = json!({
                 "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()},
                 "status": {"conditions": [{
@@ -93,7 +93,7 @@ pub(super) fn request(call: &Call) -> Request {
 }
 
 /// Formats the call on one line, for logs and tests.
-impl fmt::Display for Call {
+impl fmt::Display for DisruptionCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WriteStatus { budget, status } => write!(f, "status of {}: {status}", budget.key),

@@ -23,12 +23,12 @@ use crate::daemonset::facts::decode::parse_int_or_percent;
 
 /// A decoded object of one of the kinds that the disruption controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DecodedObject {
+pub enum DisruptionObject {
     Budget(Arc<PodDisruptionBudget>),
     Pod(Arc<Pod>),
 }
 
-impl controller::DecodedObject for DecodedObject {
+impl controller::DecodedObject for DisruptionObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Budget(it) => it.key.clone(),
@@ -155,15 +155,15 @@ pub(super) fn decode_fact(
     watch: &Watch,
     object: &[u8],
     shared: &mut Interner,
-) -> Result<DecodedObject, Malformed> {
+) -> Result<DisruptionObject, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
         let pod: PodWithoutContainers<'_> = json::from_slice(object).map_err(malformed)?;
-        return Ok(DecodedObject::Pod(Arc::new(pod_fact(pod, shared))));
+        return Ok(DisruptionObject::Pod(Arc::new(pod_fact(pod, shared))));
     }
     let budget: policy_v1::PodDisruptionBudget<'_> = json::from_slice(object).map_err(malformed)?;
-    Ok(DecodedObject::Budget(Arc::new(budget_fact(budget, shared))))
+    Ok(DisruptionObject::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
 /// Extracts the fields of a PodDisruptionBudget that the disruption controller reads.

@@ -13,8 +13,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use call::Call;
-pub use decode::{AvailabilityTarget, BudgetStatus, DecodedObject, Pod, PodController, PodDisruptionBudget};
+pub use call::DisruptionCall;
+pub use decode::{
+    AvailabilityTarget, BudgetStatus, DisruptionObject, Pod, PodController, PodDisruptionBudget,
+};
 
 use muster_api::interner::Interner;
 use muster_api::object_key::{ObjectKey, entries_in_namespace, entries_in_namespace_mut};
@@ -23,8 +25,8 @@ use muster_api::time::{Time, earliest};
 
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, Outcome, Reconcile, Request,
-    Requeue, Watch,
+    self, Controller, DecodedObject as _, Event, EventRecord, FactStore, KubeEvent, Malformed, Outcome,
+    Reconcile, Request, Requeue, Watch,
 };
 
 /// The calls of the disruption controller and their API requests.
@@ -107,10 +109,13 @@ impl SelectedPods {
     }
 }
 
+/// Index of the kind PodDisruptionBudget in [`Controller::watches`].
+const BUDGET_WATCH: usize = 0;
+
 impl Controller for DisruptionController {
-    type DecodedObject = DecodedObject;
+    type DecodedObject = DisruptionObject;
     type Key = DisruptionKey;
-    type Call = Call;
+    type Call = DisruptionCall;
 
     fn watches(&self) -> Vec<Watch> {
         [
@@ -120,37 +125,33 @@ impl Controller for DisruptionController {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DisruptionObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<DisruptionKey> {
+    fn apply(&mut self, event: Event<DisruptionObject>, now: Time) -> Vec<DisruptionKey> {
         let mut keys = BTreeSet::new();
-        match event {
-            Event::Applied { fact, .. } => self.put(fact, &mut keys),
-            Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
-            Event::Listed { kind, facts, .. } => {
-                for gone in self.stored_objects_not_listed(kind, &facts) {
-                    self.remove(&gone, &mut keys);
-                }
-                facts.into_iter().for_each(|it| self.put(it, &mut keys));
-            }
-        }
+        controller::apply_event(self, event, now, &mut keys);
         keys.into_iter().collect()
     }
 
-    fn reconcile(&mut self, queue_key: &DisruptionKey, now: Time) -> Reconcile<Call> {
+    fn reconcile(&mut self, queue_key: &DisruptionKey, now: Time) -> Reconcile<DisruptionCall> {
         match queue_key {
             DisruptionKey::Budget(key) => self.reconcile_budget(queue_key, key, now),
             DisruptionKey::Pod(key) => self.reconcile_pod(queue_key, key, now),
         }
     }
 
-    fn request(call: &Call) -> Request {
+    fn request(call: &DisruptionCall) -> Request {
         call::request(call)
     }
 
-    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<DisruptionKey> {
+    fn apply_outcome(
+        &mut self,
+        call: &DisruptionCall,
+        outcome: Outcome,
+        now: Time,
+    ) -> Requeue<DisruptionKey> {
         let queue_key = call.queue_key();
         // There is no attempt if the object was deleted meanwhile.
         if let Some(attempt) = self.attempts.get_mut(&queue_key) {
@@ -160,31 +161,28 @@ impl Controller for DisruptionController {
     }
 }
 
-impl DisruptionController {
-    /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
-    /// [`Controller::watches`].
-    fn stored_objects_not_listed(&self, kind: usize, facts: &[DecodedObject]) -> Vec<DecodedObject> {
-        let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
+impl FactStore for DisruptionController {
+    type Id = ObjectKey;
+    type Keys = BTreeSet<DisruptionKey>;
+
+    fn id(fact: &DisruptionObject) -> ObjectKey {
+        fact.key()
+    }
+
+    fn stored_ids(&self, kind: usize) -> Vec<ObjectKey> {
         match kind {
-            0 => {
-                let gone = self.budgets.iter().filter(|(key, _)| !listed.contains(key));
-                gone.map(|(_, it)| DecodedObject::Budget(it.budget.clone())).collect()
-            }
-            _ => {
-                let gone = self.pods.iter().filter(|(key, _)| !listed.contains(key));
-                gone.map(|(_, it)| DecodedObject::Pod(it.clone())).collect()
-            }
+            BUDGET_WATCH => self.budgets.keys().cloned().collect(),
+            _ => self.pods.keys().cloned().collect(),
         }
     }
 
-    /// Adds or updates an object, and adds to `keys` the keys to reconcile.
-    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<DisruptionKey>) {
+    fn put(&mut self, fact: DisruptionObject, _: Time, keys: &mut BTreeSet<DisruptionKey>) {
         match fact {
-            DecodedObject::Pod(pod) => {
+            DisruptionObject::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
                 self.update_budgets_of_pod(before.as_deref(), Some(&pod), keys);
             }
-            DecodedObject::Budget(budget) => {
+            DisruptionObject::Budget(budget) => {
                 keys.insert(DisruptionKey::Budget(budget.key.clone()));
                 if let Some(state) = self.budgets.get_mut(&budget.key)
                     && state.budget.selector == budget.selector
@@ -201,21 +199,22 @@ impl DisruptionController {
         }
     }
 
-    /// Removes a deleted object, and adds to `keys` the keys to reconcile.
-    fn remove(&mut self, fact: &DecodedObject, keys: &mut BTreeSet<DisruptionKey>) {
-        match fact {
-            DecodedObject::Pod(pod) => {
-                let before = self.pods.remove(&pod.key);
-                self.attempts.remove(&DisruptionKey::Pod(pod.key.clone()));
-                self.update_budgets_of_pod(before.as_deref(), None, keys);
+    fn remove(&mut self, kind: usize, key: &ObjectKey, _: Time, keys: &mut BTreeSet<DisruptionKey>) {
+        match kind {
+            BUDGET_WATCH => {
+                self.budgets.remove(key);
+                self.attempts.remove(&DisruptionKey::Budget(key.clone()));
             }
-            DecodedObject::Budget(budget) => {
-                self.budgets.remove(&budget.key);
-                self.attempts.remove(&DisruptionKey::Budget(budget.key.clone()));
+            _ => {
+                let before = self.pods.remove(key);
+                self.attempts.remove(&DisruptionKey::Pod(key.clone()));
+                self.update_budgets_of_pod(before.as_deref(), None, keys);
             }
         }
     }
+}
 
+impl DisruptionController {
     /// Updates the totals of the budgets that select a pod, after the pod was added, changed or deleted. Adds to `keys`
     /// the keys to reconcile.
     fn update_budgets_of_pod(
@@ -247,7 +246,12 @@ impl DisruptionController {
 
     /// If the status of a budget has changed and may be written now, returns the call that writes it, and the events to
     /// record. Also returns the time of the next reconcile, if any.
-    fn reconcile_budget(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    fn reconcile_budget(
+        &mut self,
+        queue_key: &DisruptionKey,
+        key: &ObjectKey,
+        now: Time,
+    ) -> Reconcile<DisruptionCall> {
         let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = state.budget.clone();
         let attempt = self.attempts.entry(queue_key.clone()).or_default();
@@ -274,7 +278,7 @@ impl DisruptionController {
         state.written_at = Some(now);
         attempt.begin();
         let events = evaluation.events(&budget, &state.selected);
-        let calls = Vec::from([Call::WriteStatus { budget, status }]);
+        let calls = Vec::from([DisruptionCall::WriteStatus { budget, status }]);
         Reconcile { calls, events, wake_at, ..Reconcile::default() }
     }
 
@@ -283,7 +287,12 @@ impl DisruptionController {
     ///
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
     /// unless the kubelet set the condition. Upstream: `syncStalePodDisruption`.
-    fn reconcile_pod(&mut self, queue_key: &DisruptionKey, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    fn reconcile_pod(
+        &mut self,
+        queue_key: &DisruptionKey,
+        key: &ObjectKey,
+        now: Time,
+    ) -> Reconcile<DisruptionCall> {
         let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
         let events: Vec<EventRecord> = self.multiple_budgets_event(&pod).into_iter().collect();
         let Some(since) = pod.disrupted_since else {
@@ -301,7 +310,7 @@ impl DisruptionController {
             NextAttempt::Now => {
                 attempt.begin();
                 Reconcile {
-                    calls: Vec::from([Call::ClearDisruptionTarget { pod, at: now }]),
+                    calls: Vec::from([DisruptionCall::ClearDisruptionTarget { pod, at: now }]),
                     events,
                     ..Reconcile::default()
                 }

@@ -19,7 +19,7 @@ use crate::controller::{PatchFormat, Request, Verb, delete_options, new_controll
 
 /// A write of the Endpoints or of an EndpointSlice of one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Call {
+pub struct EndpointsCall {
     /// Namespace and name of the Service that the written object belongs to.
     pub service: ObjectKey,
     pub write: EndpointsWrite,
@@ -61,7 +61,7 @@ const SLICE_NAME_MAX: usize = 253;
 
 /// Returns the API request of a call. The preconditions of updates and deletes are UID and `resourceVersion` of the
 /// existing object.
-pub(super) fn request(call: &Call) -> Request {
+pub(super) fn request(call: &EndpointsCall) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
@@ -262,7 +262,7 @@ fn endpoint_json(endpoint: &Endpoint) -> Value {
 }
 
 /// Formats the call for logs and tests. The desired content of a create or an update is on several lines.
-impl fmt::Display for Call {
+impl fmt::Display for EndpointsCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.write {
             EndpointsWrite::CreateEndpoints(draft) => write!(f, "create endpoints {}{draft}", draft.key),

@@ -17,7 +17,7 @@ use muster_api::time::Time;
 use muster_api::well_known::{ANNOTATION_LAST_APPLIED, LABEL_TOPOLOGY_ZONE, POD_READY};
 
 use super::facts::{
-    Address, DecodedObject, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Node, Pod, Service,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, EndpointsObject, IpFamily, Node, Pod, Service,
     ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 use crate::controller::{Malformed, Watch};
@@ -27,18 +27,17 @@ pub(super) fn decode_fact(
     watch: &Watch,
     object: &[u8],
     shared: &mut Interner,
-) -> Result<DecodedObject, Malformed> {
+) -> Result<EndpointsObject, Malformed> {
     let plural = &*watch.resource.plural;
     let decoded = match plural {
         "services" => {
-            json::from_slice(object).map(|it| DecodedObject::Service(Arc::new(service_fact(it, shared))))
+            json::from_slice(object).map(|it| EndpointsObject::Service(Arc::new(service_fact(it, shared))))
         }
-        "pods" => json::from_slice(object).map(|it| DecodedObject::Pod(Arc::new(pod_fact(it, shared)))),
-        "nodes" => json::from_slice(object).map(|it| DecodedObject::Node(node_fact(&it, shared))),
-        "endpoints" => {
-            json::from_slice(object).map(|it| DecodedObject::Endpoints(Arc::new(endpoints_fact(it, shared))))
-        }
-        _ => json::from_slice(object).map(|it| DecodedObject::Slice(Arc::new(slice_fact(it, shared)))),
+        "pods" => json::from_slice(object).map(|it| EndpointsObject::Pod(Arc::new(pod_fact(it, shared)))),
+        "nodes" => json::from_slice(object).map(|it| EndpointsObject::Node(node_fact(&it, shared))),
+        "endpoints" => json::from_slice(object)
+            .map(|it| EndpointsObject::Endpoints(Arc::new(endpoints_fact(it, shared)))),
+        _ => json::from_slice(object).map(|it| EndpointsObject::Slice(Arc::new(slice_fact(it, shared)))),
     };
     decoded.map_err(|source| Malformed::new(plural, source))
 }

@@ -15,7 +15,7 @@ use crate::controller::{self, ObjectReference};
 
 /// A decoded object of one of the kinds that the endpoints controllers watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DecodedObject {
+pub enum EndpointsObject {
     Service(Arc<Service>),
     Pod(Arc<Pod>),
     Node(Node),
@@ -23,7 +23,7 @@ pub enum DecodedObject {
     Slice(Arc<Slice>),
 }
 
-impl controller::DecodedObject for DecodedObject {
+impl controller::DecodedObject for EndpointsObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Service(it) => it.key.clone(),

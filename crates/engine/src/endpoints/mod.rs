@@ -18,17 +18,17 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::LABEL_SERVICE_NAME;
 
-pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
+pub use call::{EndpointsCall, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, DecodedObject, Endpoint, EndpointHints, EndpointPort, Endpoints, IpFamily, Node, Pod, Service,
+    Address, Endpoint, EndpointHints, EndpointPort, Endpoints, EndpointsObject, IpFamily, Node, Pod, Service,
     ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
 use self::slices::NodeZones;
 use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
 use crate::controller::{
-    CallError, Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, Outcome, Reconcile,
-    Request, Requeue, Watch, WrittenObject,
+    self, CallError, Controller, DecodedObject as _, Event, EventRecord, FactStore, KubeEvent, Malformed,
+    Outcome, Reconcile, Request, Requeue, Watch, WrittenObject,
 };
 
 /// The calls of the endpoints controllers and their API requests.
@@ -210,9 +210,9 @@ impl ServiceState {
 }
 
 impl Controller for EndpointsController {
-    type DecodedObject = DecodedObject;
+    type DecodedObject = EndpointsObject;
     type Key = ObjectKey;
-    type Call = Call;
+    type Call = EndpointsCall;
 
     fn watches(&self) -> Vec<Watch> {
         [
@@ -225,29 +225,21 @@ impl Controller for EndpointsController {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<EndpointsObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<ObjectKey> {
+    fn apply(&mut self, event: Event<EndpointsObject>, now: Time) -> Vec<ObjectKey> {
         let mut keys = BTreeSet::new();
-        match event {
-            Event::Applied { fact, .. } => self.put(fact, &mut keys),
-            Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
-            Event::Listed { kind, facts, .. } => {
-                for gone in self.stored_objects_not_listed(kind, &facts) {
-                    self.remove(&gone, &mut keys);
-                }
-                facts.into_iter().for_each(|it| self.put(it, &mut keys));
-                if kind == ENDPOINTS_WATCH && !core::mem::replace(&mut self.endpoints_were_listed, true) {
-                    self.services.values_mut().for_each(|it| it.endpoints_are_orphaned = true);
-                }
-            }
+        let lists_endpoints = matches!(event, Event::Listed { kind: ENDPOINTS_WATCH, .. });
+        controller::apply_event(self, event, now, &mut keys);
+        if lists_endpoints && !core::mem::replace(&mut self.endpoints_were_listed, true) {
+            self.services.values_mut().for_each(|it| it.endpoints_are_orphaned = true);
         }
         keys.into_iter().collect()
     }
 
-    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<EndpointsCall> {
         let Some(state) = self.services.get_mut(key) else { return Reconcile::default() };
         if 0 < state.calls_in_flight {
             return Reconcile::default();
@@ -275,15 +267,15 @@ impl Controller for EndpointsController {
         }
         state.calls_in_flight = writes.len();
         state.attempt.begin();
-        let calls = writes.into_iter().map(|write| Call { service: key.clone(), write }).collect();
+        let calls = writes.into_iter().map(|write| EndpointsCall { service: key.clone(), write }).collect();
         Reconcile { calls, events, ..Reconcile::default() }
     }
 
-    fn request(call: &Call) -> Request {
+    fn request(call: &EndpointsCall) -> Request {
         call::request(call)
     }
 
-    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+    fn apply_outcome(&mut self, call: &EndpointsCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
         let Some(state) = self.services.get_mut(&call.service) else { return Requeue::default() };
         state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
         let mut events = Vec::new();
@@ -315,103 +307,90 @@ impl Controller for EndpointsController {
     }
 }
 
+/// Index of the watch of Services in [`Controller::watches`].
+const SERVICE_WATCH: usize = 0;
+/// Index of the watch of pods in [`Controller::watches`].
+const POD_WATCH: usize = 1;
+/// Index of the watch of Nodes in [`Controller::watches`].
+const NODE_WATCH: usize = 2;
 /// Index of the watch of Endpoints in [`Controller::watches`].
 const ENDPOINTS_WATCH: usize = 3;
 
-impl EndpointsController {
-    /// Returns the stored objects of a kind that a new list does not contain. `kind` is an index in
-    /// [`Controller::watches`].
-    fn stored_objects_not_listed(&self, kind: usize, facts: &[DecodedObject]) -> Vec<DecodedObject> {
-        let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
-        let mut known: Vec<DecodedObject> = match kind {
-            0 => self
-                .services
-                .values()
-                .filter_map(|it| it.service.clone())
-                .map(DecodedObject::Service)
-                .collect(),
-            1 => self.pods.values().cloned().map(DecodedObject::Pod).collect(),
-            2 => {
-                let nodes = self.zones.iter().map(|(name, zone)| {
-                    DecodedObject::Node(Node { name: name.clone(), resource_version: 0, zone: zone.clone() })
-                });
-                nodes.collect()
-            }
-            ENDPOINTS_WATCH => self
-                .services
-                .values()
-                .filter_map(|it| it.endpoints.clone())
-                .map(DecodedObject::Endpoints)
-                .collect(),
-            _ => {
-                let slices = self.services.values().flat_map(|it| it.slices.values());
-                slices.cloned().map(DecodedObject::Slice).collect()
-            }
-        };
-        known.retain(|it| !listed.contains(&it.key()));
-        known
+impl FactStore for EndpointsController {
+    type Id = ObjectKey;
+    type Keys = BTreeSet<ObjectKey>;
+
+    fn id(fact: &EndpointsObject) -> ObjectKey {
+        fact.key()
     }
 
-    /// Adds or updates an object, and adds to `keys` the keys of the Services to reconcile.
-    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<ObjectKey>) {
+    fn stored_ids(&self, kind: usize) -> Vec<ObjectKey> {
+        let services = |is_stored: fn(&ServiceState) -> bool| {
+            let stored = self.services.iter().filter(move |(_, it)| is_stored(it));
+            stored.map(|(key, _)| key.clone()).collect()
+        };
+        match kind {
+            SERVICE_WATCH => services(|it| it.service.is_some()),
+            POD_WATCH => self.pods.keys().cloned().collect(),
+            NODE_WATCH => self.zones.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
+            ENDPOINTS_WATCH => services(|it| it.endpoints.is_some()),
+            _ => self.slices.keys().cloned().collect(),
+        }
+    }
+
+    fn put(&mut self, fact: EndpointsObject, _: Time, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
-            DecodedObject::Service(service) => self.put_service(service, keys),
-            DecodedObject::Pod(pod) => {
+            EndpointsObject::Service(service) => self.put_service(service, keys),
+            EndpointsObject::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
                 self.update_services_of_pod(before.as_deref(), Some(&pod), keys);
             }
-            DecodedObject::Node(node) => {
+            EndpointsObject::Node(node) => {
                 let before = self.zones.insert(node.name.clone(), node.zone.clone());
                 if before.as_ref() != Some(&node.zone) {
                     self.enqueue_services_of_node(&node.name, keys);
                 }
             }
-            DecodedObject::Endpoints(endpoints) => {
+            EndpointsObject::Endpoints(endpoints) => {
                 let state = self.services.entry(endpoints.key.clone()).or_default();
                 keys.insert(endpoints.key.clone());
                 state.endpoints = Some(endpoints);
             }
-            DecodedObject::Slice(slice) => self.put_slice(slice, keys),
+            EndpointsObject::Slice(slice) => self.put_slice(slice, keys),
         }
     }
 
-    /// Removes a deleted object, and adds to `keys` the keys of the Services to reconcile.
-    fn remove(&mut self, fact: &DecodedObject, keys: &mut BTreeSet<ObjectKey>) {
-        match fact {
-            DecodedObject::Service(service) => {
-                if let Some(state) = self.services.get_mut(&service.key) {
+    fn remove(&mut self, kind: usize, key: &ObjectKey, _: Time, keys: &mut BTreeSet<ObjectKey>) {
+        match kind {
+            SERVICE_WATCH => {
+                if let Some(state) = self.services.get_mut(key) {
                     (state.service, state.trigger, state.endpoints_are_orphaned) =
                         (None, WriteTrigger::Service, true);
                     state.selected_pods.clear();
                     state.reset_backoff();
-                    keys.insert(service.key.clone());
+                    keys.insert(key.clone());
                 }
             }
-            DecodedObject::Pod(pod) => {
-                let before = self.pods.remove(&pod.key);
+            POD_WATCH => {
+                let before = self.pods.remove(key);
                 self.update_services_of_pod(before.as_deref(), None, keys);
             }
-            DecodedObject::Node(node) => {
-                self.zones.remove(&node.name);
-                self.enqueue_services_of_node(&node.name, keys);
+            NODE_WATCH => {
+                self.zones.remove(&key.name);
+                self.enqueue_services_of_node(&key.name, keys);
             }
-            DecodedObject::Endpoints(endpoints) => {
-                if let Some(state) = self.services.get_mut(&endpoints.key) {
+            ENDPOINTS_WATCH => {
+                if let Some(state) = self.services.get_mut(key) {
                     state.endpoints = None;
-                    keys.insert(endpoints.key.clone());
+                    keys.insert(key.clone());
                 }
             }
-            DecodedObject::Slice(slice) => {
-                if let Some(key) = self.slices.remove(&slice.key) {
-                    if let Some(state) = self.services.get_mut(&key) {
-                        state.slices.remove(&slice.key.name);
-                    }
-                    keys.insert(key);
-                }
-            }
+            _ => self.remove_slice(key, keys),
         }
     }
+}
 
+impl EndpointsController {
     /// Adds or updates a Service, and adds its key to `keys`. If the Service is new or its selector has changed,
     /// determines again which pods it selects.
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
@@ -443,13 +422,23 @@ impl EndpointsController {
         let key = ObjectKey { namespace: slice.key.namespace.clone(), name: name.into() };
         let before = self.slices.get(&slice.key);
         if before.is_some_and(|it| *it != key || !is_ours) {
-            self.remove(&DecodedObject::Slice(slice.clone()), keys);
+            self.remove_slice(&slice.key, keys);
         }
         if is_ours && !name.is_empty() {
             self.slices.insert(slice.key.clone(), key.clone());
             let state = self.services.entry(key.clone()).or_default();
             state.slices.insert(slice.key.name.clone(), slice);
             keys.insert(key);
+        }
+    }
+
+    /// Removes an EndpointSlice, and adds the key of its Service to `keys`.
+    fn remove_slice(&mut self, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
+        if let Some(service) = self.slices.remove(key) {
+            if let Some(state) = self.services.get_mut(&service) {
+                state.slices.remove(&key.name);
+            }
+            keys.insert(service);
         }
     }
 

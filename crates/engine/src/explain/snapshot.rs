@@ -127,7 +127,7 @@ impl Snapshot {
     /// Adds a node, given as JSON, to the nodes on which the scheduler's rules check whether a pod fits.
     pub fn add_node_capacity(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::decode_node(node, &mut self.shared)?;
-        self.capacity.put(scheduler::DecodedObject::Node(Arc::new(node)));
+        self.capacity.put_object(scheduler::SchedulerObject::Node(Arc::new(node)));
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Snapshot {
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::decode_pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
-            self.capacity.put(scheduler::DecodedObject::Pod(Arc::new(pod)));
+            self.capacity.put_object(scheduler::SchedulerObject::Pod(Arc::new(pod)));
         }
         Ok(())
     }

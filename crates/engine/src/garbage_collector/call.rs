@@ -17,7 +17,7 @@ use crate::daemonset::why::Why;
 
 /// A call of the garbage collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum GarbageCollectorCall {
     /// Reads an object, to learn whether it exists and whether it is being deleted.
     Read(ObjectIdentity),
     /// Deletes an object, with its `resourceVersion` as precondition.
@@ -58,24 +58,24 @@ impl Propagation {
 }
 
 /// Returns the API request of a call.
-pub fn request(call: &Call) -> Request {
+pub fn request(call: &GarbageCollectorCall) -> Request {
     match call {
-        Call::Read(it) => {
+        GarbageCollectorCall::Read(it) => {
             Request { verb: Verb::Get, path: it.resource.path(&it.key), body: None, metadata_only: true }
         }
-        Call::Delete { object, propagation, .. } => {
+        GarbageCollectorCall::Delete { object, propagation, .. } => {
             let mut body = delete_options(&object.uid, Some(object.resource_version));
             body["propagationPolicy"] = propagation.as_str().into();
             write_request(object, Verb::Delete, body)
         }
         // The UID is the only precondition: other changes to the object do not matter.
-        Call::RemoveOwners { object, owners, .. } => {
+        GarbageCollectorCall::RemoveOwners { object, owners, .. } => {
             let owners: Vec<Value> =
                 owners.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
             write_request(object, Verb::Patch(PatchFormat::Strategic), body)
         }
-        Call::UnblockOwners { object } => {
+        GarbageCollectorCall::UnblockOwners { object } => {
             let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
             let owners: Vec<Value> =
                 blocking.map(|it| json!({"uid": it.uid, "blockOwnerDeletion": false})).collect();
@@ -83,13 +83,13 @@ pub fn request(call: &Call) -> Request {
             write_request(object, Verb::Patch(PatchFormat::Strategic), body)
         }
         // A merge patch replaces the whole list: the `resourceVersion` that it was read from is the precondition.
-        Call::RemoveFinalizer { object, finalizer } => {
+        GarbageCollectorCall::RemoveFinalizer { object, finalizer } => {
             let rest: Vec<&Text> = object.finalizers.iter().filter(|it| ***it != **finalizer).collect();
             let version = object.resource_version.to_string();
             let metadata = json!({"uid": object.uid, "resourceVersion": version, "finalizers": rest});
             write_request(object, Verb::Patch(PatchFormat::Merge), json!({"metadata": metadata}))
         }
-        Call::MarkPodFailed { object, why, at } => {
+        GarbageCollectorCall::MarkPodFailed { object, why, at } => {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
             if *why == Why::NodeDeleted {
                 body["status"]["conditions"] = json!([{
@@ -104,7 +104,7 @@ pub fn request(call: &Call) -> Request {
             request.path += "/status";
             request
         }
-        Call::ForceDeletePod { object, .. } => {
+        GarbageCollectorCall::ForceDeletePod { object, .. } => {
             let mut body = delete_options(&object.uid, None);
             body["gracePeriodSeconds"] = 0.into();
             write_request(object, Verb::Delete, body)
@@ -118,7 +118,7 @@ fn write_request(object: &TrackedObject, verb: Verb, body: Value) -> Request {
 }
 
 /// Formats the call on one line, for logs and tests.
-impl fmt::Display for Call {
+impl fmt::Display for GarbageCollectorCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(it) if it.uid.is_empty() => {

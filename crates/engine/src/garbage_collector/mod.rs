@@ -16,10 +16,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use call::{Call, Propagation, request};
+pub use call::{GarbageCollectorCall, Propagation, request};
 
 pub use pod_gc::Pod;
 
+use muster_api::interner::Interner;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -28,12 +29,12 @@ use muster_api::well_known::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_PODS_MAX};
 pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, NextAttempt};
-use crate::controller::{CallError, Reconcile};
+use crate::controller::{CallError, Outcome, Reconcile};
 use crate::daemonset::why::Why;
 
 /// The calls of the garbage collector and their API requests.
 mod call;
-/// Implements the trait `Controller` for [`GarbageCollector`].
+/// Implements the traits `Controller` and `FactStore` for [`GarbageCollector`].
 mod controller;
 /// Decodes objects of all kinds.
 mod decode;
@@ -124,28 +125,6 @@ struct OwnerLookup {
     until: Option<Time>,
 }
 
-/// A change of the watched objects.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum GraphEvent {
-    /// All objects of a kind were listed.
-    Listed { resource: Arc<Resource>, objects: Vec<TrackedObject> },
-    /// The object was added or modified.
-    Applied(TrackedObject),
-    /// The object with this UID was deleted.
-    Deleted { uid: Text },
-}
-
-/// The result of a call of the garbage collector.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CallOutcome {
-    /// The call succeeded. It was not a [`Call::Read`].
-    Done,
-    /// A [`Call::Read`] succeeded and read this object.
-    Found(TrackedObject),
-    /// The call failed. Holds the error.
-    Refused(CallError),
-}
-
 /// Time for which the state of an owner is cached after the owner was read from the API server. So one read serves all
 /// dependents of the owner. Upstream: `absentOwnerCache`.
 const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
@@ -198,7 +177,7 @@ enum GcDecision {
     /// These objects must be read from the API server before the decision is made again.
     Read(Vec<ObjectIdentity>),
     /// This call must be made about the object.
-    Call(Call),
+    Call(GarbageCollectorCall),
 }
 
 impl GarbageCollector {
@@ -220,75 +199,6 @@ impl GarbageCollector {
         }
     }
 
-    /// Applies an event, and returns the UIDs of the objects to reconcile. Returns none before all watched kinds have
-    /// been listed.
-    pub fn apply(&mut self, event: GraphEvent) -> BTreeSet<Text> {
-        let mut keys = BTreeSet::new();
-        match event {
-            GraphEvent::Applied(object) => self.put(object, &mut keys),
-            GraphEvent::Deleted { uid } => self.remove(&uid, &mut keys),
-            GraphEvent::Listed { resource, objects } => {
-                let listed: BTreeSet<&Text> = objects.iter().map(|it| &it.uid).collect();
-                let is_gone = |it: &&Arc<TrackedObject>| it.resource == resource && !listed.contains(&it.uid);
-                let gone: Vec<Text> =
-                    self.objects.values().filter(is_gone).map(|it| it.uid.clone()).collect();
-                gone.iter().for_each(|uid| self.remove(uid, &mut keys));
-                objects.into_iter().for_each(|it| self.put(it, &mut keys));
-                if self.unlisted.remove(&resource) && self.unlisted.is_empty() {
-                    keys = self.objects.keys().cloned().collect();
-                }
-            }
-        }
-        if self.unlisted.is_empty() { keys } else { BTreeSet::new() }
-    }
-
-    /// Adds or updates an object, and adds to `keys` the UIDs of the objects to reconcile. Ignores an object without a
-    /// UID.
-    fn put(&mut self, object: TrackedObject, keys: &mut BTreeSet<Text>) {
-        if object.uid.is_empty() {
-            return;
-        }
-        let uid = object.uid.clone();
-        self.owner_cache.remove(&uid);
-        let before = self.objects.get(&uid).cloned();
-        let old_owners = before.as_ref().map_or(&[][..], |it| &it.owners);
-        let is_same = before.as_ref().is_some_and(|it| {
-            it.owners == object.owners
-                && it.deleting == object.deleting
-                && it.finalizers == object.finalizers
-                && it.pod == object.pod
-        });
-        self.pod_gc.update(before.as_deref(), Some(&object), keys);
-        if !is_same {
-            for owner in old_owners {
-                self.remove_dependent(&owner.uid, &uid, keys);
-            }
-            for owner in &object.owners {
-                self.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
-            }
-            if before.as_ref().map(|it| it.owner_state()) != Some(object.owner_state()) {
-                keys.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
-            }
-        }
-        if !is_same || self.attempts.contains_key(&uid) {
-            keys.insert(uid.clone());
-        }
-        self.objects.insert(uid, Arc::new(object));
-    }
-
-    /// Removes a deleted object, and adds to `keys` the UIDs of the objects to reconcile.
-    fn remove(&mut self, uid: &Text, keys: &mut BTreeSet<Text>) {
-        let Some(object) = self.objects.remove(uid) else { return };
-        self.owner_cache.remove(uid);
-        self.attempts.remove(uid);
-        self.dependents_visible_at.remove(uid);
-        self.pod_gc.update(Some(&object), None, keys);
-        for owner in &object.owners {
-            self.remove_dependent(&owner.uid, uid, keys);
-        }
-        keys.extend(self.dependents.get(uid).into_iter().flatten().cloned());
-    }
-
     /// Removes the edge between an owner and a dependent from the graph. Adds the owner to `keys` if it is being
     /// deleted, because it may have waited for this dependent.
     fn remove_dependent(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
@@ -307,7 +217,7 @@ impl GarbageCollector {
     /// are not in flight yet, or the time of the next reconcile. Returns none of these if the object is unknown or
     /// nothing is to be done, before all watched kinds have been listed, and while a call about the object or all the
     /// reads that it needs are in flight.
-    pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
+    pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<GarbageCollectorCall> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.unlisted.is_empty() {
             return Reconcile::default();
@@ -329,7 +239,7 @@ impl GarbageCollector {
                 for identity in identities {
                     let waiting = self.pending_reads.entry(identity.clone()).or_default();
                     if waiting.is_empty() {
-                        reconcile.calls.push(Call::Read(identity));
+                        reconcile.calls.push(GarbageCollectorCall::Read(identity));
                     }
                     waiting.insert(uid.clone());
                 }
@@ -380,7 +290,7 @@ impl GarbageCollector {
         }
         if !orphaning.is_empty() {
             let object = object.clone();
-            return GcDecision::Call(Call::RemoveOwners {
+            return GcDecision::Call(GarbageCollectorCall::RemoveOwners {
                 object,
                 owners: orphaning,
                 why: Why::OwnerOrphansDependents,
@@ -412,7 +322,11 @@ impl GarbageCollector {
                 return until.map_or(GcDecision::Nothing, |until| GcDecision::Wait { until });
             }
             let object = object.clone();
-            return GcDecision::Call(Call::RemoveOwners { object, owners: stale, why: Why::OwnersAbsent });
+            return GcDecision::Call(GarbageCollectorCall::RemoveOwners {
+                object,
+                owners: stale,
+                why: Why::OwnersAbsent,
+            });
         }
         // Only the watch shows that the owner waits. Its deletion may have been changed to orphaning since.
         let unconfirmed = ask(&|it| it.is_some_and(|it| it.until.is_none()));
@@ -446,8 +360,8 @@ impl GarbageCollector {
         }
         let object = object.clone();
         Some(GcDecision::Call(match pod.terminated {
-            false => Call::MarkPodFailed { object, why, at: now },
-            true => Call::ForceDeletePod { object, why },
+            false => GarbageCollectorCall::MarkPodFailed { object, why, at: now },
+            true => GarbageCollectorCall::ForceDeletePod { object, why },
         }))
     }
 
@@ -460,16 +374,16 @@ impl GarbageCollector {
     /// well. For any other object, its finalizers decide about its dependents. In a cycle of objects that wait for each
     /// other, `blockOwnerDeletion` is cleared, because otherwise none of them would ever be deleted. Upstream:
     /// `attemptToDeleteItem`.
-    fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
+    fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> GarbageCollectorCall {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
         let why = if owner_waits { Why::OwnerDeletedInForeground } else { Why::OwnersAbsent };
         if owner_waits && dependents.peek().is_some() {
             let is_cycle = dependents.any(|it| it.owner_state() == OwnerState::WaitingForDependents);
             if is_cycle && object.owners.iter().any(|it| it.block_owner_deletion) {
-                return Call::UnblockOwners { object };
+                return GarbageCollectorCall::UnblockOwners { object };
             }
-            return Call::Delete { object, propagation: Propagation::Foreground, why };
+            return GarbageCollectorCall::Delete { object, propagation: Propagation::Foreground, why };
         }
         let propagation = if object.has_finalizer(FINALIZER_ORPHAN) {
             Propagation::Orphan
@@ -478,7 +392,7 @@ impl GarbageCollector {
         } else {
             Propagation::Background
         };
-        Call::Delete { object, propagation, why }
+        GarbageCollectorCall::Delete { object, propagation, why }
     }
 
     /// Decides whether to remove the `foregroundDeletion` or `orphan` finalizer of an object that is being deleted.
@@ -493,7 +407,7 @@ impl GarbageCollector {
                 if self.dependents_of(&object.uid).any(|it| it.blocks_deletion_of(&object.uid)) {
                     return GcDecision::Nothing;
                 }
-                GcDecision::Call(Call::RemoveFinalizer {
+                GcDecision::Call(GarbageCollectorCall::RemoveFinalizer {
                     object: object.clone(),
                     finalizer: FINALIZER_FOREGROUND,
                 })
@@ -507,7 +421,7 @@ impl GarbageCollector {
                 if self.dependents_of(&object.uid).next().is_some() {
                     return GcDecision::Nothing;
                 }
-                GcDecision::Call(Call::RemoveFinalizer {
+                GcDecision::Call(GarbageCollectorCall::RemoveFinalizer {
                     object: object.clone(),
                     finalizer: FINALIZER_ORPHAN,
                 })
@@ -574,47 +488,22 @@ impl GarbageCollector {
         Some(ObjectIdentity { resource, key, uid: owner.uid.clone() })
     }
 
-    /// Applies the outcome of a call, and returns the UIDs of the objects to reconcile.
-    pub fn apply_outcome(&mut self, call: &Call, outcome: CallOutcome, now: Time) -> BTreeSet<Text> {
-        match call {
-            Call::Read(identity) => self.apply_owner_read(identity, outcome, now),
-            Call::Delete { object, .. }
-            | Call::RemoveOwners { object, .. }
-            | Call::UnblockOwners { object }
-            | Call::RemoveFinalizer { object, .. }
-            | Call::MarkPodFailed { object, .. }
-            | Call::ForceDeletePod { object, .. } => {
-                // The object was deleted meanwhile.
-                let Some(attempt) = self.attempts.get_mut(&object.uid) else { return BTreeSet::new() };
-                match outcome {
-                    CallOutcome::Done | CallOutcome::Found(_) | CallOutcome::Refused(CallError::NotFound) => {
-                        attempt.expect_version(object.resource_version.saturating_add(1), now);
-                    }
-                    CallOutcome::Refused(refusal) => attempt.record_failure(&refusal, now),
-                }
-                BTreeSet::from([object.uid.clone()])
-            }
-        }
-    }
-
-    /// Stores the outcome of [`Call::Read`] in the owner cache, and returns the UIDs of the objects that waited for the
-    /// read. After a failed read, nothing is cached, and these objects back off.
-    fn apply_owner_read(
-        &mut self,
-        identity: &ObjectIdentity,
-        outcome: CallOutcome,
-        now: Time,
-    ) -> BTreeSet<Text> {
+    /// Stores the outcome of [`GarbageCollectorCall::Read`] in the owner cache, and returns the UIDs of the objects that
+    /// waited for the read. After a failed read, nothing is cached, and these objects back off.
+    fn apply_owner_read(&mut self, identity: &ObjectIdentity, outcome: Outcome, now: Time) -> BTreeSet<Text> {
         let waiting = self.pending_reads.remove(identity).unwrap_or_default();
-        let state = match outcome {
+        let read = match outcome {
+            Outcome::Done(object) => {
+                decode::decode_object(&identity.resource, &object, &mut Interner::default())
+                    .map_err(|_| CallError::NoAnswer)
+            }
+            Outcome::Refused(refusal) => Err(refusal),
+        };
+        let state = match read {
             // A node is read by name only.
-            CallOutcome::Found(object) if object.uid == identity.uid || identity.uid.is_empty() => {
-                object.owner_state()
-            }
-            CallOutcome::Found(_) | CallOutcome::Done | CallOutcome::Refused(CallError::NotFound) => {
-                OwnerState::Absent
-            }
-            CallOutcome::Refused(refusal) => {
+            Ok(object) if object.uid == identity.uid || identity.uid.is_empty() => object.owner_state(),
+            Ok(_) | Err(CallError::NotFound) => OwnerState::Absent,
+            Err(refusal) => {
                 for uid in &waiting {
                     self.attempts.entry(uid.clone()).or_default().record_failure(&refusal, now);
                 }

@@ -27,8 +27,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use expect_test::Expect;
+use serde_json::json;
 
 use super::*;
+use crate::controller::{Controller as _, Event};
 
 const SERVED: &[(&str, &str, &str, bool)] = &[
     ("", "Pod", "pods", true),
@@ -50,6 +52,32 @@ fn resources() -> Vec<Arc<Resource>> {
     all.collect()
 }
 
+/// The index of a kind in the watches of the collector.
+fn kind_of(resource: &Arc<Resource>) -> usize {
+    resources().iter().position(|it| it == resource).unwrap()
+}
+
+fn applied(fact: TrackedObject) -> Event<TrackedObject> {
+    Event::Applied { kind: kind_of(&fact.resource), fact }
+}
+
+fn listed(resource: &Arc<Resource>, facts: Vec<TrackedObject>) -> Event<TrackedObject> {
+    Event::Listed { kind: kind_of(resource), facts, resource_version: 1 }
+}
+
+/// The response of the API server to a read of an owner.
+fn encode(object: &TrackedObject) -> Vec<u8> {
+    let metadata = json!({
+        "name": &*object.key.name,
+        "namespace": &*object.key.namespace,
+        "uid": &*object.uid,
+        "resourceVersion": object.resource_version.to_string(),
+        "deletionTimestamp": object.deleting.then_some("2026-01-01T00:00:00Z"),
+        "finalizers": object.finalizers.iter().map(|it| &**it).collect::<Vec<&str>>(),
+    });
+    json!({ "metadata": metadata }).to_string().into_bytes()
+}
+
 /// Runs a scenario to its end, and compares the calls and the remaining objects.
 fn check(scenario: &str, expected: Expect) {
     let mut cluster = TestCluster::of(scenario);
@@ -68,17 +96,17 @@ struct TestCluster {
     version: u64,
     log: String,
     /// Events that the watches have not delivered yet, while they are delayed.
-    delayed: Option<Vec<GraphEvent>>,
+    delayed: Option<Vec<Event<TrackedObject>>>,
 }
 
 impl TestCluster {
     fn of(scenario: &str) -> Self {
-        let (mut server, mut listed, mut failures) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let (mut server, mut watched, mut failures) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for (version, line) in (1..).zip(scenario.lines().map(str::trim).filter(|it| !it.is_empty())) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let object = object(&words, version);
             if !words.contains(&"unwatched") {
-                listed.push(object.clone());
+                watched.push(object.clone());
             }
             if let Some(times) = words.iter().find_map(|it| it.strip_prefix("failures=")) {
                 failures.insert(object.uid.clone(), times.parse().unwrap());
@@ -100,17 +128,17 @@ impl TestCluster {
             delayed: None,
         };
         for resource in resources() {
-            let objects = listed.iter().filter(|it| it.resource == resource).cloned().collect();
-            cluster.apply(GraphEvent::Listed { resource, objects });
+            let objects = watched.iter().filter(|it| it.resource == resource).cloned().collect();
+            cluster.apply(listed(&resource, objects));
         }
         cluster
     }
 
-    fn apply(&mut self, event: GraphEvent) {
-        self.queue.extend(self.collector.apply(event));
+    fn apply(&mut self, event: Event<TrackedObject>) {
+        self.queue.extend(self.collector.apply(event, self.now));
     }
 
-    fn notify(&mut self, event: GraphEvent) {
+    fn notify(&mut self, event: Event<TrackedObject>) {
         match &mut self.delayed {
             Some(delayed) => delayed.push(event),
             None => self.apply(event),
@@ -145,52 +173,54 @@ impl TestCluster {
                 None => drop(self.wakes.remove(&uid)),
             }
             for call in reconcile.calls {
-                if let Call::Delete { object, .. } = &call {
+                if let GarbageCollectorCall::Delete { object, .. } = &call {
                     self.assert_no_solid_owner(object);
                 }
                 let (outcome, event) = self.make(&call);
                 let refusal = match &outcome {
-                    CallOutcome::Refused(it) => format!("  -> {it}"),
-                    CallOutcome::Done | CallOutcome::Found(_) => String::new(),
+                    Outcome::Refused(it) => format!("  -> {it}"),
+                    Outcome::Done(_) => String::new(),
                 };
                 self.log += &format!("{call}{refusal}\n");
-                self.queue.extend(self.collector.apply_outcome(&call, outcome, self.now));
+                self.queue.extend(self.collector.apply_outcome(&call, outcome, self.now).keys);
                 event.into_iter().for_each(|it| self.notify(it));
             }
         }
         panic!("does not settle:\n{}", self.log);
     }
 
-    fn make(&mut self, call: &Call) -> (CallOutcome, Option<GraphEvent>) {
+    fn make(&mut self, call: &GarbageCollectorCall) -> (Outcome, Option<Event<TrackedObject>>) {
         let uid = match call {
-            Call::Read(it) => {
+            GarbageCollectorCall::Read(it) => {
                 let is_it = |o: &&TrackedObject| o.resource == it.resource && o.key == it.key;
                 let found = self.server.values().find(is_it).cloned();
-                let found = found.map_or(CallOutcome::Refused(CallError::NotFound), CallOutcome::Found);
+                let found =
+                    found.map_or(Outcome::Refused(CallError::NotFound), |it| Outcome::Done(encode(&it)));
                 return (found, None);
             }
-            Call::Delete { object, .. }
-            | Call::RemoveOwners { object, .. }
-            | Call::UnblockOwners { object }
-            | Call::RemoveFinalizer { object, .. }
-            | Call::MarkPodFailed { object, .. }
-            | Call::ForceDeletePod { object, .. } => object.uid.clone(),
+            GarbageCollectorCall::Delete { object, .. }
+            | GarbageCollectorCall::RemoveOwners { object, .. }
+            | GarbageCollectorCall::UnblockOwners { object }
+            | GarbageCollectorCall::RemoveFinalizer { object, .. }
+            | GarbageCollectorCall::MarkPodFailed { object, .. }
+            | GarbageCollectorCall::ForceDeletePod { object, .. } => object.uid.clone(),
         };
         if let Some(times) = self.failures.get_mut(&uid).filter(|it| 0 < **it) {
             *times -= 1;
-            return (CallOutcome::Refused(CallError::Server("not now".to_string())), None);
+            return (Outcome::Refused(CallError::Server("not now".to_string())), None);
         }
         let Some(object) = self.server.get_mut(&uid) else {
-            return (CallOutcome::Refused(CallError::NotFound), None);
+            return (Outcome::Refused(CallError::NotFound), None);
         };
         match call {
-            Call::Read(_) => unreachable!("read above"),
-            Call::Delete { object: listed, .. } | Call::RemoveFinalizer { object: listed, .. }
+            GarbageCollectorCall::Read(_) => unreachable!("read above"),
+            GarbageCollectorCall::Delete { object: listed, .. }
+            | GarbageCollectorCall::RemoveFinalizer { object: listed, .. }
                 if listed.resource_version != object.resource_version =>
             {
-                return (CallOutcome::Refused(CallError::Conflict), None);
+                return (Outcome::Refused(CallError::Conflict), None);
             }
-            Call::Delete { propagation, .. } => {
+            GarbageCollectorCall::Delete { propagation, .. } => {
                 object.deleting = true;
                 object.pod = object
                     .pod
@@ -206,25 +236,32 @@ impl TestCluster {
                     _ => {}
                 }
             }
-            Call::RemoveOwners { owners, .. } => object.owners.retain(|it| !owners.contains(&it.uid)),
-            Call::UnblockOwners { .. } => {
+            GarbageCollectorCall::RemoveOwners { owners, .. } => {
+                object.owners.retain(|it| !owners.contains(&it.uid))
+            }
+            GarbageCollectorCall::UnblockOwners { .. } => {
                 object.owners.iter_mut().for_each(|it| it.block_owner_deletion = false)
             }
-            Call::MarkPodFailed { .. } => Arc::make_mut(object.pod.as_mut().unwrap()).terminated = true,
-            Call::ForceDeletePod { .. } => {
+            GarbageCollectorCall::MarkPodFailed { .. } => {
+                Arc::make_mut(object.pod.as_mut().unwrap()).terminated = true
+            }
+            GarbageCollectorCall::ForceDeletePod { .. } => {
                 object.deleting = true;
                 Arc::make_mut(object.pod.as_mut().unwrap()).has_zero_grace_period = true;
             }
-            Call::RemoveFinalizer { finalizer, .. } => object.finalizers.retain(|it| **it != **finalizer),
+            GarbageCollectorCall::RemoveFinalizer { finalizer, .. } => {
+                object.finalizers.retain(|it| **it != **finalizer)
+            }
         }
         self.version += 1;
         object.resource_version = self.version;
         if object.deleting && object.finalizers.is_empty() {
+            let event = Event::Deleted { kind: kind_of(&object.resource), fact: object.clone() };
             self.server.remove(&uid);
-            return (CallOutcome::Done, Some(GraphEvent::Deleted { uid }));
+            return (Outcome::Done(Vec::new()), Some(event));
         }
         let now = object.clone();
-        (CallOutcome::Done, Some(GraphEvent::Applied(now)))
+        (Outcome::Done(Vec::new()), Some(applied(now)))
     }
 
     fn report(&self) -> String {

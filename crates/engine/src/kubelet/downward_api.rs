@@ -8,7 +8,7 @@ use core::fmt;
 use core::fmt::Write as _;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::ResourceQuantities;
+use muster_api::resources::{ResourceQuantities, is_huge_pages};
 use serde_json::Value;
 
 /// The error for a `fieldRef` or `resourceFieldRef` that cannot be resolved.
@@ -94,7 +94,7 @@ pub fn resource_value(
 ) -> Result<String, DownwardApiError> {
     let unsupported = || DownwardApiError::Resource(resource.into());
     let (side, name) = resource.split_once('.').ok_or_else(unsupported)?;
-    let is_known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    let is_known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
     if !matches!(side, "limits" | "requests") || !is_known {
         return Err(unsupported());
     }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::ResourceQuantities;
+use muster_api::resources::{ResourceQuantities, is_huge_pages};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{
@@ -242,7 +242,7 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
             (key.clone(), reserved.get(key).map_or(*amount, |it| above_zero(amount.minus(*it))))
         })
         .collect();
-    let huge = capacity.iter().filter(|(key, _)| key.starts_with("hugepages-"));
+    let huge = capacity.iter().filter(|(key, _)| is_huge_pages(key));
     for (_, pages) in huge {
         left.entry("memory".into()).and_modify(|it| *it = above_zero(it.minus(*pages)));
     }
@@ -350,7 +350,7 @@ fn find_condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
 /// sizes that the node no longer has. Other resources that only the API server has, such as extended resources, stay.
 fn quantities_patch(ours: &ResourceQuantities, current: &Value) -> Value {
     let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
-    let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
+    let gone = gone.filter(|key| is_huge_pages(key) && !ours.contains_key(*key));
     let mut all: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
     all.extend(ours.iter().map(|(key, amount)| (key.clone(), amount.to_string().into())));
     all.into()

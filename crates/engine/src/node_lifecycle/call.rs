@@ -21,7 +21,7 @@ pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
 
 /// A call of the node lifecycle controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum NodeLifecycleCall {
     /// Reads the Lease of a node before the node is marked Unknown, because the watch may be delayed. `last_heartbeat`
     /// is the time of the last heartbeat that the watch has delivered.
     ReadLease { node: Text, last_heartbeat: Time },
@@ -39,24 +39,24 @@ pub enum Call {
 }
 
 /// Returns the API request of a call.
-pub(super) fn request(call: &Call) -> Request {
+pub(super) fn request(call: &NodeLifecycleCall) -> Request {
     let on_node = |node: &Node| node_watch().resource.path(&ObjectKey::new("", node.name.clone()));
     let on_pod = |pod: &Pod| pod_watch().resource.path(&pod.key);
     match call {
-        Call::ReadLease { node, .. } => Request {
+        NodeLifecycleCall::ReadLease { node, .. } => Request {
             verb: Verb::Get,
             path: lease_watch().resource.path(&ObjectKey::new(LEASE_NAMESPACE, node.clone())),
             body: None,
             metadata_only: false,
         },
         // Each patch of a Node has the `resourceVersion` as precondition: the node may have sent a heartbeat since.
-        Call::MarkUnknown { node, conditions, at } => {
+        NodeLifecycleCall::MarkUnknown { node, conditions, at } => {
             let conditions: Vec<Value> =
                 conditions.iter().map(|it| unknown_condition(node, *it, *at)).collect();
             let body = json!({"metadata": precondition_metadata(node), "status": {"conditions": conditions}});
             patch_request(PatchFormat::Strategic, on_node(node) + "/status", body)
         }
-        Call::PatchNode { node, taints } => {
+        NodeLifecycleCall::PatchNode { node, taints } => {
             let mut metadata = precondition_metadata(node);
             if !node.alias_labels.is_empty() {
                 let labels = node.alias_labels.iter().map(|(key, value)| (key.to_string(), json!(value)));
@@ -68,7 +68,7 @@ pub(super) fn request(call: &Call) -> Request {
             }
             patch_request(PatchFormat::Merge, on_node(node), body)
         }
-        Call::MarkPodNotReady { pod, at } => {
+        NodeLifecycleCall::MarkPodNotReady { pod, at } => {
             let condition = json!({
                 "type": "Ready",
                 "status": "False",
@@ -78,7 +78,7 @@ pub(super) fn request(call: &Call) -> Request {
             let body = json!({"metadata": metadata, "status": {"conditions": [condition]}});
             patch_request(PatchFormat::Strategic, on_pod(pod) + "/status", body)
         }
-        Call::MarkDisruptionTarget { pod, at } => {
+        NodeLifecycleCall::MarkDisruptionTarget { pod, at } => {
             let mut condition = json!({
                 "type": DISRUPTION_TARGET,
                 "status": "True",
@@ -92,7 +92,7 @@ pub(super) fn request(call: &Call) -> Request {
             let body = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
             patch_request(PatchFormat::Strategic, on_pod(pod) + "/status", body)
         }
-        Call::DeletePod { pod } => Request {
+        NodeLifecycleCall::DeletePod { pod } => Request {
             verb: Verb::Delete,
             path: on_pod(pod),
             body: Some(delete_options(&pod.uid, None)),
@@ -145,7 +145,7 @@ fn taint_json(taint: &Taint) -> Value {
 }
 
 /// Formats the call on one line, for logs and tests.
-impl fmt::Display for Call {
+impl fmt::Display for NodeLifecycleCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReadLease { node, .. } => write!(f, "read the lease of node {node}"),

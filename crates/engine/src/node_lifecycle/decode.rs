@@ -27,7 +27,7 @@ pub(super) const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
 /// A decoded object of one of the kinds that the node lifecycle controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DecodedObject {
+pub enum NodeLifecycleObject {
     Node(Node),
     Lease(Lease),
     Pod(Pod),
@@ -177,7 +177,7 @@ pub struct TimedToleration {
     pub seconds: Option<i64>,
 }
 
-impl controller::DecodedObject for DecodedObject {
+impl controller::DecodedObject for NodeLifecycleObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Node(it) => ObjectKey::new("", it.name.clone()),

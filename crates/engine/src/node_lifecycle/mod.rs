@@ -30,8 +30,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use call::Call;
-pub use decode::{Conditions, DecodedObject, Lease, Node, NodeConditionType, Pod, Taint, TimedToleration};
+pub use call::NodeLifecycleCall;
+pub use decode::{
+    Conditions, Lease, Node, NodeConditionType, NodeLifecycleObject, Pod, Taint, TimedToleration,
+};
 
 use muster_api::core_v1::ConditionStatus;
 use muster_api::interner::Interner;
@@ -46,8 +48,8 @@ use self::taint_eviction::NoExecuteTaint;
 use self::zones::Zones;
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    CallError, Controller, Event, EventRecord, KubeEvent, Malformed, ObjectReference, Outcome, Reconcile,
-    Request, Requeue, Watch,
+    self, CallError, Controller, DecodedObject as _, Event, EventRecord, FactStore, KubeEvent, Malformed,
+    ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
 };
 
 /// Configuration of the node lifecycle controller.
@@ -129,7 +131,7 @@ struct TrackedNode {
     /// The `last_heartbeat` that is confirmed to be the latest, because a read of the Lease from the API server found
     /// no later one. `None` before such a read, and after the API server failed to mark a node Unknown.
     confirmed_last_heartbeat: Option<Time>,
-    /// Whether the last [`Call::ReadLease`] for this node failed.
+    /// Whether the last [`NodeLifecycleCall::ReadLease`] for this node failed.
     lease_read_failed: bool,
     /// Time at which each `NoExecute` taint of the node was first seen, by key and value.
     no_execute_since: BTreeMap<(Text, Text), Time>,
@@ -175,38 +177,34 @@ fn pod_watch() -> Watch {
 }
 
 impl Controller for NodeLifecycle {
-    type DecodedObject = DecodedObject;
+    type DecodedObject = NodeLifecycleObject;
     type Key = Key;
-    type Call = Call;
+    type Call = NodeLifecycleCall;
 
     fn watches(&self) -> Vec<Watch> {
         [node_watch(), lease_watch(), pod_watch()].into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<NodeLifecycleObject, Malformed> {
         Ok(match &*watch.resource.kind {
-            "Node" => DecodedObject::Node(decode::decode_node(object, shared)?),
-            "Lease" => DecodedObject::Lease(decode::decode_lease(object, shared)?),
-            _ => DecodedObject::Pod(decode::decode_pod(object, shared)?),
+            "Node" => NodeLifecycleObject::Node(decode::decode_node(object, shared)?),
+            "Lease" => NodeLifecycleObject::Lease(decode::decode_lease(object, shared)?),
+            _ => NodeLifecycleObject::Pod(decode::decode_pod(object, shared)?),
         })
     }
 
-    fn apply(&mut self, event: Event<DecodedObject>, now: Time) -> Vec<Key> {
+    fn apply(&mut self, event: Event<NodeLifecycleObject>, now: Time) -> Vec<Key> {
         self.check_gap(now);
         let mut keys = Vec::new();
         let were_all_down = self.zones.are_all_down();
-        match event {
-            Event::Applied { fact, .. } => self.put(fact, now, &mut keys),
-            Event::Deleted { fact, .. } => self.remove(&fact, now, &mut keys),
-            Event::Listed { kind, facts, .. } => {
-                // Heartbeats since the last list may have been missed.
-                if kind != POD_KIND {
-                    self.observation.restart_observation(now);
-                }
-                self.remove_objects_not_listed(kind, &facts, now, &mut keys);
-                facts.into_iter().for_each(|it| self.put(it, now, &mut keys));
-                keys.push(Key::GapCheck);
-            }
+        let listed = if let Event::Listed { kind, .. } = &event { Some(*kind) } else { None };
+        // Heartbeats since the last list may have been missed.
+        if listed.is_some_and(|it| it != POD_KIND) {
+            self.observation.restart_observation(now);
+        }
+        controller::apply_event(self, event, now, &mut keys);
+        if listed.is_some() {
+            keys.push(Key::GapCheck);
         }
         let are_all_down = self.zones.are_all_down();
         if were_all_down && !are_all_down {
@@ -224,7 +222,7 @@ impl Controller for NodeLifecycle {
         keys
     }
 
-    fn reconcile(&mut self, key: &Key, now: Time) -> Reconcile<Call> {
+    fn reconcile(&mut self, key: &Key, now: Time) -> Reconcile<NodeLifecycleCall> {
         self.check_gap(now);
         match key {
             Key::GapCheck => {
@@ -239,32 +237,75 @@ impl Controller for NodeLifecycle {
         }
     }
 
-    fn request(call: &Call) -> Request {
+    fn request(call: &NodeLifecycleCall) -> Request {
         call::request(call)
     }
 
-    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Key> {
+    fn apply_outcome(&mut self, call: &NodeLifecycleCall, outcome: Outcome, now: Time) -> Requeue<Key> {
         self.check_gap(now);
         match call {
-            Call::ReadLease { node, last_heartbeat } => {
+            NodeLifecycleCall::ReadLease { node, last_heartbeat } => {
                 self.apply_lease_read(node, *last_heartbeat, &outcome, now)
             }
-            Call::MarkUnknown { node, .. } | Call::PatchNode { node, .. } => {
-                if matches!(call, Call::MarkUnknown { .. }) {
+            NodeLifecycleCall::MarkUnknown { node, .. } | NodeLifecycleCall::PatchNode { node, .. } => {
+                if matches!(call, NodeLifecycleCall::MarkUnknown { .. }) {
                     self.apply_mark_unknown(&node.name, &outcome, now);
                 }
                 let Some(state) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
                     return Requeue::default();
                 };
                 state.attempt.apply_outcome(node.resource_version, &outcome, now);
-                let is_news =
-                    matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
+                let is_news = matches!(call, NodeLifecycleCall::MarkUnknown { .. })
+                    && node.ready() == Some(ConditionStatus::True);
                 let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready_event(node));
                 Requeue { keys: [Key::Node(node.name.clone())].into(), events: event.into_iter().collect() }
             }
-            Call::MarkPodNotReady { pod, .. }
-            | Call::MarkDisruptionTarget { pod, .. }
-            | Call::DeletePod { pod } => self.apply_pod_write(call, pod, &outcome, now),
+            NodeLifecycleCall::MarkPodNotReady { pod, .. }
+            | NodeLifecycleCall::MarkDisruptionTarget { pod, .. }
+            | NodeLifecycleCall::DeletePod { pod } => self.apply_pod_write(call, pod, &outcome, now),
+        }
+    }
+}
+
+impl FactStore for NodeLifecycle {
+    type Id = ObjectKey;
+    type Keys = Vec<Key>;
+
+    fn id(fact: &NodeLifecycleObject) -> ObjectKey {
+        fact.key()
+    }
+
+    fn stored_ids(&self, kind: usize) -> Vec<ObjectKey> {
+        match kind {
+            NODE_KIND => self.nodes.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
+            LEASE_KIND => {
+                self.renew_times.keys().map(|it| ObjectKey::new(LEASE_NAMESPACE, it.clone())).collect()
+            }
+            _ => self.pods.keys().cloned().collect(),
+        }
+    }
+
+    fn put(&mut self, fact: NodeLifecycleObject, now: Time, keys: &mut Vec<Key>) {
+        match fact {
+            NodeLifecycleObject::Node(node) => self.put_node(node, now, keys),
+            NodeLifecycleObject::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
+                let before = self.renew_times.insert(lease.key.name.clone(), lease.renewed.clone());
+                if before.is_none_or(|it| it != lease.renewed) {
+                    self.record_heartbeat(&lease.key.name, now);
+                }
+            }
+            NodeLifecycleObject::Lease(_) => {}
+            NodeLifecycleObject::Pod(pod) => self.put_pod(pod, keys),
+        }
+    }
+
+    fn remove(&mut self, kind: usize, key: &ObjectKey, now: Time, keys: &mut Vec<Key>) {
+        match kind {
+            NODE_KIND => self.remove_node(&key.name, now, keys),
+            // A deleted Lease says nothing about its node.
+            LEASE_KIND if *key.namespace == *LEASE_NAMESPACE => drop(self.renew_times.remove(&key.name)),
+            LEASE_KIND => {}
+            _ => self.remove_pod(key),
         }
     }
 }
@@ -291,7 +332,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of [`Call::MarkUnknown`] to the [`HeartbeatObservation`].
+    /// Applies the outcome of [`NodeLifecycleCall::MarkUnknown`] to the [`HeartbeatObservation`].
     fn apply_mark_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.record_write_success(now),
@@ -301,62 +342,6 @@ impl NodeLifecycle {
                 self.nodes.values_mut().for_each(|it| it.confirmed_last_heartbeat = None);
             }
             Outcome::Refused(_) => self.observation.record_write_rejection(node),
-        }
-    }
-
-    /// Adds or updates an object, and adds to `keys` the keys to reconcile.
-    fn put(&mut self, fact: DecodedObject, now: Time, keys: &mut Vec<Key>) {
-        match fact {
-            DecodedObject::Node(node) => self.put_node(node, now, keys),
-            DecodedObject::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
-                let before = self.renew_times.insert(lease.key.name.clone(), lease.renewed.clone());
-                if before.is_none_or(|it| it != lease.renewed) {
-                    self.record_heartbeat(&lease.key.name, now);
-                }
-            }
-            DecodedObject::Lease(_) => {}
-            DecodedObject::Pod(pod) => self.put_pod(pod, keys),
-        }
-    }
-
-    /// Removes a deleted object, and adds to `keys` the keys to reconcile.
-    fn remove(&mut self, fact: &DecodedObject, now: Time, keys: &mut Vec<Key>) {
-        match fact {
-            DecodedObject::Node(node) => self.remove_node(&node.name, now, keys),
-            // A deleted Lease says nothing about its node.
-            DecodedObject::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
-                self.renew_times.remove(&lease.key.name);
-            }
-            DecodedObject::Lease(_) => {}
-            DecodedObject::Pod(pod) => self.remove_pod(&pod.key),
-        }
-    }
-
-    /// Removes the stored objects of a kind that a new list does not contain. `kind` is an index in
-    /// [`Controller::watches`].
-    fn remove_objects_not_listed(
-        &mut self,
-        kind: usize,
-        listed: &[DecodedObject],
-        now: Time,
-        keys: &mut Vec<Key>,
-    ) {
-        let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::DecodedObject::key).collect();
-        let is_gone = |key: &ObjectKey| !listed.contains(key);
-        let of_nodes = |name: &Text| ObjectKey::new("", name.clone());
-        match kind {
-            NODE_KIND => {
-                let names: Vec<Text> =
-                    self.nodes.keys().filter(|it| is_gone(&of_nodes(it))).cloned().collect();
-                names.iter().for_each(|it| self.remove_node(it, now, keys));
-            }
-            LEASE_KIND => {
-                self.renew_times.retain(|name, _| !is_gone(&ObjectKey::new(LEASE_NAMESPACE, name.clone())))
-            }
-            _ => {
-                let gone: Vec<ObjectKey> = self.pods.keys().filter(|it| is_gone(it)).cloned().collect();
-                gone.iter().for_each(|it| self.remove_pod(it));
-            }
         }
     }
 
@@ -483,14 +468,14 @@ impl NodeLifecycle {
 
     /// Reconciles the next node of the zone that may be tainted `NoExecute`, if there is one. `wake_at` of the result
     /// is the time at which the next node may be tainted.
-    fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
+    fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<NodeLifecycleCall> {
         let (node, wake_at) = self.zones.dequeue_node(zone, &self.config, self.observation.since(), now);
         let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
         Reconcile { wake_at, ..reconcile }
     }
 
     /// Returns the next call about a node: read its Lease, mark it Unknown, or patch its taints and labels.
-    fn reconcile_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
+    fn reconcile_node(&mut self, name: &Text, now: Time) -> Reconcile<NodeLifecycleCall> {
         let Some(state) = self.nodes.get_mut(name) else { return Reconcile::default() };
         match state.attempt.next_attempt(state.node.resource_version, now) {
             NextAttempt::Now => {}
@@ -503,9 +488,12 @@ impl NodeLifecycle {
             state.last_heartbeat.min(now).max(self.observation.since()) + grace_period(&node, &self.config);
         let call = if !conditions.is_empty() && lost_at <= now {
             if state.confirmed_last_heartbeat != Some(state.last_heartbeat) {
-                Some(Call::ReadLease { node: name.clone(), last_heartbeat: state.last_heartbeat })
+                Some(NodeLifecycleCall::ReadLease {
+                    node: name.clone(),
+                    last_heartbeat: state.last_heartbeat,
+                })
             } else if self.observation.reserve_mark_attempt(name) {
-                Some(Call::MarkUnknown { node, conditions, at: now })
+                Some(NodeLifecycleCall::MarkUnknown { node, conditions, at: now })
             } else {
                 let wake_at = Some(
                     now + HeartbeatObservation::gap_check_interval(self.config.node_monitor_grace_period),
@@ -515,7 +503,7 @@ impl NodeLifecycle {
         } else {
             let taints = taints::desired_taints(&node, self.zones.eviction_permission(&node), now);
             let is_due = taints.is_some() || !node.alias_labels.is_empty();
-            is_due.then_some(Call::PatchNode { node, taints })
+            is_due.then_some(NodeLifecycleCall::PatchNode { node, taints })
         };
         match call {
             Some(call) => {
@@ -530,7 +518,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Applies the outcome of [`Call::ReadLease`]. A renew time that the watch has not delivered yet counts as a
+    /// Applies the outcome of [`NodeLifecycleCall::ReadLease`]. A renew time that the watch has not delivered yet counts as a
     /// heartbeat, and so does the first success after a failed read. `last_heartbeat` is the time of the node's last
     /// heartbeat when the call was made.
     fn apply_lease_read(
@@ -569,7 +557,7 @@ impl NodeLifecycle {
 
     /// Returns the next call about a pod. A pod is evicted in two calls: the first marks it, the second deletes it. A
     /// pod on an Unknown node is marked not ready.
-    fn reconcile_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    fn reconcile_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<NodeLifecycleCall> {
         let Some(state) = self.pods.get_mut(key) else { return Reconcile::default() };
         let node_state = self.nodes.get(&state.pod.node);
         let taints: Vec<NoExecuteTaint> = node_state
@@ -604,12 +592,12 @@ impl NodeLifecycle {
                 reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION_EVENT_REASON, message)));
             }
             Some(if pod.is_disruption_target {
-                Call::DeletePod { pod }
+                NodeLifecycleCall::DeletePod { pod }
             } else {
-                Call::MarkDisruptionTarget { pod, at: now }
+                NodeLifecycleCall::MarkDisruptionTarget { pod, at: now }
             })
         } else if pod.ready && node_state.is_some_and(is_unready) {
-            Some(Call::MarkPodNotReady { pod, at: now })
+            Some(NodeLifecycleCall::MarkPodNotReady { pod, at: now })
         } else {
             None
         };
@@ -625,7 +613,13 @@ impl NodeLifecycle {
     }
 
     /// Applies the outcome of a call that marked or deleted a pod.
-    fn apply_pod_write(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
+    fn apply_pod_write(
+        &mut self,
+        call: &NodeLifecycleCall,
+        pod: &Arc<Pod>,
+        outcome: &Outcome,
+        now: Time,
+    ) -> Requeue<Key> {
         let Some(state) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
             return Requeue::default();
         };
@@ -634,11 +628,11 @@ impl NodeLifecycle {
         let is_done = matches!(outcome, Outcome::Done(_));
         match call {
             // The deletion does not wait for the watch to show the condition.
-            Call::MarkDisruptionTarget { .. } if is_done => {
+            NodeLifecycleCall::MarkDisruptionTarget { .. } if is_done => {
                 state.pod = Arc::new(Pod { is_disruption_target: true, ..(*state.pod).clone() });
                 state.attempt = Attempt::None;
             }
-            Call::MarkPodNotReady { .. } if is_done => {
+            NodeLifecycleCall::MarkPodNotReady { .. } if is_done => {
                 if let Some(node_state) = self.nodes.get_mut(&pod.node) {
                     node_state.marked_not_ready.insert(pod.uid.clone());
                 }

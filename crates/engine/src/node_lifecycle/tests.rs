@@ -88,10 +88,10 @@ impl TestCluster {
         cluster
     }
 
-    fn lists(&self) -> [(usize, Vec<DecodedObject>); 3] {
-        let nodes = self.nodes.values().cloned().map(DecodedObject::Node).collect();
-        let leases = self.leases.values().cloned().map(DecodedObject::Lease).collect();
-        let pods = self.pods.values().cloned().map(DecodedObject::Pod).collect();
+    fn lists(&self) -> [(usize, Vec<NodeLifecycleObject>); 3] {
+        let nodes = self.nodes.values().cloned().map(NodeLifecycleObject::Node).collect();
+        let leases = self.leases.values().cloned().map(NodeLifecycleObject::Lease).collect();
+        let pods = self.pods.values().cloned().map(NodeLifecycleObject::Pod).collect();
         [(NODE_KIND, nodes), (LEASE_KIND, leases), (POD_KIND, pods)]
     }
 
@@ -101,7 +101,7 @@ impl TestCluster {
         }
     }
 
-    fn show(&mut self, kind: usize, fact: DecodedObject) {
+    fn show(&mut self, kind: usize, fact: NodeLifecycleObject) {
         if !self.watch_stalled {
             self.queue.apply(Event::Applied { kind, fact }, self.now);
         }
@@ -112,7 +112,7 @@ impl TestCluster {
         let version = self.version;
         let node = self.nodes.get_mut(name).expect("the object exists");
         node.resource_version = version;
-        let fact = DecodedObject::Node(node.clone());
+        let fact = NodeLifecycleObject::Node(node.clone());
         self.show(NODE_KIND, fact);
     }
 
@@ -121,7 +121,7 @@ impl TestCluster {
         let version = self.version;
         let pod = self.pods.get_mut(key).expect("the object exists");
         pod.resource_version = version;
-        let fact = DecodedObject::Pod(pod.clone());
+        let fact = NodeLifecycleObject::Pod(pod.clone());
         self.show(POD_KIND, fact);
     }
 
@@ -139,8 +139,10 @@ impl TestCluster {
             ["disk-freed"] => self.disk_full = false,
             ["node", name, "deleted"] => {
                 let node = self.nodes.remove(name).expect("the object exists");
-                self.queue
-                    .apply(Event::Deleted { kind: NODE_KIND, fact: DecodedObject::Node(node) }, self.now);
+                self.queue.apply(
+                    Event::Deleted { kind: NODE_KIND, fact: NodeLifecycleObject::Node(node) },
+                    self.now,
+                );
             }
             ["node", name, "silent"] => drop(self.silent.insert(name.into())),
             ["node", name, "heartbeats"] => drop(self.silent.remove(name)),
@@ -155,7 +157,8 @@ impl TestCluster {
             }
             ["pod", name, "deleted"] => {
                 let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("the object exists");
-                self.queue.apply(Event::Deleted { kind: POD_KIND, fact: DecodedObject::Pod(pod) }, self.now);
+                self.queue
+                    .apply(Event::Deleted { kind: POD_KIND, fact: NodeLifecycleObject::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
                 let pod = pod(name, words, self.now);
@@ -181,7 +184,7 @@ impl TestCluster {
                 renewed: Some(self.now.to_rfc3339().into()),
             };
             self.leases.insert(name, lease.clone());
-            self.show(LEASE_KIND, DecodedObject::Lease(lease));
+            self.show(LEASE_KIND, NodeLifecycleObject::Lease(lease));
         }
     }
 
@@ -244,40 +247,41 @@ impl TestCluster {
         self.log += &format!("{:>4} {line}\n", self.now.as_micros() / 1_000_000);
     }
 
-    fn make(&mut self, call: &Call) -> Outcome {
+    fn make(&mut self, call: &NodeLifecycleCall) -> Outcome {
         if self.no_response {
             return Outcome::Refused(CallError::NoAnswer);
         }
-        if self.disk_full && !matches!(call, Call::ReadLease { .. }) {
+        if self.disk_full && !matches!(call, NodeLifecycleCall::ReadLease { .. }) {
             return Outcome::Refused(CallError::Server("the disk is full".into()));
         }
         match call {
-            Call::ReadLease { node, .. } => match self.leases.get(node) {
+            NodeLifecycleCall::ReadLease { node, .. } => match self.leases.get(node) {
                 Some(lease) => {
                     let body = serde_json::json!({"spec": {"renewTime": lease.renewed}});
                     return Outcome::Done(body.to_string().into_bytes());
                 }
                 None => return Outcome::Refused(CallError::NotFound),
             },
-            Call::MarkUnknown { node: seen, .. } | Call::PatchNode { node: seen, .. } => {
+            NodeLifecycleCall::MarkUnknown { node: seen, .. }
+            | NodeLifecycleCall::PatchNode { node: seen, .. } => {
                 let Some(node) = self.nodes.get_mut(&seen.name) else {
                     return Outcome::Refused(CallError::NotFound);
                 };
                 if node.resource_version != seen.resource_version {
                     return Outcome::Refused(CallError::Conflict);
                 }
-                if let Call::MarkUnknown { conditions, .. } = call {
+                if let NodeLifecycleCall::MarkUnknown { conditions, .. } = call {
                     conditions.iter().for_each(|it| node.conditions.set(*it, ConditionStatus::Unknown));
                 }
-                if let Call::PatchNode { taints, .. } = call {
+                if let NodeLifecycleCall::PatchNode { taints, .. } = call {
                     node.alias_labels.clear();
                     node.taints = taints.clone().unwrap_or(core::mem::take(&mut node.taints));
                 }
                 self.show_node(&seen.name);
             }
-            Call::MarkPodNotReady { pod: seen, .. }
-            | Call::MarkDisruptionTarget { pod: seen, .. }
-            | Call::DeletePod { pod: seen } => {
+            NodeLifecycleCall::MarkPodNotReady { pod: seen, .. }
+            | NodeLifecycleCall::MarkDisruptionTarget { pod: seen, .. }
+            | NodeLifecycleCall::DeletePod { pod: seen } => {
                 let Some(pod) = self.pods.get_mut(&seen.key) else {
                     return Outcome::Refused(CallError::NotFound);
                 };
@@ -285,8 +289,8 @@ impl TestCluster {
                     return Outcome::Refused(CallError::Conflict);
                 }
                 match call {
-                    Call::MarkPodNotReady { .. } => pod.ready = false,
-                    Call::MarkDisruptionTarget { .. } => pod.is_disruption_target = true,
+                    NodeLifecycleCall::MarkPodNotReady { .. } => pod.ready = false,
+                    NodeLifecycleCall::MarkDisruptionTarget { .. } => pod.is_disruption_target = true,
                     _ => pod.deleting = true,
                 }
                 self.show_pod(&seen.key);

@@ -8,18 +8,18 @@ use core::fmt;
 use muster_api::muster_v1alpha1::policy::RolloutPolicyStatus;
 use serde_json::json;
 
-use super::decode::WatchedPolicy;
+use super::WatchedPolicy;
 use crate::controller::{Request, Verb};
 
 /// An API call of the rollout policy controller: a write of the status of a policy.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Call {
+pub struct RolloutPolicyCall {
     /// The version of the policy that the status was computed from.
     pub policy: Arc<WatchedPolicy>,
     pub status: RolloutPolicyStatus,
 }
 
-impl Call {
+impl RolloutPolicyCall {
     /// Returns the API request of the call. It contains the UID and resource version of the policy, so that the API
     /// server refuses it for any other version. The spec is not sent, because the API server ignores it in a status
     /// write.
@@ -47,7 +47,7 @@ impl Call {
 
 /// Formats the call for logs and tests, such as `update rolloutpolicies/status a/careful: 2 1 0 0`. The numbers count
 /// the matched, rolling, waiting and failed DaemonSets.
-impl fmt::Display for Call {
+impl fmt::Display for RolloutPolicyCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = &self.policy.policy;
         let sets = &self.status.sets;

@@ -3,23 +3,21 @@
 use alloc::sync::Arc;
 
 use muster_api::interner::Interner;
-use muster_api::json::{self, Str};
+use muster_api::json;
 use muster_api::labels::Labels;
-use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
-use muster_api::muster_v1alpha1::policy::RolloutPolicyStatus;
+use muster_api::meta_v1::PartialObjectMetadata;
+use muster_api::muster_v1alpha1::daemon_rollout::DaemonRollout;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
-use serde::Deserialize;
 
 use crate::controller::{self, Malformed, Watch};
 use crate::daemonset::facts::Kind;
-use crate::daemonset::progressive::decode::{decode_cluster_policy, decode_policy};
-use crate::daemonset::progressive::policy::Policy;
+use crate::daemonset::progressive::decode::{WatchedPolicy, decode_cluster_policy, decode_policy};
 use crate::daemonset::progressive::record::Phase;
 
 /// The fields of a watched object that the rollout policy controller reads.
 #[derive(Clone, PartialEq, Debug)]
-pub enum DecodedObject {
+pub enum RolloutPolicyObject {
     /// The fields of a RolloutPolicy or ClusterRolloutPolicy.
     Policy(Arc<WatchedPolicy>),
     /// The fields of a DaemonSet.
@@ -28,20 +26,6 @@ pub enum DecodedObject {
     Namespace { name: Text, resource_version: u64, labels: Labels },
     /// The fields of a DaemonRollout.
     Rollout { key: ObjectKey, resource_version: u64, state: RolloutState },
-}
-
-/// A policy with its UID and its stored status.
-#[derive(Clone, PartialEq, Debug)]
-pub struct WatchedPolicy {
-    pub policy: Policy,
-    pub uid: Text,
-    pub status: RolloutPolicyStatus,
-}
-
-impl AsRef<Policy> for WatchedPolicy {
-    fn as_ref(&self) -> &Policy {
-        &self.policy
-    }
 }
 
 /// The state of a DaemonSet's rollout. The status of a policy counts the DaemonSets in each state.
@@ -71,7 +55,7 @@ impl RolloutState {
     }
 }
 
-impl controller::DecodedObject for DecodedObject {
+impl controller::DecodedObject for RolloutPolicyObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Policy(it) => it.policy.key.clone(),
@@ -96,16 +80,18 @@ pub(super) fn decode_fact(
     watch: &Watch,
     object: &[u8],
     shared: &mut Interner,
-) -> Result<DecodedObject, Malformed> {
+) -> Result<RolloutPolicyObject, Malformed> {
     let kind = Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only");
     let malformed = |it| Malformed::new(kind.plural(), it);
     Ok(match kind {
-        Kind::Policies => watched_policy(decode_policy(object, shared)?, object),
-        Kind::ClusterPolicies => watched_policy(decode_cluster_policy(object, shared)?, object),
+        Kind::Policies => RolloutPolicyObject::Policy(Arc::new(decode_policy(object, shared)?)),
+        Kind::ClusterPolicies => {
+            RolloutPolicyObject::Policy(Arc::new(decode_cluster_policy(object, shared)?))
+        }
         Kind::Rollouts => {
-            let DecodedRollout { metadata, status } = json::from_slice(object).map_err(malformed)?;
-            let phase = status.and_then(|it| it.phase).and_then(|it| Phase::parse(&it));
-            DecodedObject::Rollout {
+            let DaemonRollout { metadata, status, .. } = json::from_slice(object).map_err(malformed)?;
+            let phase = Phase::parse(status.phase.as_str());
+            RolloutPolicyObject::Rollout {
                 key: metadata.key(shared),
                 resource_version: metadata.resource_version(),
                 state: phase.map(RolloutState::for_phase).unwrap_or_default(),
@@ -116,45 +102,10 @@ pub(super) fn decode_fact(
             let (resource_version, labels) = (metadata.resource_version(), metadata.labels(shared));
             match kind {
                 Kind::Namespaces => {
-                    DecodedObject::Namespace { name: metadata.name().into(), resource_version, labels }
+                    RolloutPolicyObject::Namespace { name: metadata.name().into(), resource_version, labels }
                 }
-                _ => DecodedObject::Set { key: metadata.key(shared), resource_version, labels },
+                _ => RolloutPolicyObject::Set { key: metadata.key(shared), resource_version, labels },
             }
         }
     })
-}
-
-/// Combines a decoded policy with the UID and the status from its JSON (`object`). A status that cannot be decoded
-/// counts as empty, so that the controller writes it again.
-fn watched_policy(policy: Policy, object: &[u8]) -> DecodedObject {
-    let uid = json::from_slice::<PartialObjectMetadata<'_>>(object).map(|it| it.metadata.uid());
-    let status = json::from_slice::<DecodedPolicy>(object).map(|it| it.status);
-    DecodedObject::Policy(Arc::new(WatchedPolicy {
-        policy,
-        uid: uid.unwrap_or_default(),
-        status: status.unwrap_or_default(),
-    }))
-}
-
-/// The JSON of a policy. Only the status is decoded.
-#[derive(Deserialize)]
-struct DecodedPolicy {
-    #[serde(default)]
-    status: RolloutPolicyStatus,
-}
-
-/// The JSON of a DaemonRollout. Only the metadata and the phase are decoded.
-#[derive(Deserialize)]
-struct DecodedRollout<'a> {
-    #[serde(borrow, default)]
-    metadata: ObjectMeta<'a>,
-    #[serde(borrow)]
-    status: Option<DecodedRolloutStatus<'a>>,
-}
-
-/// The status in the JSON of a DaemonRollout. Only the phase is decoded.
-#[derive(Deserialize)]
-struct DecodedRolloutStatus<'a> {
-    #[serde(borrow)]
-    phase: Option<Str<'a>>,
 }

@@ -9,8 +9,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use call::Call;
-pub use decode::{DecodedObject, RolloutState, WatchedPolicy};
+pub use crate::daemonset::progressive::decode::WatchedPolicy;
+pub use call::RolloutPolicyCall;
+pub use decode::{RolloutPolicyObject, RolloutState};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;
@@ -20,7 +21,8 @@ use muster_api::time::Time;
 
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, DecodedObject as _, Event, Malformed, Outcome, Reconcile, Request, Requeue, Watch,
+    self, Controller, DecodedObject as _, Event, FactStore, Malformed, Outcome, Reconcile, Request, Requeue,
+    Watch,
 };
 use crate::daemonset::facts::Kind;
 use crate::daemonset::progressive::policy::{Policy, PolicyKind, SelectableSet, governing_policy};
@@ -103,35 +105,6 @@ impl RolloutPolicyController {
         }
     }
 
-    /// Adds or updates a watched object, and adds to `keys` the policies to reconcile.
-    fn put(&mut self, fact: DecodedObject, keys: &mut BTreeSet<PolicyKey>) {
-        match fact {
-            DecodedObject::Policy(policy) => self.put_policy(policy, keys),
-            DecodedObject::Set { key, labels, .. } => {
-                let before = self.sets.get(&key);
-                if before.is_some_and(|it| it.labels == labels) {
-                    return;
-                }
-                if let Some(before) = before.map(|it| it.labels.clone()) {
-                    self.add_selecting_policies(&key, &before, keys);
-                }
-                self.sets.insert(key.clone(), WatchedSet { labels, governed_by: None });
-                self.update_governing_policy(&key, keys);
-            }
-            DecodedObject::Namespace { name, labels, .. } => {
-                let before = self.namespaces.insert(name.clone(), labels.clone());
-                if before.as_ref() != Some(&labels) {
-                    self.update_sets_of_namespace(&name, keys);
-                }
-            }
-            DecodedObject::Rollout { key, state, .. } => {
-                if self.rollouts.insert(key.clone(), state) != Some(state) {
-                    keys.extend(self.sets.get(&key).and_then(|it| it.governed_by.clone()));
-                }
-            }
-        }
-    }
-
     /// Adds or updates a policy. If the policy is new or its selection changed, determines again which policy governs
     /// each DaemonSet that the policy selects now or selected before the update. Adds to `keys` the policies to
     /// reconcile.
@@ -148,29 +121,6 @@ impl RolloutPolicyController {
                 let entry = PolicyState { policy: policy.clone(), attempt, written_at: None };
                 self.policies.insert(key, entry);
                 self.update_selected_sets(&[&policy.policy], keys);
-            }
-        }
-    }
-
-    /// Removes a deleted object, and adds to `keys` the policies to reconcile.
-    fn remove(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<PolicyKey>) {
-        match kind {
-            Kind::Policies => self.remove_policy(PolicyKind::RolloutPolicy, key, keys),
-            Kind::ClusterPolicies => self.remove_policy(PolicyKind::ClusterRolloutPolicy, key, keys),
-            Kind::Namespaces => {
-                if self.namespaces.remove(&key.name).is_some() {
-                    self.update_sets_of_namespace(&key.name, keys);
-                }
-            }
-            Kind::Rollouts => {
-                if self.rollouts.remove(key).is_some() {
-                    keys.extend(self.sets.get(key).and_then(|it| it.governed_by.clone()));
-                }
-            }
-            _ => {
-                if let Some(set) = self.sets.remove(key) {
-                    self.add_selecting_policies(key, &set.labels, keys);
-                }
             }
         }
     }
@@ -265,14 +215,26 @@ impl RolloutPolicyController {
         }
         summary
     }
+}
 
-    /// Returns the keys of all objects of a kind that the controller has in memory.
-    fn stored_keys(&self, kind: Kind) -> Vec<ObjectKey> {
+/// The watched kinds, in the order of [`Controller::watches`].
+const WATCHED_KINDS: [Kind; 5] =
+    [Kind::Policies, Kind::ClusterPolicies, Kind::Rollouts, Kind::Namespaces, Kind::Sets];
+
+impl FactStore for RolloutPolicyController {
+    type Id = ObjectKey;
+    type Keys = BTreeSet<PolicyKey>;
+
+    fn id(fact: &RolloutPolicyObject) -> ObjectKey {
+        fact.key()
+    }
+
+    fn stored_ids(&self, kind: usize) -> Vec<ObjectKey> {
         let policies = |kind| {
             let of_kind = self.policies.keys().filter(move |it| it.kind == kind);
             of_kind.map(|it| it.key.clone()).collect()
         };
-        match kind {
+        match WATCHED_KINDS[kind] {
             Kind::Policies => policies(PolicyKind::RolloutPolicy),
             Kind::ClusterPolicies => policies(PolicyKind::ClusterRolloutPolicy),
             Kind::Namespaces => self.namespaces.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
@@ -280,16 +242,62 @@ impl RolloutPolicyController {
             _ => self.sets.keys().cloned().collect(),
         }
     }
+
+    fn put(&mut self, fact: RolloutPolicyObject, _: Time, keys: &mut BTreeSet<PolicyKey>) {
+        match fact {
+            RolloutPolicyObject::Policy(policy) => self.put_policy(policy, keys),
+            RolloutPolicyObject::Set { key, labels, .. } => {
+                let before = self.sets.get(&key);
+                if before.is_some_and(|it| it.labels == labels) {
+                    return;
+                }
+                if let Some(before) = before.map(|it| it.labels.clone()) {
+                    self.add_selecting_policies(&key, &before, keys);
+                }
+                self.sets.insert(key.clone(), WatchedSet { labels, governed_by: None });
+                self.update_governing_policy(&key, keys);
+            }
+            RolloutPolicyObject::Namespace { name, labels, .. } => {
+                let before = self.namespaces.insert(name.clone(), labels.clone());
+                if before.as_ref() != Some(&labels) {
+                    self.update_sets_of_namespace(&name, keys);
+                }
+            }
+            RolloutPolicyObject::Rollout { key, state, .. } => {
+                if self.rollouts.insert(key.clone(), state) != Some(state) {
+                    keys.extend(self.sets.get(&key).and_then(|it| it.governed_by.clone()));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: usize, key: &ObjectKey, _: Time, keys: &mut BTreeSet<PolicyKey>) {
+        match WATCHED_KINDS[kind] {
+            Kind::Policies => self.remove_policy(PolicyKind::RolloutPolicy, key, keys),
+            Kind::ClusterPolicies => self.remove_policy(PolicyKind::ClusterRolloutPolicy, key, keys),
+            Kind::Namespaces => {
+                if self.namespaces.remove(&key.name).is_some() {
+                    self.update_sets_of_namespace(&key.name, keys);
+                }
+            }
+            Kind::Rollouts => {
+                if self.rollouts.remove(key).is_some() {
+                    keys.extend(self.sets.get(key).and_then(|it| it.governed_by.clone()));
+                }
+            }
+            _ => {
+                if let Some(set) = self.sets.remove(key) {
+                    self.add_selecting_policies(key, &set.labels, keys);
+                }
+            }
+        }
+    }
 }
 
-/// The watched kinds, in the order of [`Controller::watches`].
-const WATCHED_KINDS: [Kind; 5] =
-    [Kind::Policies, Kind::ClusterPolicies, Kind::Rollouts, Kind::Namespaces, Kind::Sets];
-
 impl Controller for RolloutPolicyController {
-    type DecodedObject = DecodedObject;
+    type DecodedObject = RolloutPolicyObject;
     type Key = PolicyKey;
-    type Call = Call;
+    type Call = RolloutPolicyCall;
 
     fn watches(&self) -> Vec<Watch> {
         let watch = |kind: Kind| Watch {
@@ -299,23 +307,13 @@ impl Controller for RolloutPolicyController {
         WATCHED_KINDS.map(watch).into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<RolloutPolicyObject, Malformed> {
         decode::decode_fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<PolicyKey> {
+    fn apply(&mut self, event: Event<RolloutPolicyObject>, now: Time) -> Vec<PolicyKey> {
         let mut keys = BTreeSet::new();
-        match event {
-            Event::Applied { fact, .. } => self.put(fact, &mut keys),
-            Event::Deleted { kind, fact } => self.remove(WATCHED_KINDS[kind], &fact.key(), &mut keys),
-            Event::Listed { kind, facts, .. } => {
-                let kind = WATCHED_KINDS[kind];
-                let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
-                let gone = self.stored_keys(kind).into_iter().filter(|it| !listed.contains(it));
-                gone.for_each(|it| self.remove(kind, &it, &mut keys));
-                facts.into_iter().for_each(|it| self.put(it, &mut keys));
-            }
-        }
+        controller::apply_event(self, event, now, &mut keys);
         keys.into_iter().collect()
     }
 
@@ -323,7 +321,7 @@ impl Controller for RolloutPolicyController {
     /// no call for a ClusterRolloutPolicy with [`PolicyScope::Namespace`].
     ///
     /// Rule: the status of a policy is written at most once per second, and only if it has changed.
-    fn reconcile(&mut self, key: &PolicyKey, now: Time) -> Reconcile<Call> {
+    fn reconcile(&mut self, key: &PolicyKey, now: Time) -> Reconcile<RolloutPolicyCall> {
         if self.scope == PolicyScope::Namespace && key.kind == PolicyKind::ClusterRolloutPolicy {
             return Reconcile::default();
         }
@@ -350,14 +348,14 @@ impl Controller for RolloutPolicyController {
         }
         entry.written_at = Some(now);
         entry.attempt.begin();
-        Reconcile { calls: Vec::from([Call { policy, status }]), ..Reconcile::default() }
+        Reconcile { calls: Vec::from([RolloutPolicyCall { policy, status }]), ..Reconcile::default() }
     }
 
-    fn request(call: &Call) -> Request {
+    fn request(call: &RolloutPolicyCall) -> Request {
         call.request()
     }
 
-    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<PolicyKey> {
+    fn apply_outcome(&mut self, call: &RolloutPolicyCall, outcome: Outcome, now: Time) -> Requeue<PolicyKey> {
         let key = PolicyKey::for_policy(&call.policy.policy);
         // There is no entry if the policy was deleted meanwhile.
         if let Some(entry) = self.policies.get_mut(&key) {

@@ -11,7 +11,8 @@ use muster_api::text::truncate;
 use muster_api::time::Time;
 
 use super::PolicyKey;
-use super::decode::{RolloutState, WatchedPolicy};
+use super::WatchedPolicy;
+use super::decode::RolloutState;
 use crate::daemonset::facts::ConditionStatus;
 
 /// Maximum number of DaemonSets, or of invalid fields, that a message lists.

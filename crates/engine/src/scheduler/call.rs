@@ -17,7 +17,7 @@ use crate::controller::{PatchFormat, Request, Verb, Watch, delete_options};
 
 /// A call of the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum SchedulerCall {
     /// Binds a pod to the node with this name.
     Bind { pod: Arc<Pod>, node: Text },
     /// Sets the condition `PodScheduled` of a pod to False with this message. Also sets the pod's `nominatedNodeName`
@@ -39,9 +39,9 @@ pub(super) fn pod_watch() -> Watch {
 }
 
 /// Returns the API request of a call.
-pub(super) fn request(call: &Call) -> Request {
+pub(super) fn request(call: &SchedulerCall) -> Request {
     match call {
-        Call::Bind { pod, node } => {
+        SchedulerCall::Bind { pod, node } => {
             let body = json!({
                 "apiVersion": "v1",
                 "kind": "Binding",
@@ -50,7 +50,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             write_request(&pod.key, Verb::Create, "/binding", body)
         }
-        Call::WriteUnschedulable { pod, message, nominated_node, at } => {
+        SchedulerCall::WriteUnschedulable { pod, message, nominated_node, at } => {
             let mut condition = json!({
                 "type": POD_SCHEDULED,
                 "status": "False",
@@ -68,8 +68,10 @@ pub(super) fn request(call: &Call) -> Request {
             }
             status_patch_request(pod, status)
         }
-        Call::ClearNomination { pod } => status_patch_request(pod, json!({"nominatedNodeName": null})),
-        Call::MarkVictim { victim, at, .. } => {
+        SchedulerCall::ClearNomination { pod } => {
+            status_patch_request(pod, json!({"nominatedNodeName": null}))
+        }
+        SchedulerCall::MarkVictim { victim, at, .. } => {
             let condition = json!({
                 "type": DISRUPTION_TARGET,
                 "status": "True",
@@ -80,7 +82,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             status_patch_request(victim, json!({"conditions": [condition]}))
         }
-        Call::DeleteVictim { victim, .. } => {
+        SchedulerCall::DeleteVictim { victim, .. } => {
             write_request(&victim.key, Verb::Delete, "", delete_options(&victim.uid, None))
         }
     }
@@ -101,7 +103,7 @@ fn write_request(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Reques
 }
 
 /// Formats the call on one line, for logs and tests.
-impl fmt::Display for Call {
+impl fmt::Display for SchedulerCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { pod, node } => write!(f, "bind {} to {node}", pod.key),

@@ -30,14 +30,14 @@ pub const SCHEDULER_NAME: &str = DEFAULT_SCHEDULER_NAME;
 
 /// A decoded object of one of the kinds that the scheduler watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DecodedObject {
+pub enum SchedulerObject {
     Pod(Arc<Pod>),
     Node(Arc<Node>),
     Namespace(Namespace),
     Budget(Budget),
 }
 
-impl controller::DecodedObject for DecodedObject {
+impl controller::DecodedObject for SchedulerObject {
     fn key(&self) -> ObjectKey {
         match self {
             Self::Pod(it) => it.key.clone(),

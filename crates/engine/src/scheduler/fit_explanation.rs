@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 
 use muster_api::object_key::ObjectKey;
+use muster_api::resources::is_huge_pages;
 use muster_api::text::Text;
 
 use super::node_info::NodeInfo;
@@ -101,8 +102,7 @@ fn format_amount(resource: &str, amount: i64) -> String {
     if resource == "cpu" {
         return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };
     }
-    let is_bytes =
-        resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
+    let is_bytes = resource == "memory" || resource == "ephemeral-storage" || is_huge_pages(resource);
     let units = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1_i64 << 10)];
     match units.into_iter().find(|(_, size)| is_bytes && amount != 0 && amount % size == 0) {
         Some((unit, size)) => format!("{}{unit}", amount / size),

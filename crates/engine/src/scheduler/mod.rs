@@ -35,10 +35,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-pub use call::Call;
+pub use call::SchedulerCall;
 pub(crate) use facts::extract_pod;
 pub use facts::{
-    Budget, DecodedObject, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
+    Budget, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME, SchedulerObject,
     TopologySpreadConstraint, decode_budget, decode_namespace, decode_node, decode_pod,
 };
 pub use filter::{Shortage, UnfitReason};
@@ -51,8 +51,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::{
-    CallError, Controller, DecodedObject as _, Event, EventRecord, KubeEvent, Malformed, ObjectReference,
-    Outcome, Reconcile, Request, Requeue, Watch,
+    self, CallError, Controller, DecodedObject as _, Event, EventRecord, FactStore, KubeEvent, Malformed,
+    ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
 };
 use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
@@ -92,7 +92,7 @@ pub struct Scheduler {
     /// cluster not all nodes are checked. Only set in a cluster of more than [`FEASIBLE_NODES_MIN`] nodes.
     last_bound_node: Text,
     /// Calls that follow from the outcomes of earlier calls. The next reconcile returns them.
-    ready: Vec<Call>,
+    ready: Vec<SchedulerCall>,
     /// Number of calls that a reconcile has returned and whose outcome is not known yet.
     in_flight: usize,
 }
@@ -116,11 +116,18 @@ enum Decision {
     },
 }
 
+/// Index of the kind Pod in [`Controller::watches`].
+const POD_WATCH: usize = 0;
+/// Index of the kind Node in [`Controller::watches`].
+const NODE_WATCH: usize = 1;
+/// Index of the kind Namespace in [`Controller::watches`].
+const NAMESPACE_WATCH: usize = 2;
+
 impl Controller for Scheduler {
-    type DecodedObject = DecodedObject;
+    type DecodedObject = SchedulerObject;
     /// The single key of the scheduler. The scheduling queue decides which pod is next.
     type Key = ();
-    type Call = Call;
+    type Call = SchedulerCall;
 
     fn watches(&self) -> Vec<Watch> {
         [
@@ -132,30 +139,22 @@ impl Controller for Scheduler {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<DecodedObject, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<SchedulerObject, Malformed> {
         let read = match &*watch.resource.kind {
-            "Pod" => decode_pod(object, shared).map(|it| DecodedObject::Pod(Arc::new(it))),
-            "Node" => decode_node(object, shared).map(|it| DecodedObject::Node(Arc::new(it))),
-            "Namespace" => decode_namespace(object, shared).map(DecodedObject::Namespace),
-            _ => decode_budget(object, shared).map(DecodedObject::Budget),
+            "Pod" => decode_pod(object, shared).map(|it| SchedulerObject::Pod(Arc::new(it))),
+            "Node" => decode_node(object, shared).map(|it| SchedulerObject::Node(Arc::new(it))),
+            "Namespace" => decode_namespace(object, shared).map(SchedulerObject::Namespace),
+            _ => decode_budget(object, shared).map(SchedulerObject::Budget),
         };
         read.map_err(|source| Malformed::new(&watch.resource.plural, source))
     }
 
-    fn apply(&mut self, event: Event<DecodedObject>, _: Time) -> Vec<()> {
-        match event {
-            Event::Listed { kind, facts, .. } => {
-                let listed: BTreeSet<ObjectKey> = facts.iter().map(DecodedObject::key).collect();
-                self.remove_objects_not_listed(kind, &listed);
-                facts.into_iter().for_each(|it| self.put(it));
-            }
-            Event::Applied { fact, .. } => self.put(fact),
-            Event::Deleted { fact, .. } => self.remove_object(&fact),
-        }
+    fn apply(&mut self, event: Event<SchedulerObject>, now: Time) -> Vec<()> {
+        controller::apply_event(self, event, now, &mut ());
         [()].into()
     }
 
-    fn reconcile(&mut self, (): &(), now: Time) -> Reconcile<Call> {
+    fn reconcile(&mut self, (): &(), now: Time) -> Reconcile<SchedulerCall> {
         let mut reconcile = Reconcile { calls: core::mem::take(&mut self.ready), ..Reconcile::default() };
         for _ in 0..DECISIONS_PER_RECONCILE_MAX {
             if CALLS_IN_FLIGHT_MAX <= self.in_flight + reconcile.calls.len() {
@@ -174,40 +173,43 @@ impl Controller for Scheduler {
         reconcile
     }
 
-    fn request(call: &Call) -> Request {
+    fn request(call: &SchedulerCall) -> Request {
         call::request(call)
     }
 
-    fn apply_outcome(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<()> {
+    fn apply_outcome(&mut self, call: &SchedulerCall, outcome: Outcome, now: Time) -> Requeue<()> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let refusal = match outcome {
             Outcome::Done(_) => None,
             Outcome::Refused(it) => Some(it),
         };
         let events = match (call, refusal) {
-            (Call::Bind { pod, node }, None) => {
+            (SchedulerCall::Bind { pod, node }, None) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
                 Some(pod_event(pod, KubeEvent::normal("Scheduled", message)))
             }
-            (Call::Bind { pod, .. }, Some(refusal)) => self.on_binding_failure(pod, &refusal, now),
-            (Call::MarkVictim { victim, node, by, .. }, None) => {
-                self.ready.push(Call::DeleteVictim {
+            (SchedulerCall::Bind { pod, .. }, Some(refusal)) => self.on_binding_failure(pod, &refusal, now),
+            (SchedulerCall::MarkVictim { victim, node, by, .. }, None) => {
+                self.ready.push(SchedulerCall::DeleteVictim {
                     victim: victim.clone(),
                     node: node.clone(),
                     by: by.clone(),
                 });
                 None
             }
-            (Call::DeleteVictim { victim, node, by }, None) => {
+            (SchedulerCall::DeleteVictim { victim, node, by }, None) => {
                 let message = format!("Preempted by pod {} on node {node}", by.uid);
                 Some(pod_event(victim, KubeEvent::normal("Preempted", message)))
             }
-            (Call::MarkVictim { victim, by, .. } | Call::DeleteVictim { victim, by, .. }, Some(refusal)) => {
+            (
+                SchedulerCall::MarkVictim { victim, by, .. } | SchedulerCall::DeleteVictim { victim, by, .. },
+                Some(refusal),
+            ) => {
                 self.victims.remove(&victim.uid);
                 self.back_off_unless_obsolete(&by.key, &refusal, now);
                 None
             }
-            (Call::WriteUnschedulable { pod, message, nominated_node, .. }, refusal) => {
+            (SchedulerCall::WriteUnschedulable { pod, message, nominated_node, .. }, refusal) => {
                 // A newer status may be in flight.
                 if self
                     .status_writes
@@ -221,13 +223,46 @@ impl Controller for Scheduler {
                 }
                 None
             }
-            (Call::ClearNomination { pod }, Some(refusal)) => {
+            (SchedulerCall::ClearNomination { pod }, Some(refusal)) => {
                 self.back_off_unless_obsolete(&pod.key, &refusal, now);
                 None
             }
-            (Call::ClearNomination { .. }, None) => None,
+            (SchedulerCall::ClearNomination { .. }, None) => None,
         };
         Requeue { keys: [()].into(), events: events.into_iter().collect() }
+    }
+}
+
+impl FactStore for Scheduler {
+    type Id = ObjectKey;
+    type Keys = ();
+
+    fn id(fact: &SchedulerObject) -> ObjectKey {
+        fact.key()
+    }
+
+    fn stored_ids(&self, kind: usize) -> Vec<ObjectKey> {
+        let of_name = |it: &Text| ObjectKey::new("", it.clone());
+        match kind {
+            POD_WATCH => self.nodes.assigned_pods().chain(self.queue.keys()).cloned().collect(),
+            NODE_WATCH => self.nodes.names().into_iter().map(|it| of_name(&it)).collect(),
+            NAMESPACE_WATCH => self.namespaces.keys().map(of_name).collect(),
+            _ => self.budgets.keys().cloned().collect(),
+        }
+    }
+
+    fn put(&mut self, fact: SchedulerObject, _: Time, (): &mut ()) {
+        self.put_object(fact);
+    }
+
+    /// Removes an object that was deleted, and activates the parked pods that the change may help.
+    fn remove(&mut self, kind: usize, key: &ObjectKey, _: Time, (): &mut ()) {
+        match kind {
+            POD_WATCH => self.remove_pod(key),
+            NODE_WATCH => self.remove_node(&key.name),
+            NAMESPACE_WATCH => drop(self.namespaces.remove(&key.name)),
+            _ => drop(self.budgets.remove(key)),
+        }
     }
 }
 
@@ -238,54 +273,22 @@ impl Scheduler {
     }
 
     /// Adds or updates an object, and activates the parked pods that the change may help.
-    pub fn put(&mut self, fact: DecodedObject) {
+    pub fn put_object(&mut self, fact: SchedulerObject) {
         match fact {
-            DecodedObject::Pod(pod) => self.put_pod(pod),
-            DecodedObject::Node(node) => {
+            SchedulerObject::Pod(pod) => self.put_pod(pod),
+            SchedulerObject::Node(node) => {
                 let name = node.fact.name.clone();
                 if self.nodes.put_node(node) {
                     self.activate_for(QueueingHint::Node(&name));
                 }
             }
-            DecodedObject::Namespace(it) => {
+            SchedulerObject::Namespace(it) => {
                 if self.namespaces.insert(it.name, it.labels.clone()).is_none_or(|before| before != it.labels)
                 {
                     self.activate_for(QueueingHint::PodsChanged);
                 }
             }
-            DecodedObject::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
-        }
-    }
-
-    /// Removes a deleted object, and activates the parked pods that the change may help.
-    fn remove_object(&mut self, fact: &DecodedObject) {
-        match fact {
-            DecodedObject::Pod(pod) => self.remove_pod(&pod.key),
-            DecodedObject::Node(node) => self.remove_node(&node.fact.name),
-            DecodedObject::Namespace(it) => drop(self.namespaces.remove(&it.name)),
-            DecodedObject::Budget(it) => drop(self.budgets.remove(&it.key)),
-        }
-    }
-
-    /// Removes the stored objects of a kind that a new list does not contain. `kind` is an index in
-    /// [`Controller::watches`].
-    fn remove_objects_not_listed(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
-        match &*self.watches()[kind].resource.kind {
-            "Pod" => {
-                let known = self.nodes.assigned_pods().chain(self.queue.keys());
-                let gone: Vec<ObjectKey> = known.filter(|it| !listed.contains(*it)).cloned().collect();
-                gone.iter().for_each(|it| self.remove_pod(it));
-            }
-            "Node" => {
-                let names = self.nodes.names().into_iter();
-                let gone: Vec<Text> =
-                    names.filter(|it| !listed.contains(&ObjectKey::new("", it.clone()))).collect();
-                gone.iter().for_each(|it| self.remove_node(it));
-            }
-            "Namespace" => {
-                self.namespaces.retain(|name, _| listed.contains(&ObjectKey::new("", name.clone())));
-            }
-            _ => self.budgets.retain(|key, _| listed.contains(key)),
+            SchedulerObject::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
         }
     }
 
@@ -389,7 +392,7 @@ impl Scheduler {
     /// Schedules a pod of the queue: binds it to a node, or parks it as unschedulable. A parked pod may preempt pods of
     /// lower priority, and is then nominated for their node. If preemption would not help, its nomination is cleared.
     /// Adds the calls and events to `reconcile`.
-    fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
+    fn schedule_pod(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<SchedulerCall>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.decide_node(&pod) {
             Decision::Bind(node) => {
@@ -400,7 +403,7 @@ impl Scheduler {
                 self.remove_from_queue(key, Some(&node));
                 self.nodes.assign(pod.clone(), node.clone());
                 self.activate_for(QueueingHint::PodsChanged);
-                reconcile.calls.push(Call::Bind { pod, node });
+                reconcile.calls.push(SchedulerCall::Bind { pod, node });
             }
             Decision::Wait { message, preemption, depends_on_other_pods } => {
                 self.queue.park(key, depends_on_other_pods, now);
@@ -422,13 +425,18 @@ impl Scheduler {
                 if self.status_writes.get(key).or(condition.as_ref()) != Some(&wanted) {
                     self.status_writes.insert(key.clone(), wanted.clone());
                     let (message, nominated_node) = wanted;
-                    reconcile.calls.push(Call::WriteUnschedulable { pod, message, nominated_node, at: now });
+                    reconcile.calls.push(SchedulerCall::WriteUnschedulable {
+                        pod,
+                        message,
+                        nominated_node,
+                        at: now,
+                    });
                 }
             }
         }
     }
 
-    /// Nominates a node for a pod, and adds to `reconcile` a [`Call::MarkVictim`] for each victim on that node. A
+    /// Nominates a node for a pod, and adds to `reconcile` a [`SchedulerCall::MarkVictim`] for each victim on that node. A
     /// victim is deleted once that call has succeeded. Victims that are already being deleted or preempted get no call.
     /// Also clears the nominations of pods of lower priority for that node.
     fn preempt(
@@ -437,7 +445,7 @@ impl Scheduler {
         node: &Text,
         victims: Vec<Arc<Pod>>,
         now: Time,
-        reconcile: &mut Reconcile<Call>,
+        reconcile: &mut Reconcile<SchedulerCall>,
     ) {
         // Pods of lower priority that are nominated for the node may not fit any more.
         let lower = self.queue.pods_nominated_for(node).filter(|it| it.priority < pod.priority);
@@ -445,13 +453,13 @@ impl Scheduler {
             self.queue.nominate(&other.key, None);
             self.queue.activate(&other.key);
             if other.nominated.is_some() {
-                reconcile.calls.push(Call::ClearNomination { pod: other });
+                reconcile.calls.push(SchedulerCall::ClearNomination { pod: other });
             }
         }
         self.nominate(&pod.key, Some(node.clone()));
         for victim in victims {
             if !victim.deleting && self.victims.insert(victim.uid.clone()) {
-                reconcile.calls.push(Call::MarkVictim {
+                reconcile.calls.push(SchedulerCall::MarkVictim {
                     victim,
                     node: node.clone(),
                     by: pod.clone(),

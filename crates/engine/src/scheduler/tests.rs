@@ -51,7 +51,7 @@ impl TestScheduler {
         }
     }
 
-    fn fact(&mut self, kind: usize, object: &Value) -> DecodedObject {
+    fn fact(&mut self, kind: usize, object: &Value) -> SchedulerObject {
         Scheduler::decode(&self.watches[kind], object.to_string().as_bytes(), &mut self.shared).unwrap()
     }
 
@@ -151,21 +151,23 @@ impl TestScheduler {
         self
     }
 
-    fn make(&mut self, call: &Call) {
+    fn make(&mut self, call: &SchedulerCall) {
         let name = match call {
-            Call::Bind { pod, .. } | Call::WriteUnschedulable { pod, .. } | Call::ClearNomination { pod } => {
-                &pod.key.name
+            SchedulerCall::Bind { pod, .. }
+            | SchedulerCall::WriteUnschedulable { pod, .. }
+            | SchedulerCall::ClearNomination { pod } => &pod.key.name,
+            SchedulerCall::MarkVictim { victim, .. } | SchedulerCall::DeleteVictim { victim, .. } => {
+                &victim.key.name
             }
-            Call::MarkVictim { victim, .. } | Call::DeleteVictim { victim, .. } => &victim.key.name,
         };
         let outcome = match (call, &self.refusal) {
-            (Call::Bind { .. }, Some(refusal)) => Outcome::Refused(refusal.clone()),
+            (SchedulerCall::Bind { .. }, Some(refusal)) => Outcome::Refused(refusal.clone()),
             _ => Outcome::Done(Vec::new()),
         };
         if outcome == Outcome::Done(Vec::new()) {
             let change = match call {
-                Call::Bind { node, .. } => json!({"spec": {"nodeName": node}}),
-                Call::DeleteVictim { .. } => {
+                SchedulerCall::Bind { node, .. } => json!({"spec": {"nodeName": node}}),
+                SchedulerCall::DeleteVictim { .. } => {
                     json!({"metadata": {"deletionTimestamp": self.now.to_rfc3339()}})
                 }
                 _ => {

@@ -6,7 +6,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
 use muster_engine::controller::Event;
-use muster_engine::daemonset::execution::{Call, Execution, ExecutionReport, NextStep, Response};
+use muster_engine::daemonset::execution::{Execution, ExecutionReport, NextStep, PlannedCall, Response};
 use muster_engine::daemonset::facts::{self, Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
@@ -91,7 +91,7 @@ impl Scene {
     }
 
     /// Carries a plan out and reports it; gives back the calls, one a line.
-    pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&Call) -> Response) -> String {
+    pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&PlannedCall) -> Response) -> String {
         let key = plan.set.key.clone();
         let (calls, report) = carry_out(plan, answer);
         self.planner.apply_report(&key, &report, self.now);
@@ -100,7 +100,10 @@ impl Scene {
 }
 
 /// Makes every call of a plan, in order; one that failed says so.
-pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -> (String, ExecutionReport) {
+pub(crate) fn carry_out(
+    plan: Plan,
+    mut answer: impl FnMut(&PlannedCall) -> Response,
+) -> (String, ExecutionReport) {
     let mut calls = String::new();
     let set = plan.set.clone();
     let mut act = Execution::new(plan);
@@ -122,22 +125,24 @@ pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -
 }
 
 /// `create pods  on a`
-pub(crate) fn said(set: &Set, call: &Call) -> String {
+pub(crate) fn said(set: &Set, call: &PlannedCall) -> String {
     let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
     let subresource = target.subresource.map_or(String::new(), |it| format!("/{it}"));
     let what = match call {
-        Call::CreatePod { node, .. } => format!("on {node}"),
+        PlannedCall::CreatePod { node, .. } => format!("on {node}"),
         _ => target.name.map_or(String::new(), |it| it.to_string()),
     };
     format!("{} {}{subresource} {what}", verb.as_str(), target.kind.plural()).trim_end().to_owned()
 }
 
 /// Everything succeeds, at this resource version.
-pub(crate) fn granted(resource_version: u64) -> impl FnMut(&Call) -> Response {
+pub(crate) fn granted(resource_version: u64) -> impl FnMut(&PlannedCall) -> Response {
     move |call| match call {
-        Call::DeletePod { .. } | Call::EvictPod { .. } | Call::DeleteRevision { .. } => Response::Deleted,
-        Call::ListPods => Response::Pods(Vec::new()),
-        Call::ReadSet | Call::ReadRevision { .. } => Response::Refused(CallError::NotFound),
+        PlannedCall::DeletePod { .. } | PlannedCall::EvictPod { .. } | PlannedCall::DeleteRevision { .. } => {
+            Response::Deleted
+        }
+        PlannedCall::ListPods => Response::Pods(Vec::new()),
+        PlannedCall::ReadSet | PlannedCall::ReadRevision { .. } => Response::Refused(CallError::NotFound),
         _ => Response::Wrote { name: "made".into(), resource_version },
     }
 }

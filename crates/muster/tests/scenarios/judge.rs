@@ -13,7 +13,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::controller::{CallError, Verb};
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
@@ -59,8 +59,8 @@ pub(crate) struct Record {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Planned { plan: Arc<Plan>, snapshot: BTreeMap<Kind, u64>, sets: Vec<Arc<Set>> },
-    Called { set: Arc<Set>, call: Call },
-    Answered { set: Arc<Set>, call: Call, outcome: Response },
+    Called { set: Arc<Set>, call: PlannedCall },
+    Answered { set: Arc<Set>, call: PlannedCall, outcome: Response },
     Done { set: Arc<Set> },
     Died,
 }
@@ -184,7 +184,7 @@ struct Replay<'a> {
 struct Open {
     replica: usize,
     set: ObjectKey,
-    call: Call,
+    call: PlannedCall,
     sent: Option<usize>,
     before: u64,
 }
@@ -248,7 +248,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn called(&mut self, (replica, life): (usize, u64), set: &Arc<Set>, call: &Call, at: Time) {
+    fn called(&mut self, (replica, life): (usize, u64), set: &Arc<Set>, call: &PlannedCall, at: Time) {
         let sent = self.find((replica, life), set, call);
         let before = self.server.revision();
         self.open.push(Open { replica, set: set.key.clone(), call: call.clone(), sent, before });
@@ -259,7 +259,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn answered(&mut self, replica: usize, set: &Arc<Set>, call: &Call, outcome: &Response, at: Time) {
+    fn answered(&mut self, replica: usize, set: &Arc<Set>, call: &PlannedCall, outcome: &Response, at: Time) {
         let Some(open) = self
             .open
             .iter()
@@ -318,10 +318,12 @@ impl<'a> Replay<'a> {
     }
 
     /// The revision at which what was deleted went, where the answer does not say it.
-    fn removal(&self, call: &Call) -> u64 {
+    fn removal(&self, call: &PlannedCall) -> u64 {
         let (kind, key, uid) = match call {
-            Call::DeleteRevision { revision } => (Kind::Revisions, &revision.key, &revision.uid),
-            Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. } => (Kind::Pods, &pod.key, &pod.uid),
+            PlannedCall::DeleteRevision { revision } => (Kind::Revisions, &revision.key, &revision.uid),
+            PlannedCall::DeletePod { pod, .. } | PlannedCall::EvictPod { pod, .. } => {
+                (Kind::Pods, &pod.key, &pod.uid)
+            }
             _ => return 0,
         };
         let is_it = |it: &&Change| {
@@ -332,7 +334,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The request that a call became: the first of its sort that no earlier call became.
-    fn find(&mut self, (replica, life): (usize, u64), set: &Set, call: &Call) -> Option<usize> {
+    fn find(&mut self, (replica, life): (usize, u64), set: &Set, call: &PlannedCall) -> Option<usize> {
         let target = manifest::call_target(set, call);
         let method = match manifest::call_verb(call) {
             Verb::Get | Verb::List => Method::GET,
@@ -352,7 +354,7 @@ impl<'a> Replay<'a> {
                 && it.method == method
                 && it.path.ends_with(&tail)
                 && match call {
-                    Call::CreatePod { node, .. } => {
+                    PlannedCall::CreatePod { node, .. } => {
                         let owner = &it.body["metadata"]["ownerReferences"][0];
                         pinned(&it.body) == Some(node) && owner["uid"] == *set.uid
                     }
@@ -439,8 +441,8 @@ fn actors(run: &Run) -> Vec<Actor> {
 }
 
 /// A pod that is told its node by the controller itself is otherwise the same.
-fn without_binding(call: &Call, mut body: Value) -> Value {
-    if let Call::CreatePod { node, .. } = call
+fn without_binding(call: &PlannedCall, mut body: Value) -> Value {
+    if let PlannedCall::CreatePod { node, .. } = call
         && body["spec"]["nodeName"] == **node
         && let Some(spec) = body["spec"].as_object_mut()
     {

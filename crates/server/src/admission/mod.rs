@@ -3,9 +3,7 @@
 //!
 //! [`Kind::admission_plugins`] lists the plugins of each kind, in upstream's order. [`AdmissionChain`] runs
 //! `namespace_lifecycle`, `resource_quota` and the plugins that prevent privilege escalation for all kinds, so they are
-//! not in that list.
-//!
-//! Each module is one plugin, except `resources`, which sums up the resources of a pod.
+//! not in that list. Each module is one plugin.
 
 /// Converts AppArmor annotations of pods to fields.
 mod app_armor;
@@ -26,8 +24,6 @@ mod node_address;
 pub(crate) mod node_restriction;
 /// Adds the not-ready taint to new Nodes.
 mod node_taint;
-/// Allocations whose object may not be stored yet.
-mod pending_allocations;
 /// Allocates pod CIDRs to Nodes.
 mod pod_cidr;
 /// Checks pods and pod templates against the Pod Security levels of their namespace.

@@ -10,7 +10,8 @@ use crate::pki::CertificateRequest;
 use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::well_known::{
-    ANNOTATION_CONFIG_MIRROR, API_GROUP_CERTIFICATES, KUBELET_LABELS, NAMESPACE_NODE_LEASE, USER_NODE_PREFIX,
+    ANNOTATION_CONFIG_MIRROR, API_GROUP_CERTIFICATES, KUBELET_LABELS, NAMESPACE_NODE_LEASE,
+    SIGNER_KUBELET_CLIENT, SIGNER_KUBELET_SERVING, USER_NODE_PREFIX,
 };
 
 /// Domains below `kubernetes.io` in which a node may set labels on its Node. Subdomains are allowed too.
@@ -280,7 +281,7 @@ fn check_token_request(
 fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");
-    if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
+    if !matches!(signer, SIGNER_KUBELET_SERVING | SIGNER_KUBELET_CLIENT) {
         return Ok(());
     }
     let request =

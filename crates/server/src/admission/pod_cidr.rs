@@ -10,7 +10,6 @@ use muster_api::cidr::Ipv4Cidr;
 use serde_json::{Value, json};
 
 use super::AdmissionChain;
-use super::pending_allocations::PendingAllocations;
 use super::service_address::SERVICE_RANGE;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;

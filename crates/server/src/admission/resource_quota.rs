@@ -24,6 +24,7 @@ use crate::selector::ObjectSelector;
 use crate::storage::QuotaUpdate;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
+use crate::validation::resources::is_native_resource;
 use muster_api::core_v1::PodPhase;
 use muster_api::qos::QosClass;
 use muster_api::quantity::Quantity;
@@ -249,7 +250,7 @@ fn kind_uses_quota_resource(kind: &Kind, resource: &str) -> bool {
                 || matches!(name, "cpu" | "memory" | "ephemeral-storage")
                 || is_huge_pages(name)
                 // Extended resources, which cannot be overcommitted.
-                || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"))
+                || (resource.starts_with("requests.") && !is_native_resource(name))
         }
         QuotaEvaluator::Service => {
             matches!(resource, "services" | "services.nodeports" | "services.loadbalancers")

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::AdmissionChain;
-use super::pending_allocations::PendingAllocations;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;

@@ -2,7 +2,9 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
-use muster_api::well_known::SECRET_TYPE_SERVICE_ACCOUNT_TOKEN;
+use muster_api::well_known::{
+    ANNOTATION_SERVICE_ACCOUNT_NAME, ANNOTATION_SERVICE_ACCOUNT_UID, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
+};
 use serde_json::{Value, json};
 
 use super::ServerIdentity;
@@ -14,11 +16,6 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
-
-/// Annotation of a token Secret: the name of its service account.
-const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
-/// Annotation of a token Secret: the UID of its service account.
-const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
 /// Lifetime of a token in a Secret, in seconds. It is effectively unlimited. The token becomes invalid when its Secret
 /// or service account is deleted.
@@ -46,8 +43,9 @@ pub(super) fn list_token_secrets(
     let account = of_account.map(|(_, account)| account.to_owned());
     secrets.into_iter().filter_map(move |it| {
         let secret = unstructured::parse_stored(&it);
-        let is_of_account =
-            |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME_ANNOTATION] == account.as_str();
+        let is_of_account = |account: &String| {
+            secret["metadata"]["annotations"][ANNOTATION_SERVICE_ACCOUNT_NAME] == account.as_str()
+        };
         let is_selected = is_token_secret(&secret) && account.as_ref().is_none_or(is_of_account);
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
         is_selected.then(|| (meta("namespace"), meta("name")))
@@ -98,11 +96,12 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     let stored = registry.storage.find(
         Kind::builtin("", "v1", "serviceaccounts"),
         Some(namespace),
-        annotation(ACCOUNT_NAME_ANNOTATION),
+        annotation(ANNOTATION_SERVICE_ACCOUNT_NAME),
     )?;
     let uid = str_at(&unstructured::parse_stored(&stored), "metadata.uid").to_owned();
-    let is_same = annotation(ACCOUNT_UID_ANNOTATION).is_empty() || annotation(ACCOUNT_UID_ANNOTATION) == uid;
-    is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
+    let is_same = annotation(ANNOTATION_SERVICE_ACCOUNT_UID).is_empty()
+        || annotation(ANNOTATION_SERVICE_ACCOUNT_UID) == uid;
+    is_same.then(|| BoundObjectRef { name: annotation(ANNOTATION_SERVICE_ACCOUNT_NAME).to_owned(), uid })
 }
 
 /// Returns three flags for a token Secret: whether the CA certificate is missing or outdated, whether the namespace is
@@ -146,7 +145,7 @@ fn with_token_data(
         data.insert("token".into(), json!(BASE64.encode(token)));
     }
     let annotations = map_at_mut(&mut new["metadata"], "annotations");
-    annotations.insert(ACCOUNT_NAME_ANNOTATION.into(), json!(account.name));
-    annotations.insert(ACCOUNT_UID_ANNOTATION.into(), json!(account.uid));
+    annotations.insert(ANNOTATION_SERVICE_ACCOUNT_NAME.into(), json!(account.name));
+    annotations.insert(ANNOTATION_SERVICE_ACCOUNT_UID.into(), json!(account.uid));
     Ok(new)
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use muster_api::well_known::{API_GROUP_CERTIFICATES, USER_GROUP_NODES};
+use muster_api::well_known::{
+    API_GROUP_CERTIFICATES, SIGNER_KUBELET_CLIENT, SIGNER_KUBELET_SERVING, USER_GROUP_NODES,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,11 +30,6 @@ use crate::request::{
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_condition_true, is_set, list_at, str_at};
-
-/// Name of the built-in signer of the client certificates of nodes.
-const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// Name of the built-in signer of the serving certificates of nodes.
-const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 /// Default of `lifetime_max`, the maximum lifetime of a certificate. `lifetime_max` is also the lifetime of a
 /// certificate whose request sets no `expirationSeconds`.
@@ -298,7 +295,7 @@ fn auto_decide_node_client(
     object: &Value,
     request: &CertificateRequest,
 ) -> Option<ApprovalDecision> {
-    if object["spec"]["signerName"] != KUBELET_CLIENT_SIGNER
+    if object["spec"]["signerName"] != SIGNER_KUBELET_CLIENT
         || check_node_client_request(request, object).is_err()
     {
         return None;
@@ -357,7 +354,7 @@ fn auto_approve_node_serving(
     object: &Value,
     request: &CertificateRequest,
 ) -> Option<&'static str> {
-    if object["spec"]["signerName"] != KUBELET_SERVING_SIGNER
+    if object["spec"]["signerName"] != SIGNER_KUBELET_SERVING
         || check_node_serving_request(request, object).is_err()
     {
         return None;
@@ -383,8 +380,8 @@ fn sign_certificate(
 ) -> Option<Result<String, String>> {
     let checked = match str_at(object, "spec.signerName") {
         CLIENT_CERTIFICATE_SIGNER => check_client_request(request, object),
-        KUBELET_CLIENT_SIGNER => check_node_client_request(request, object),
-        KUBELET_SERVING_SIGNER => check_node_serving_request(request, object),
+        SIGNER_KUBELET_CLIENT => check_node_client_request(request, object),
+        SIGNER_KUBELET_SERVING => check_node_serving_request(request, object),
         _ => return None,
     };
     if let Err(why) = checked {

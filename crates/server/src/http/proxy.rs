@@ -210,7 +210,7 @@ impl Api {
             ApiError::service_unavailable(format!("no endpoints available for service {:?}", proxy_name.name))
         };
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
-        let of_service = format!("kubernetes.io/service-name={}", proxy_name.name);
+        let of_service = format!("{}={}", well_known::LABEL_SERVICE_NAME, proxy_name.name);
         let selector = ObjectSelector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
         let (slices, _) = self.registry.storage.list(slices, service.namespace.as_deref(), &selector);
         let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse_stored(it)).collect();

@@ -5,6 +5,7 @@
 //! then call [`Kind::prepare`], which sets those that only one kind has.
 
 use jiff::Timestamp;
+use muster_api::names;
 use muster_api::qos::QosClass;
 use muster_api::well_known::POD_SCHEDULED;
 use serde_json::{Value, json};
@@ -132,18 +133,7 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
     annotations.insert(ANNOTATION_TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
-/// Returns five random characters to append to `generateName`. They include no vowels and no digits that resemble
-/// vowels, so that the characters form no words. Upstream: `SimpleNameGenerator`.
+/// Returns five random characters to append to `generateName`. Upstream: `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
-    /// Characters from which the suffix is generated: consonants without `y`, and digits without 0, 1 and 3.
-    const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
-    let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
-    let mut letter = || {
-        let (rest, at) =
-            (random / NAME_SUFFIX_ALPHABET.len() as u64, random % NAME_SUFFIX_ALPHABET.len() as u64);
-        random = rest;
-        char::from(NAME_SUFFIX_ALPHABET[usize::try_from(at).expect("below 27")])
-    };
-    std::iter::repeat_with(&mut letter).take(5).collect()
+    names::random_string(std::iter::repeat_with(|| Uuid::new_v4().into_bytes()), 5)
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Timestamp, tz::TimeZone};
+use muster_api::pem::certificate_to_pem;
 use rcgen::SigningKey as _;
 use serde_json::Value;
 use uuid::Uuid;
@@ -195,16 +196,9 @@ impl Pki {
         ]);
         let mut signature = vec![0];
         signature.extend(authority.issuer.key().sign(&tbs)?);
-        Ok(to_pem(&encode_sequence(&[tbs, algorithm, encode_tlv(0x03, &signature)])))
+        let der = encode_sequence(&[tbs, algorithm, encode_tlv(0x03, &signature)]);
+        Ok(certificate_to_pem(&BASE64.encode(der)))
     }
-}
-
-/// Encodes a DER certificate in PEM.
-fn to_pem(der: &[u8]) -> String {
-    let base64 = BASE64.encode(der);
-    let lines: Vec<_> =
-        base64.as_bytes().chunks(64).map(|it| std::str::from_utf8(it).expect("base64 is ASCII")).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// Returns a random serial number. It is positive, and long enough to be unique.

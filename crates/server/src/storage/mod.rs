@@ -40,6 +40,7 @@ pub(crate) use self::change_reader::{ObjectChange, ObjectChangeReader};
 pub(crate) use self::commit::{ObjectCommit, QuotaUpdate};
 pub(crate) use self::housekeeping::{HISTORY_WINDOW, run_housekeeping};
 pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, ListStart};
+pub(crate) use self::pending_allocations::PendingAllocations;
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 

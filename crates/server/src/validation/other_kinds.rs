@@ -3,8 +3,9 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use muster_api::well_known::{
-    NAMESPACE_SYSTEM, NODE_CRITICAL_PRIORITY, PRIORITY_CLASS_CLUSTER_CRITICAL, PRIORITY_CLASS_NODE_CRITICAL,
-    SECRET_TYPE_SERVICE_ACCOUNT_TOKEN, SYSTEM_CRITICAL_PRIORITY, USER_DEFINABLE_PRIORITY_MAX,
+    ANNOTATION_SERVICE_ACCOUNT_NAME, NAMESPACE_SYSTEM, NODE_CRITICAL_PRIORITY,
+    PRIORITY_CLASS_CLUSTER_CRITICAL, PRIORITY_CLASS_NODE_CRITICAL, SECRET_TYPE_SERVICE_ACCOUNT_TOKEN,
+    SYSTEM_CRITICAL_PRIORITY, USER_DEFINABLE_PRIORITY_MAX,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -65,11 +66,9 @@ pub(crate) fn validate_secret(write: &WriteToValidate, out: &mut FieldErrors) {
     };
     match str_at(secret, "type") {
         SECRET_TYPE_SERVICE_ACCOUNT_TOKEN => {
-            /// Key of the annotation that names the ServiceAccount of a token Secret.
-            const SERVICE_ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
-            if !is_set(&secret["metadata"]["annotations"][SERVICE_ACCOUNT_NAME_ANNOTATION]) {
+            if !is_set(&secret["metadata"]["annotations"][ANNOTATION_SERVICE_ACCOUNT_NAME]) {
                 out.required(
-                    &ErrorPath::new("metadata.annotations").key(SERVICE_ACCOUNT_NAME_ANNOTATION),
+                    &ErrorPath::new("metadata.annotations").key(ANNOTATION_SERVICE_ACCOUNT_NAME),
                     "",
                 );
             }

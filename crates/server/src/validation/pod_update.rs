@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::container::check_pod_image;
 use super::pod::check_immutable_annotations;
+use super::scheduling::REQUIRED_AFFINITY;
 use super::{check_immutable, check_required, label_pairs, scheduling};
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
@@ -132,7 +133,6 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
 /// Preferred node affinity may change. Then sets these fields in `rest`, a copy of the new spec, to their old values.
 fn check_and_restore_gated_fields(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     /// Name of the field for required affinity.
-    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     /// Name of the field for the terms of a required node affinity.
     const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {

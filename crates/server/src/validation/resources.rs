@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
+use super::scheduling::REQUIRED_AFFINITY;
 use crate::unstructured::list_at;
 use muster_api::quantity::Quantity;
 use muster_api::resources::is_huge_pages;
@@ -14,7 +15,6 @@ use muster_api::resources::is_huge_pages;
 /// `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     /// Name of the field for required affinity.
-    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     /// Name of the field for preferred affinity.
     const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let labels = pod["metadata"]["labels"].clone();

@@ -78,10 +78,11 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
     }
 }
 
+/// Name of the field for required affinity.
+pub(super) const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
 /// Checks the node affinity, pod affinity and pod anti-affinity of a pod.
 pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Name of the field for required affinity.
-    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     /// Name of the field for preferred affinity.
     const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));

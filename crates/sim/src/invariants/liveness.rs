@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Node, Pod, Revision, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{self, Revision, Set, UpdateStrategy};
 
 use muster_engine::daemonset::progressive::record::Phase;
 
@@ -105,7 +105,7 @@ impl ConvergenceCheck<'_> {
         let of_set = set;
         let set = assignment.set_for(Some(node.as_ref()));
         let dead = self.dead_nodes.contains(name);
-        let here: Vec<&Pod> = view
+        let here: Vec<&facts::Pod> = view
             .pods_on(set, name)
             .map(|it| it.as_ref())
             .filter(|it| !oracle::is_deleted_and_finished(it))
@@ -223,7 +223,7 @@ impl ConvergenceCheck<'_> {
         };
         // A node may become eligible again with a pod of another revision. A paused rollout does not replace that pod.
         let expected = expected.filter(|_| rollout.may_replace() && !waits_for_deletes)?;
-        let is_missing = |node: &&Arc<Node>| {
+        let is_missing = |node: &&Arc<facts::Node>| {
             oracle::is_node_eligible(expected, node)
                 && !self.dead_nodes.contains(&node.name)
                 && !view.pods_on(set, &node.name).any(|it| {

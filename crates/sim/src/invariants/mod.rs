@@ -33,7 +33,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::plan::Plan;
 
@@ -280,7 +280,7 @@ impl InvariantChecks {
     pub fn on_response(
         &mut self,
         decided: &DecidedPlan,
-        call: &Call,
+        call: &PlannedCall,
         outcome: &Response,
         fault: Option<RequestFault>,
     ) {
@@ -297,7 +297,7 @@ impl InvariantChecks {
                     | CallError::TooManyRequests { .. }
             )
         );
-        if failed && !matches!(call, Call::PutStatus { .. }) {
+        if failed && !matches!(call, PlannedCall::PutStatus { .. }) {
             let set = &decided.plan.set;
             let id = (decided.replica, decided.process_number, set.uid.clone());
             self.failed_at.insert(id, (decided.clock, set.generation));
@@ -307,7 +307,7 @@ impl InvariantChecks {
         }
         let entry = self.acknowledged.entry((decided.replica, decided.plan.set.uid.clone())).or_default();
         match (call, outcome) {
-            (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, Response::Deleted) => {
+            (PlannedCall::DeletePod { pod, .. } | PlannedCall::EvictPod { pod, .. }, Response::Deleted) => {
                 entry.deleted.insert(pod.uid.clone(), pod.key.clone());
             }
             (_, Response::Wrote { resource_version, .. }) => {
@@ -404,13 +404,17 @@ impl InvariantChecks {
 }
 
 /// Returns the kind of the object that a call reads or writes.
-fn kind_of_call(call: &Call) -> Kind {
+fn kind_of_call(call: &PlannedCall) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
-        Call::WriteRevision(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
-        Call::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,
-        Call::PutStatus { .. } | Call::ApplyConditions { .. } | Call::ReadSet => Kind::Sets,
-        Call::WriteRollout(_) => Kind::Rollouts,
+        PlannedCall::WriteRevision(_)
+        | PlannedCall::DeleteRevision { .. }
+        | PlannedCall::ReadRevision { .. } => Kind::Revisions,
+        PlannedCall::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,
+        PlannedCall::PutStatus { .. } | PlannedCall::ApplyConditions { .. } | PlannedCall::ReadSet => {
+            Kind::Sets
+        }
+        PlannedCall::WriteRollout(_) => Kind::Rollouts,
         _ => Kind::Pods,
     }
 }

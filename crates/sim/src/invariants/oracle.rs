@@ -15,7 +15,7 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    ConditionStatus, Kind, Node, NodeRequirement, Pod, RequiredNodeAffinity, Revision, Selector, Set,
+    self, ConditionStatus, Kind, NodeRequirement, RequiredNodeAffinity, Revision, Selector, Set,
     StatusCounts, Template, Term, UpdateStrategy, WatchedObject,
 };
 use muster_engine::daemonset::progressive::policy::Policy;
@@ -29,8 +29,8 @@ use crate::server::SimServer;
 #[derive(Debug, Default)]
 pub struct ClusterView {
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
-    pub nodes: BTreeMap<Text, Arc<Node>>,
-    pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    pub nodes: BTreeMap<Text, Arc<facts::Node>>,
+    pub pods: BTreeMap<ObjectKey, Arc<facts::Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     pub policies: Vec<Arc<Policy>>,
     pub rollouts: BTreeMap<ObjectKey, Arc<RolloutRecord>>,
@@ -95,14 +95,14 @@ impl ClusterView {
     }
 
     /// Returns all pods that the set controls.
-    pub fn pods_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Pod>> {
+    pub fn pods_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<facts::Pod>> {
         self.pods
             .values()
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
     /// Returns the pods of the set on a node, including unbound pods whose node affinity names the node.
-    pub fn pods_on<'a>(&'a self, set: &'a Set, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
+    pub fn pods_on<'a>(&'a self, set: &'a Set, node: &'a str) -> impl Iterator<Item = &'a Arc<facts::Pod>> {
         self.pods_of(set).filter(move |it| it.target.as_deref() == Some(node))
     }
 
@@ -114,7 +114,7 @@ impl ClusterView {
     }
 
     /// Returns the nodes on which the set should run a pod.
-    pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Node>> {
+    pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<facts::Node>> {
         let assignment = self.assignment(set);
         self.nodes.values().filter(move |it| is_node_eligible(assignment.set_for(Some(it.as_ref())), it))
     }
@@ -126,7 +126,7 @@ impl ClusterView {
     }
 
     /// Whether the labels of the pod show that it has the set's current template.
-    pub fn has_current_template(&self, set: &Set, pod: &Pod) -> bool {
+    pub fn has_current_template(&self, set: &Set, pod: &facts::Pod) -> bool {
         self.has_template_label(set, pod, &self.current_hashes(set))
     }
 
@@ -157,7 +157,7 @@ impl ClusterView {
         let is_charged = |name: &&str| {
             let set = assignment.set_for(self.nodes.get(*name).map(|it| it.as_ref()));
             let hashes = self.current_hashes(set);
-            let new = |it: &Pod| self.has_template_label(set, it, &hashes);
+            let new = |it: &facts::Pod| self.has_template_label(set, it, &hashes);
             self.counts_against_budget(set, name, &new, self.current_revision_creation_time(set), now)
         };
         names.into_iter().filter(is_charged).collect()
@@ -165,7 +165,7 @@ impl ClusterView {
 
     /// Whether the pod's revision hash label is one of `hashes`, or its template generation label is the set's template
     /// generation. The template generation label is ignored if the pod is older than the set.
-    fn has_template_label(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
+    fn has_template_label(&self, set: &Set, pod: &facts::Pod, hashes: &BTreeSet<Text>) -> bool {
         // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
         let generation = generation.map(|it| it.to_string());
@@ -181,11 +181,11 @@ impl ClusterView {
         &self,
         set: &Set,
         name: &str,
-        new: &dyn Fn(&Pod) -> bool,
+        new: &dyn Fn(&facts::Pod) -> bool,
         since: Option<Time>,
         now: Time,
     ) -> bool {
-        let pods: Vec<&Arc<Pod>> =
+        let pods: Vec<&Arc<facts::Pod>> =
             self.pods_on(set, name).filter(|it| !is_deleted_and_finished(it)).collect();
         let has_new = pods.iter().any(|it| new(it));
         let new_available = pods.iter().any(|it| new(it) && is_pod_available(set, it, now));
@@ -226,14 +226,14 @@ impl ClusterView {
         for node in self.nodes.values() {
             let set = assignment.set_for(Some(node.as_ref()));
             let hashes = self.current_hashes(set);
-            let pods: Vec<&Arc<Pod>> =
+            let pods: Vec<&Arc<facts::Pod>> =
                 self.pods_on(set, &node.name).filter(|it| !is_deleted_and_finished(it)).collect();
             if !is_node_eligible(set, node) {
                 counts.misscheduled += i64::from(!pods.is_empty());
                 continue;
             }
             counts.desired += 1;
-            let rank = |it: &Pod| {
+            let rank = |it: &facts::Pod| {
                 let (is_available, new) =
                     (is_pod_available(set, it, now), self.has_template_label(set, it, &hashes));
                 match (is_available, new) {
@@ -278,12 +278,12 @@ pub fn is_equivalent_revision(set: &Set, revision: &Revision) -> bool {
 }
 
 /// Whether the pod is neither terminating nor finished. Upstream: `IsPodActive`.
-pub fn is_active_pod(pod: &Pod) -> bool {
+pub fn is_active_pod(pod: &facts::Pod) -> bool {
     !pod.deleting && !has_pod_finished(pod)
 }
 
 /// Whether the pod has the phase Succeeded or Failed.
-pub fn has_pod_finished(pod: &Pod) -> bool {
+pub fn has_pod_finished(pod: &facts::Pod) -> bool {
     matches!(
         pod.phase,
         muster_engine::daemonset::facts::Phase::Failed | muster_engine::daemonset::facts::Phase::Succeeded
@@ -291,22 +291,22 @@ pub fn has_pod_finished(pod: &Pod) -> bool {
 }
 
 /// Whether the pod has a deletion timestamp and has finished.
-pub fn is_deleted_and_finished(pod: &Pod) -> bool {
+pub fn is_deleted_and_finished(pod: &facts::Pod) -> bool {
     pod.deleting && has_pod_finished(pod)
 }
 
-pub fn is_pod_ready(pod: &Pod) -> bool {
+pub fn is_pod_ready(pod: &facts::Pod) -> bool {
     pod.ready_since.is_some()
 }
 
 /// Whether the pod is active and has been ready for `minReadySeconds`.
-pub fn is_pod_available(set: &Set, pod: &Pod, now: Time) -> bool {
+pub fn is_pod_available(set: &Set, pod: &facts::Pod, now: Time) -> bool {
     is_active_pod(pod)
         && pod.ready_since.is_some_and(|since| set.min_ready.is_zero() || since + set.min_ready <= now)
 }
 
 /// Whether the node has been Ready=Unknown since before `current_since`, the creation time of the current revision.
-pub fn is_node_lost(node: &Node, current_since: Option<Time>) -> bool {
+pub fn is_node_lost(node: &facts::Node, current_since: Option<Time>) -> bool {
     node.ready.status == ConditionStatus::Unknown
         && node.ready.since.is_some_and(|since| current_since.is_some_and(|current| since < current))
 }
@@ -354,12 +354,12 @@ fn pods_tolerate(set: &Set, taint: &Taint) -> bool {
 }
 
 /// Returns the `NoSchedule` taints of the node that pods of the set do not tolerate.
-fn untolerated_no_schedule_taints<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
+fn untolerated_no_schedule_taints<'a>(set: &Set, node: &'a facts::Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !pods_tolerate(set, it)).collect()
 }
 
 /// Whether the node matches the node name, the node selector and the node affinity of the set's template.
-pub fn matches_node(set: &Set, node: &Node) -> bool {
+pub fn matches_node(set: &Set, node: &facts::Node) -> bool {
     let template = &set.template;
     let named = template.node_name.as_ref().is_none_or(|it| *it == node.name);
     let selected = template
@@ -377,7 +377,7 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
 }
 
 /// Whether the node meets a requirement of the node affinity.
-fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
+fn meets_requirement(requirement: &NodeRequirement, node: &facts::Node) -> bool {
     match requirement {
         NodeRequirement::Label(it) => satisfies_requirement(it, &node.labels),
         NodeRequirement::NameIs(name) => *name == node.name,
@@ -387,14 +387,14 @@ fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
 
 /// Whether a pod of the set may stay on a node where it already runs. The node must match the template (see
 /// [`matches_node`]), and pods of the set must tolerate all `NoExecute` taints of the node.
-pub fn may_keep_pod(set: &Set, node: &Node) -> bool {
+pub fn may_keep_pod(set: &Set, node: &facts::Node) -> bool {
     matches_node(set, node)
         && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !pods_tolerate(set, it))
 }
 
 /// Whether the set should run a pod on the node. [`may_keep_pod`] must be true, and pods of the set must tolerate all
 /// `NoSchedule` taints of the node.
-pub fn is_node_eligible(set: &Set, node: &Node) -> bool {
+pub fn is_node_eligible(set: &Set, node: &facts::Node) -> bool {
     may_keep_pod(set, node) && untolerated_no_schedule_taints(set, node).is_empty()
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
-use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{self, Kind, Set, UpdateStrategy};
 use muster_engine::daemonset::plan::{Claim, Plan, RevisionWrite};
 use muster_engine::daemonset::why::Why;
 
@@ -164,7 +164,7 @@ impl InvariantChecks {
             if !oracle::is_node_eligible(set, node) {
                 self.report_violation("W1", || format!("create on {}, which is not eligible", node.name));
             }
-            let finished = |it: &&Arc<Pod>| oracle::has_pod_finished(it) && !it.deleting;
+            let finished = |it: &&Arc<facts::Pod>| oracle::has_pod_finished(it) && !it.deleting;
             if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
                 self.report_violation("W14", || {
                     format!("create on {}, where {} is not being deleted yet", node.name, pod.key)
@@ -397,7 +397,7 @@ enum DeletionReason {
 
 /// Returns the reason that applies to a pod that a plan deletes. `None` if no reason applies. With
 /// [`DeletionReason::ReplacementNotAvailable`], the delete is a violation.
-fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
+fn deletion_reason(view: &ClusterView, set: &Set, pod: &facts::Pod, clock: Time) -> Option<DeletionReason> {
     let target = pod.target.as_deref()?;
     if oracle::has_pod_finished(pod) {
         return Some(DeletionReason::OutsideBudget);
@@ -411,8 +411,9 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
     let is_new = view.has_current_template(set, pod);
     let others: Vec<_> =
         view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::is_active_pod(it)).collect();
-    let is_kept_before =
-        |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
+    let is_kept_before = |a: &facts::Pod, b: &facts::Pod| {
+        (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name)
+    };
     match set.rollout {
         UpdateStrategy::Surge(_) => {
             if others.iter().any(|it| view.has_current_template(set, it) == is_new && is_kept_before(it, pod))
@@ -473,7 +474,7 @@ impl DeletionReason {
 /// Whether a pod with the old template stays on its node although the node is not eligible. The pod stays if the node
 /// has a `NoSchedule` taint that neither the pod nor the template tolerates. The taints `not-ready` and `unreachable`
 /// are ignored.
-fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
+fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &facts::Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::is_node_eligible(set, node) {
         return false;

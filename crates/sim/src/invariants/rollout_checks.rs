@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{IntOrPercent, Kind, Node, Pod, Revision, Set, WatchedObject};
+use muster_engine::daemonset::facts::{self, IntOrPercent, Kind, Revision, Set, WatchedObject};
 use muster_engine::daemonset::plan::{Plan, RevisionWrite, RolloutWrite};
 use muster_engine::daemonset::progressive::policy::{Approval, Step};
 use muster_engine::daemonset::progressive::record::{ALL_STEPS, OperatorRequests, Phase, RolloutStatus};
@@ -125,24 +125,24 @@ impl InvariantChecks {
         let requests = rollout.record.as_ref().map(|it| it.requests.clone()).unwrap_or_default();
         match verdict {
             Some(RevisionVerdict::Good) => {
-                let of_revision = |node: &Node| {
+                let of_revision = |node: &facts::Node| {
                     view.pods_on(set, &node.name).any(|it| {
                         it.hash_label() == revision.hash_label() && oracle::is_pod_available(set, it, clock)
                     })
                 };
-                let eligible: Vec<&Node> = view
+                let eligible: Vec<&facts::Node> = view
                     .nodes
                     .values()
                     .map(|it| it.as_ref())
                     .filter(|it| oracle::is_node_eligible(set, it))
                     .collect();
-                let is_on = |node: &&&Node| {
+                let is_on = |node: &&&facts::Node| {
                     view.pods_on(set, &node.name).any(|it| {
                         oracle::is_pod_available(set, it, clock) && view.has_current_template(set, it)
                     })
                 };
                 let on = eligible.iter().filter(is_on).count();
-                let is_excused = |node: &&&Node| failed.contains(&node.name);
+                let is_excused = |node: &&&facts::Node| failed.contains(&node.name);
                 let missing = eligible.iter().filter(|it| !is_on(it) && !is_excused(it)).count();
                 let right = match reason {
                     "Adopted" if is_current => rollout.stable.is_none() && 0 < on && missing == 0,
@@ -287,7 +287,7 @@ impl InvariantChecks {
     ) {
         let Some(step) = rollout.status().and_then(|it| rollout.step(it)) else { return };
         let Some(groups) = &step.groups else { return };
-        let group_of = |node: &Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
+        let group_of = |node: &facts::Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
         let charged = view.charged_nodes(set, clock);
         let mut nodes_of_groups: BTreeMap<Text, Vec<&Text>> = BTreeMap::new();
         for node in view.nodes_of_step(set, Some(&step)) {
@@ -327,13 +327,13 @@ impl InvariantChecks {
         clock: Time,
     ) {
         let Some(groups) = &step.groups else { return };
-        let group_of = |node: &Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
+        let group_of = |node: &facts::Node| node.labels.get(&groups.label).cloned().unwrap_or_default();
         let of_names = |names: &BTreeSet<Text>| -> BTreeSet<Text> {
             names.iter().filter_map(|it| view.nodes.get(it)).map(|it| group_of(it)).collect()
         };
         let open = of_names(added);
         let admitted = rollout_oracle::admitted_names(next);
-        let has_admitted_node = |group: &Text, is_unfinished: &dyn Fn(&Pod) -> bool| {
+        let has_admitted_node = |group: &Text, is_unfinished: &dyn Fn(&facts::Pod) -> bool| {
             view.nodes_of_step(set, Some(step)).any(|node| {
                 group_of(node) == *group
                     && admitted.contains(&node.name)
@@ -344,9 +344,9 @@ impl InvariantChecks {
         };
         // A group is being updated while a node of it was admitted before and has no pod of the revision, or a pod that
         // has not soaked. A group whose pods only soak does not keep others from being updated.
-        let has_no_pod = |it: &Pod| !view.has_current_template(set, it);
+        let has_no_pod = |it: &facts::Pod| !view.has_current_template(set, it);
         let has_not_soaked =
-            |it: &Pod| has_no_pod(it) || !rollout_oracle::has_soaked(set, it, groups.soak, clock);
+            |it: &facts::Pod| has_no_pod(it) || !rollout_oracle::has_soaked(set, it, groups.soak, clock);
         let all: BTreeSet<Text> = view.nodes_of_step(set, Some(step)).map(|it| group_of(it)).collect();
         let busy = all.iter().filter(|it| open.contains(*it) || has_admitted_node(it, &has_no_pod)).count();
         let opens_group = open.iter().any(|it| !has_admitted_node(it, &has_not_soaked));

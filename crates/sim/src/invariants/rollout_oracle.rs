@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_api::labels::{Labels, Selector};
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{IntOrPercent, Node, Pod, Revision, Set, UpdateStrategy};
+use muster_engine::daemonset::facts::{self, IntOrPercent, Revision, Set, UpdateStrategy};
 use muster_engine::daemonset::progressive::membership::AdmittedMembers;
 use muster_engine::daemonset::progressive::policy::{NewNodeRevision, Policy, SetSelection, Step};
 use muster_engine::daemonset::progressive::record::{ALL_STEPS, Phase, RolloutRecord, RolloutStatus};
@@ -100,7 +100,7 @@ impl ClusterView {
     /// Returns the names of the nodes of a step that are exposed to an unproven revision. These are the nodes in
     /// `admitted`, and the nodes with a pod whose revision does not have the verdict `Good`.
     pub fn exposed_nodes(&self, set: &Set, step: Option<&Step>, admitted: &BTreeSet<Text>) -> BTreeSet<Text> {
-        let unproven = |node: &Node| {
+        let unproven = |node: &facts::Node| {
             self.pods_on(set, &node.name).filter(|it| !oracle::is_deleted_and_finished(it)).any(|it| {
                 let good = self.revisions_of(set).any(|revision| {
                     revision.hash_label() == it.hash_label()
@@ -121,7 +121,7 @@ impl ClusterView {
         &'a self,
         set: &'a Set,
         step: Option<&'a Step>,
-    ) -> impl Iterator<Item = &'a Arc<Node>> {
+    ) -> impl Iterator<Item = &'a Arc<facts::Node>> {
         self.nodes.values().filter(move |it| {
             oracle::is_node_eligible(set, it)
                 && step.is_none_or(|step| matches_labels(&step.selector, &it.labels))
@@ -140,7 +140,7 @@ pub struct Assignment<'a> {
 impl Assignment<'_> {
     /// Returns the set with the template of the revision that the node is assigned: the current or the stable revision.
     /// A deleted node (`None`) is assigned the current revision.
-    pub fn set_for(&self, node: Option<&Node>) -> &Set {
+    pub fn set_for(&self, node: Option<&facts::Node>) -> &Set {
         match (&self.rollout, node) {
             (Some(rollout), Some(node)) if !rollout.is_assigned_current(node) => {
                 rollout.stable_set.as_ref().unwrap_or(self.set)
@@ -156,7 +156,7 @@ impl Assignment<'_> {
 
     /// Whether the rolling update may replace outdated pods on the node. Always true for a set without a progressive
     /// rollout.
-    pub fn may_update(&self, node: &Node) -> bool {
+    pub fn may_update(&self, node: &facts::Node) -> bool {
         self.rollout.as_ref().is_none_or(|it| it.may_replace() && !it.is_held(node))
     }
 }
@@ -196,7 +196,7 @@ impl SetRollout {
     }
 
     /// Whether the node is assigned the current revision. Otherwise it is assigned the stable revision.
-    pub fn is_assigned_current(&self, node: &Node) -> bool {
+    pub fn is_assigned_current(&self, node: &facts::Node) -> bool {
         match self.scope() {
             RevisionScope::AllNodes => true,
             RevisionScope::NoNodes => false,
@@ -214,7 +214,7 @@ impl SetRollout {
 
     /// Whether the rollout must not replace the node's pod, whatever the pod's revision. The node keeps the pod until
     /// the pod ends.
-    pub fn is_held(&self, node: &Node) -> bool {
+    pub fn is_held(&self, node: &facts::Node) -> bool {
         self.is_frozen() || (self.scope() == RevisionScope::AdmittedNodes && !self.is_assigned_current(node))
     }
 
@@ -273,7 +273,7 @@ pub fn admitted_names(status: &RolloutStatus) -> BTreeSet<Text> {
 
 /// Whether a pod is available, and has been Ready without a restart of a container for the soak time and for
 /// `minReadySeconds`.
-pub fn has_soaked(set: &Set, pod: &Pod, soak: Duration, now: Time) -> bool {
+pub fn has_soaked(set: &Set, pod: &facts::Pod, soak: Duration, now: Time) -> bool {
     let healthy_since = pod.ready_since.max(pod.last_started);
     oracle::is_pod_available(set, pod, now)
         && healthy_since.is_some_and(|it| it + soak.max(set.min_ready) <= now)

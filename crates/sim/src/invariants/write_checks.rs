@@ -11,8 +11,8 @@ use muster_api::well_known::{
     TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::controller::CallError;
-use muster_engine::daemonset::execution::{Call, Response};
-use muster_engine::daemonset::facts::{Kind, Pod, Set, UpdateStrategy, WatchedObject};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
+use muster_engine::daemonset::facts::{self, Kind, Set, UpdateStrategy, WatchedObject};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::RevisionWrite;
 use muster_engine::daemonset::why::Why;
@@ -46,7 +46,7 @@ impl InvariantChecks {
         server: &SimServer,
         decided: &DecidedPlan,
         set: &Set,
-        call: &Call,
+        call: &PlannedCall,
         body: &Value,
         now: Time,
     ) {
@@ -54,7 +54,7 @@ impl InvariantChecks {
         let leads = self.holder == Some((decided.replica, decided.process_number));
         self.check_leader(decided.replica, leads, now);
         match call {
-            Call::CreatePod { node, hash, .. } => {
+            PlannedCall::CreatePod { node, hash, .. } => {
                 self.check_no_second_pod(server, decided, set, node, hash, now);
                 self.check_slow_start(decided, set);
                 if *hash == decided.plan.hash {
@@ -64,7 +64,7 @@ impl InvariantChecks {
                     self.check_new_stable_pod(server, decided, set, node, body);
                 }
             }
-            Call::DeletePod { pod, why } => {
+            PlannedCall::DeletePod { pod, why } => {
                 if let Why::Failed { .. } | Why::Succeeded = why {
                     self.check_backoff(server, decided, set, pod);
                 }
@@ -72,11 +72,13 @@ impl InvariantChecks {
                     self.report_violation("W4", || format!("{} is deleted without its UID", pod.key));
                 }
             }
-            Call::EvictPod { pod, .. } if body["deleteOptions"]["preconditions"]["uid"] != *pod.uid => {
+            PlannedCall::EvictPod { pod, .. }
+                if body["deleteOptions"]["preconditions"]["uid"] != *pod.uid =>
+            {
                 self.report_violation("W4", || format!("{} is evicted without its UID", pod.key));
             }
-            Call::Claim(claim) if !claim.is_adoption() => self.check_release(set, body),
-            Call::Claim(claim) => {
+            PlannedCall::Claim(claim) if !claim.is_adoption() => self.check_release(set, body),
+            PlannedCall::Claim(claim) => {
                 if body["metadata"]["uid"].is_null() || body["metadata"]["resourceVersion"].is_null() {
                     self.report_violation("W9", || format!("{claim:?} without uid and resourceVersion"));
                 }
@@ -86,7 +88,7 @@ impl InvariantChecks {
                     self.report_violation("W9", || format!("{claim:?} without reading the set first"));
                 }
             }
-            Call::PutStatus { of, .. } => self.check_status_write(server, decided, of, body),
+            PlannedCall::PutStatus { of, .. } => self.check_status_write(server, decided, of, body),
             _ => {}
         }
     }
@@ -99,26 +101,27 @@ impl InvariantChecks {
         server: &SimServer,
         decided: &DecidedPlan,
         set: &Set,
-        call: &Call,
+        call: &PlannedCall,
         outcome: &Response,
         before: u64,
         now: Time,
     ) {
         let key = (decided.replica, decided.plan.set.key.clone());
-        if let (Call::CreatePod { node, .. }, Some(progress)) = (call, self.progress.get_mut(&key)) {
+        if let (PlannedCall::CreatePod { node, .. }, Some(progress)) = (call, self.progress.get_mut(&key)) {
             progress.in_flight = progress.in_flight.saturating_sub(1);
             progress.failed |= has_failed(outcome);
             if !has_failed(outcome) {
                 *self.summary.entry((node.clone(), "create")).or_default() += 1;
             }
         }
-        if let (Call::DeletePod { pod, .. } | Call::EvictPod { pod, .. }, false) = (call, has_failed(outcome))
+        if let (PlannedCall::DeletePod { pod, .. } | PlannedCall::EvictPod { pod, .. }, false) =
+            (call, has_failed(outcome))
         {
             let node = pod.target.clone().unwrap_or_default();
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, decided, set, pod, now);
         }
-        if let (Call::PutStatus { .. }, Response::Refused(CallError::Conflict)) = (call, outcome)
+        if let (PlannedCall::PutStatus { .. }, Response::Refused(CallError::Conflict)) = (call, outcome)
             && let Some(progress) = self.progress.get_mut(&key)
         {
             progress.status_refused = true;
@@ -130,13 +133,16 @@ impl InvariantChecks {
         }
         let changed = before < server.revision();
         if !changed
-            && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::WriteRevision(_))
+            && matches!(
+                call,
+                PlannedCall::Claim(_) | PlannedCall::RelabelPod { .. } | PlannedCall::WriteRevision(_)
+            )
             && !has_failed(outcome)
         {
             self.report_violation("L9", || format!("{call:?} changed nothing"));
         }
         let collided = matches!(outcome, Response::Refused(CallError::AlreadyExists));
-        if let (Call::WriteRevision(RevisionWrite::Create { name, .. }), false, false) =
+        if let (PlannedCall::WriteRevision(RevisionWrite::Create { name, .. }), false, false) =
             (call, has_failed(outcome), collided)
         {
             let expected = name.starts_with(&format!("{}-", set.key.name));
@@ -164,7 +170,7 @@ impl InvariantChecks {
     }
 
     /// Checks W17: the ClusterRole of the DaemonSet controller allows the request.
-    fn check_permission(&mut self, set: &Set, call: &Call) {
+    fn check_permission(&mut self, set: &Set, call: &PlannedCall) {
         let (verb, target) = (manifest::call_verb(call), manifest::call_target(set, call));
         let asked = (verb.as_str(), target.kind, target.subresource);
         if !CONTROLLER_PERMISSIONS.contains(&asked) {
@@ -223,7 +229,14 @@ impl InvariantChecks {
     /// pod is up if it is available, an outdated pod if it is Ready. A pod that was up in the replica's cache also ends
     /// the disruption, because it may have failed since. W5 is not checked if the DaemonSet has changed since the plan,
     /// if the budget may have become smaller, or while writes of a replica that does not hold the Lease are excused.
-    fn check_budget(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod, now: Time) {
+    fn check_budget(
+        &mut self,
+        server: &SimServer,
+        decided: &DecidedPlan,
+        set: &Set,
+        pod: &facts::Pod,
+        now: Time,
+    ) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = ClusterView::current(server);
@@ -232,7 +245,7 @@ impl InvariantChecks {
             assignment.set_for(node.and_then(|it| view.nodes.get(it)).map(|it| it.as_ref()))
         };
         let seen = ClusterView::at_revisions(server, &decided.snapshot);
-        let is_up = |pod: &Pod| {
+        let is_up = |pod: &facts::Pod| {
             let hashes = view.current_hashes(assigned(pod.target.as_ref()));
             let is_new = pod.hash_label().is_some_and(|it| hashes.contains(it));
             oracle::is_active_pod(pod)
@@ -535,7 +548,7 @@ impl InvariantChecks {
     /// Checks W14 (failed-pod backoff) for a delete of a finished pod, and records the delete. One process deletes
     /// successive finished pods on a node at intervals of at least 1 s, 2 s, 4 s and so on up to 512 s. An interval of
     /// more than 30 min, or a change of the set, resets the backoff.
-    fn check_backoff(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &Pod) {
+    fn check_backoff(&mut self, server: &SimServer, decided: &DecidedPlan, set: &Set, pod: &facts::Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
             .pods

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_api::object_key::ObjectKey;
 use muster_api::text::Text;
-use muster_engine::daemonset::facts::{Kind, Pod, Selector, Set};
+use muster_engine::daemonset::facts::{self, Kind, Selector, Set};
 use muster_engine::daemonset::why::Why;
 
 use super::World;
@@ -119,7 +119,7 @@ impl World {
         }
         if self.garbage_collector_runs {
             let is_on_deleted_node =
-                |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
+                |it: &&Arc<facts::Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
             if let Some(pod) = view.pods.values().filter(|it| it.bound).find(is_on_deleted_node) {
                 return fail("L6", format!("{} is on a deleted node, and is not garbage collected", pod.key));
             }
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Whether a pod is not expected to become ready, because of its image or because its node shuts down.
-    fn can_never_be_ready(&self, pod: &Pod) -> bool {
+    fn can_never_be_ready(&self, pod: &facts::Pod) -> bool {
         let image = self.pod_image(&pod.key);
         let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
         self.image_behaviours.get(&image).copied().unwrap_or_default() != ImageBehaviour::BecomesReady

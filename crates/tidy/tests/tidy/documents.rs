@@ -40,6 +40,11 @@ fn the_translated_readme_has_the_same_headings_and_code() {
 }
 
 #[test]
+fn code_blocks_of_the_readme_can_be_pasted() {
+    assert_no_problems(not_pasteable(&repository()));
+}
+
+#[test]
 fn the_changelog_has_the_version_of_the_workspace() {
     assert_no_problems(changelog(&repository()));
 }
@@ -277,6 +282,24 @@ fn translation(tree: &Tree) -> Vec<String> {
     problems
 }
 
+/// The lines of README.md's code blocks that cannot be pasted into a shell: those with a prompt, and a command that runs
+/// until Ctrl-C beside other commands of its block.
+fn not_pasteable(tree: &Tree) -> Vec<String> {
+    let (_, blocks) = skeleton(tree.text("README.md"));
+    let mut problems = Vec::new();
+    for block in &blocks {
+        let lines: Vec<&str> = block.lines().filter(|it| !it.starts_with("```")).collect();
+        for line in lines.iter().filter(|it| it.starts_with("$ ")) {
+            problems.push(format!("README.md: `{line}` has a prompt"));
+        }
+        let runs_on = |line: &&&str| line.starts_with("make up") || line.starts_with("muster up");
+        for line in lines.iter().filter(runs_on).filter(|_| 1 < lines.len()) {
+            problems.push(format!("README.md: `{line}` runs until Ctrl-C, and is not alone in its block"));
+        }
+    }
+    problems
+}
+
 /// The levels of a document's headings, and its code blocks with their fences.
 fn skeleton(text: &str) -> (Vec<usize>, Vec<String>) {
     let (mut levels, mut blocks) = (Vec::new(), Vec::new());
@@ -400,6 +423,18 @@ mod can_fail {
             ]
         );
         assert_no_problems(translation(&Tree::of(&[("README.md", document), ("README.zh-CN.md", document)])));
+    }
+
+    #[test]
+    fn code_that_cannot_be_pasted() {
+        let document = "```sh\nmake up ARGS=1\n```\n```sh\nmake up\nkubectl get ds\n```\n\n$ prose\n```console\n$ ls\nfile\n```\n";
+        assert_problems(
+            not_pasteable(&Tree::of(&[("README.md", document)])),
+            &[
+                "README.md: `make up` runs until Ctrl-C, and is not alone in its block",
+                "README.md: `$ ls` has a prompt",
+            ],
+        );
     }
 
     #[test]

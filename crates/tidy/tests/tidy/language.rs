@@ -244,14 +244,65 @@ fn imports(tree: &Tree) -> BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> {
             imports.entry(source.krate).or_default().entry(top).or_default();
         }
     }
+    let mut imported_by_root: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for source in sources.iter().filter(|it| it.module.is_empty()) {
+        imported_by_root.entry(source.krate).or_default().extend(used_names(source));
+    }
     for source in &sources {
         let Some(top) = source.module.first() else { continue };
         let Some(modules) = imports.get_mut(source.krate) else { continue };
         let known: BTreeSet<&str> = modules.keys().copied().collect();
-        let imported = names_at_the_root(source).into_iter().filter(|it| it != top && known.contains(it));
+        // A module may also import a name that the crate's root imports from another module.
+        let resolve = |name| match known.get(name) {
+            Some(module) => Some(*module),
+            None => known.get(imported_by_root.get(source.krate)?.get(name)?).copied(),
+        };
+        let imported = names_at_the_root(source).into_iter().filter_map(resolve).filter(|it| it != top);
         modules.entry(top).or_default().extend(imported);
     }
     imports
+}
+
+/// The names that the `use` declarations of a crate's root bring into scope, each with the first segment of its path.
+fn used_names<'a>(root: &Source<'a>) -> BTreeMap<&'a str, &'a str> {
+    let tokens = tokens(root.text);
+    let mut names = BTreeMap::new();
+    let mut rest = &tokens[..];
+    while let Some(at) = rest.iter().position(|it| *it == "use") {
+        rest = &rest[at + 1..];
+        rest = add_used_names(rest, None, &mut names);
+    }
+    names
+}
+
+/// Adds the names of a use tree, such as `a::{b, c as d}`, and returns the tokens after it. `first` is the first segment
+/// of the path before the tree.
+fn add_used_names<'a, 'b>(
+    tree: &'b [&'a str],
+    first: Option<&'a str>,
+    names: &mut BTreeMap<&'a str, &'a str>,
+) -> &'b [&'a str] {
+    match tree {
+        ["{", rest @ ..] => {
+            let mut rest = rest;
+            while !matches!(rest, [] | ["}", ..]) {
+                rest = add_used_names(rest, first, names);
+                rest = rest.strip_prefix(&[","]).unwrap_or(rest);
+            }
+            rest.get(1..).unwrap_or_default()
+        }
+        ["crate" | "self", "::", rest @ ..] => add_used_names(rest, first, names),
+        [segment, "::", rest @ ..] => add_used_names(rest, first.or(Some(*segment)), names),
+        [segment, "as", name, rest @ ..] => {
+            names.insert(*name, first.unwrap_or(*segment));
+            rest
+        }
+        [name, rest @ ..] => {
+            names.insert(*name, first.unwrap_or(*name));
+            rest
+        }
+        [] => &[],
+    }
 }
 
 /// The imports between the layers of a crate that are not from a higher layer to a lower one.
@@ -482,6 +533,19 @@ mod can_fail {
             ("crates/a/src/three.rs", "use super::one::One;\n"),
             ("crates/a/src/four.rs", "use self::three;\n"),
         ]);
+        let re_exported = Tree::of(&[
+            (
+                "crates/b/src/lib.rs",
+                "mod one;\nmod two;\nmod three;\npub use crate::one::{inner::A, B as C};\nuse two::D;\nuse std::three;\n",
+            ),
+            ("crates/b/src/one.rs", "use crate::{D, three};\n"),
+            ("crates/b/src/two.rs", "use crate::C;\n"),
+            ("crates/b/src/three.rs", "use super::Unknown;\n"),
+        ]);
+        assert_eq!(
+            in_cycles(&re_exported),
+            BTreeMap::from([("b".to_owned(), ["one", "two"].map(str::to_owned).to_vec())])
+        );
         let found = in_cycles(&tree);
         let modules = ["one", "three", "two"].map(str::to_owned).to_vec();
         assert_eq!(found, BTreeMap::from([("a".to_owned(), modules)]));

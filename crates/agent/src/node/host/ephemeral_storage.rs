@@ -12,7 +12,7 @@ use muster_engine::kubelet::eviction::{PodStorage, StorageLimit, StorageUsage, e
 use tokio::time::Instant;
 
 use super::stats;
-use crate::node::Node;
+use crate::node::NodeAgent;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
@@ -33,7 +33,7 @@ impl StorageLimitChecker {
     /// measurements of a pod.
     pub(super) async fn pods_over_limit<R: Runtime>(
         &mut self,
-        node: &Node<R>,
+        node: &NodeAgent<R>,
         pods: &[Arc<ParsedPod>],
         every: Duration,
     ) -> Vec<(Arc<ParsedPod>, StorageLimit, String)> {
@@ -92,7 +92,7 @@ fn storage_limits(pod: &ParsedPod) -> Option<PodStorage> {
 /// pod includes its directory, its logs, and the writable layers of its containers. If neither the pod nor a container
 /// has a limit, only the volumes are measured.
 async fn measure_storage<R: Runtime>(
-    node: &Node<R>,
+    node: &NodeAgent<R>,
     pod: &core::Pod,
     storage: &mut PodStorage,
 ) -> Result<(), RuntimeError> {

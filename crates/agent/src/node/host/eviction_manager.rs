@@ -26,7 +26,7 @@ use super::measure::{self, FilesystemUsage};
 use super::stats::{ContainerStats, PodStats};
 use super::{log_rotation, node_reference};
 use crate::clock::now;
-use crate::node::{Node, cgroup};
+use crate::node::{NodeAgent, cgroup};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::Runtime;
 
@@ -42,14 +42,14 @@ const POD_CLEANUP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the eviction manager and never returns. It needs the API server only for the first list of the node's pods,
 /// before which it evicts no pod.
-pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn run<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     EvictionManager { node }.run().await;
 }
 
 /// Reports the pressure conditions of a node, evicts its pods, removes unused images, rotates logs, and sets the CPU
 /// shares of the QoS cgroups.
 struct EvictionManager<'a, R> {
-    node: &'a Node<R>,
+    node: &'a NodeAgent<R>,
 }
 
 impl<R: Runtime> EvictionManager<'_, R> {

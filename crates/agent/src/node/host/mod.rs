@@ -26,11 +26,11 @@ use muster_engine::kubelet::node_status as rules;
 
 pub use self::node_status::{NodeState, NodeStop};
 pub use self::shutdown::{ShutdownGrace, terminate_pods};
-use super::{Config, Node};
+use super::{Config, NodeAgent};
 use crate::runtime::Runtime;
 
 /// Runs the node status manager and the eviction manager and never returns.
-pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn run<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
 

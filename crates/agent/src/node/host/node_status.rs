@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
-use muster_api::backoff::BackoffPolicy;
+use muster_api::backoff::{BackoffPolicy, RetryDelay};
 use muster_api::interner::Interner;
 use muster_api::resources::ResourceQuantities;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
@@ -26,8 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{measure, node_reference, reserved_resources};
 use crate::clock::now;
-use crate::node::Node;
-use crate::retry_delay::RetryDelay;
+use crate::node::NodeAgent;
 use crate::runtime::{Runtime, RuntimeStatus};
 
 /// Timeout of an API call. It is the heartbeat interval, because a late heartbeat has no use.
@@ -123,7 +122,7 @@ impl NodeState {
 }
 
 /// Registers the node, then keeps its lease and status up to date. Never returns.
-pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+pub(super) async fn run<R: Runtime>(node: &Arc<NodeAgent<R>>) {
     let manager = NodeStatusManager {
         nodes: Api::all(node.client.clone()),
         leases: Api::namespaced(node.client.clone(), NAMESPACE_NODE_LEASE),
@@ -139,7 +138,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 struct NodeStatusManager<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
-    node: &'a Node<R>,
+    node: &'a NodeAgent<R>,
     /// `nodeInfo` of the Node's status, without the name and version of the runtime.
     info: NodeSystemInfo,
     /// Capacity at the start of the agent. Later measurements are not used, because the reported size of a filesystem
@@ -173,7 +172,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         let node = &self.node.config.name;
                         tracing::warn!(node, error, "cannot register the node, retrying");
                     }
-                    retry.delay.wait().await;
+                    tokio::time::sleep(retry.delay.next_delay()).await;
                 }
             }
         }
@@ -271,7 +270,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         let error = format_error_chain(&error);
                         tracing::warn!(node = self.node.config.name, error, "cannot renew the node's lease");
                     }
-                    retry.delay.wait().await;
+                    tokio::time::sleep(retry.delay.next_delay()).await;
                 }
             }
         }
@@ -327,7 +326,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                                 let (node, error) = (&self.node.config.name, format_error_chain(&error));
                                 tracing::warn!(node, error, "cannot report the node's status");
                             }
-                            retry.delay.wait().await;
+                            tokio::time::sleep(retry.delay.next_delay()).await;
                             continue;
                         }
                     }

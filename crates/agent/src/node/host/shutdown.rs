@@ -9,7 +9,7 @@ use muster_engine::kubelet::pod::PodTermination;
 use tokio::time::{Instant, sleep};
 
 use super::NodeStop;
-use crate::node::{Node, PodEntry, PodSnapshot};
+use crate::node::{NodeAgent, PodEntry, PodSnapshot};
 use crate::runtime::Runtime;
 
 /// Reason in the status of a pod that is terminated because its node stops. Upstream: `nodeShutdownReason`.
@@ -47,7 +47,7 @@ impl ShutdownGrace {
 
 /// Begins the stop of the node, and terminates the node's pods, critical pods last, with their preStop hooks. Each pod
 /// gets its own grace period, limited by `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
-pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
+pub async fn terminate_pods<R: Runtime>(node: &NodeAgent<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.state.begin_node_stop(how);
     let is_critical = |it: &Arc<PodEntry>| {

@@ -81,7 +81,7 @@ async fn a_pod_is_parsed_once_between_the_watch_event_and_the_runtime() {
     let client = kube::Client::new(tower::service_fn(answer), "default");
     let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
     let runtime = Arc::new(SandboxRuntime::default());
-    let node = Node::new(client, Arc::new(config), runtime.clone(), recorder, Arc::default());
+    let node = NodeAgent::new(client, Arc::new(config), runtime.clone(), recorder, Arc::default());
 
     let event = json!({"type": "ADDED", "object": {
         "metadata": {"name": "web", "namespace": "shop", "uid": "u-1"},

@@ -166,8 +166,10 @@ pub fn decode_object(kind: Kind, object: &[u8], shared: &mut Interner) -> Result
                 None => concerns_no_set(&revision.metadata, shared),
             }
         }
-        Kind::Policies => WatchedObject::Policy(Arc::new(decode_policy(object, shared)?)),
-        Kind::ClusterPolicies => WatchedObject::Policy(Arc::new(decode_cluster_policy(object, shared)?)),
+        Kind::Policies => WatchedObject::Policy(Arc::new(decode_policy(object, shared)?.policy)),
+        Kind::ClusterPolicies => {
+            WatchedObject::Policy(Arc::new(decode_cluster_policy(object, shared)?.policy))
+        }
         Kind::Rollouts => WatchedObject::Rollout(Arc::new(decode_rollout(object, shared)?)),
         Kind::Namespaces => {
             let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;

@@ -1,4 +1,4 @@
-//! Builds the verb, path and body of the HTTP request for each [`Call`].
+//! Builds the verb, path and body of the HTTP request for each [`PlannedCall`].
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -15,7 +15,7 @@ use super::{
     relabel_patch, release_patch, renumber_patch, verdict_patch,
 };
 use crate::controller::{self, PatchFormat, Verb, percent_encode};
-use crate::daemonset::execution::Call;
+use crate::daemonset::execution::PlannedCall;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Pod, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, PodSource, RevisionWrite, RolloutWrite};
 use crate::daemonset::progressive::decode::encode_status;
@@ -35,63 +35,65 @@ pub struct CallTarget {
 }
 
 /// Returns the Kubernetes request verb of a call, such as create or patch.
-pub fn call_verb(call: &Call) -> Verb {
+pub fn call_verb(call: &PlannedCall) -> Verb {
     match call {
-        Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
-        Call::ListPods => Verb::List,
-        Call::CreatePod { .. }
-        | Call::EvictPod { .. }
-        | Call::WriteRevision(RevisionWrite::Create { .. })
-        | Call::WriteRollout(RolloutWrite::Create) => Verb::Create,
-        Call::Claim(_) => Verb::Patch(PatchFormat::Strategic),
-        Call::RelabelPod { .. }
-        | Call::WriteRevision(
+        PlannedCall::ReadSet | PlannedCall::ReadRevision { .. } => Verb::Get,
+        PlannedCall::ListPods => Verb::List,
+        PlannedCall::CreatePod { .. }
+        | PlannedCall::EvictPod { .. }
+        | PlannedCall::WriteRevision(RevisionWrite::Create { .. })
+        | PlannedCall::WriteRollout(RolloutWrite::Create) => Verb::Create,
+        PlannedCall::Claim(_) => Verb::Patch(PatchFormat::Strategic),
+        PlannedCall::RelabelPod { .. }
+        | PlannedCall::WriteRevision(
             RevisionWrite::Renumber { .. } | RevisionWrite::Label { .. } | RevisionWrite::StoreVerdict { .. },
         ) => Verb::Patch(PatchFormat::Merge),
-        Call::PutStatus { .. } | Call::WriteRollout(RolloutWrite::PutStatus { .. }) => Verb::Update,
-        Call::ApplyConditions { .. } => Verb::Patch(PatchFormat::Apply),
-        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Verb::Delete,
+        PlannedCall::PutStatus { .. } | PlannedCall::WriteRollout(RolloutWrite::PutStatus { .. }) => {
+            Verb::Update
+        }
+        PlannedCall::ApplyConditions { .. } => Verb::Patch(PatchFormat::Apply),
+        PlannedCall::DeletePod { .. } | PlannedCall::DeleteRevision { .. } => Verb::Delete,
     }
 }
 
 /// Returns the API object or collection that a call for this DaemonSet reads or writes.
-pub fn call_target(set: &Set, call: &Call) -> CallTarget {
+pub fn call_target(set: &Set, call: &PlannedCall) -> CallTarget {
     let whole = |kind, name: Option<&Text>| CallTarget { kind, name: name.cloned(), subresource: None };
     match call {
-        Call::ReadSet => whole(Kind::Sets, Some(&set.key.name)),
-        Call::PutStatus { of, .. } => {
+        PlannedCall::ReadSet => whole(Kind::Sets, Some(&set.key.name)),
+        PlannedCall::PutStatus { of, .. } => {
             CallTarget { kind: Kind::Sets, name: Some(of.key.name.clone()), subresource: Some("status") }
         }
-        Call::ApplyConditions { .. } => {
+        PlannedCall::ApplyConditions { .. } => {
             CallTarget { kind: Kind::Sets, name: Some(set.key.name.clone()), subresource: Some("status") }
         }
-        Call::WriteRollout(RolloutWrite::Create) => whole(Kind::Rollouts, None),
-        Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => CallTarget {
+        PlannedCall::WriteRollout(RolloutWrite::Create) => whole(Kind::Rollouts, None),
+        PlannedCall::WriteRollout(RolloutWrite::PutStatus { record, .. }) => CallTarget {
             kind: Kind::Rollouts,
             name: Some(record.key.name.clone()),
             subresource: Some("status"),
         },
-        Call::ListPods | Call::CreatePod { .. } => whole(Kind::Pods, None),
-        Call::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
-        | Call::RelabelPod { pod, .. }
-        | Call::DeletePod { pod, .. } => whole(Kind::Pods, Some(&pod.key.name)),
-        Call::EvictPod { pod, .. } => {
+        PlannedCall::ListPods | PlannedCall::CreatePod { .. } => whole(Kind::Pods, None),
+        PlannedCall::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
+        | PlannedCall::RelabelPod { pod, .. }
+        | PlannedCall::DeletePod { pod, .. } => whole(Kind::Pods, Some(&pod.key.name)),
+        PlannedCall::EvictPod { pod, .. } => {
             CallTarget { kind: Kind::Pods, name: Some(pod.key.name.clone()), subresource: Some("eviction") }
         }
-        Call::WriteRevision(RevisionWrite::Create { .. }) => whole(Kind::Revisions, None),
-        Call::ReadRevision { name } => whole(Kind::Revisions, Some(name)),
-        Call::Claim(Claim::AdoptRevision(revision) | Claim::ReleaseRevision(revision))
-        | Call::WriteRevision(
+        PlannedCall::WriteRevision(RevisionWrite::Create { .. }) => whole(Kind::Revisions, None),
+        PlannedCall::ReadRevision { name } => whole(Kind::Revisions, Some(name)),
+        PlannedCall::Claim(Claim::AdoptRevision(revision) | Claim::ReleaseRevision(revision))
+        | PlannedCall::WriteRevision(
             RevisionWrite::Renumber { revision, .. }
             | RevisionWrite::Label { revision }
             | RevisionWrite::StoreVerdict { revision, .. },
         )
-        | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
+        | PlannedCall::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
     }
 }
 
 /// Returns the URL path and query of a call. `None` if the call lists pods and the DaemonSet's selector selects no pod.
-pub fn call_path(set: &Set, call: &Call) -> Option<String> {
+pub fn call_path(set: &Set, call: &PlannedCall) -> Option<String> {
     let target = call_target(set, call);
     let mut path = target.kind.watch().resource.collection_path(Some(&set.key.namespace));
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
@@ -108,54 +110,58 @@ pub fn call_path(set: &Set, call: &Call) -> Option<String> {
 
 /// Returns the request body of a call. Encode it with [`muster_api::go_json::to_string`]. `None` if the call only
 /// reads.
-pub fn call_body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
+pub fn call_body(set: &Set, call: &PlannedCall, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
     Some(match call {
-        Call::ReadSet | Call::ListPods | Call::ReadRevision { .. } => return None,
-        Call::Claim(Claim::AdoptPod(it)) => adopt_patch(owner, &it.uid, &it.resource_version.to_string()),
-        Call::Claim(Claim::AdoptRevision(it)) => {
+        PlannedCall::ReadSet | PlannedCall::ListPods | PlannedCall::ReadRevision { .. } => return None,
+        PlannedCall::Claim(Claim::AdoptPod(it)) => {
             adopt_patch(owner, &it.uid, &it.resource_version.to_string())
         }
-        Call::Claim(Claim::ReleasePod(it)) => {
+        PlannedCall::Claim(Claim::AdoptRevision(it)) => {
+            adopt_patch(owner, &it.uid, &it.resource_version.to_string())
+        }
+        PlannedCall::Claim(Claim::ReleasePod(it)) => {
             release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
         }
-        Call::Claim(Claim::ReleaseRevision(it)) => {
+        PlannedCall::Claim(Claim::ReleaseRevision(it)) => {
             release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
         }
-        Call::WriteRevision(RevisionWrite::Create { name, hash, number }) => {
+        PlannedCall::WriteRevision(RevisionWrite::Create { name, hash, number }) => {
             let annotations = serde_json::from_str(&set.annotations).unwrap_or_default();
             let mut revision = controller_revision(owner, &annotations, &template(), hash, *number);
             // An equivalent template has the hash label of the first revision, but a name of its own.
             revision["metadata"]["name"] = name.as_ref().into();
             revision
         }
-        Call::WriteRevision(RevisionWrite::Renumber { revision: it, number }) => {
+        PlannedCall::WriteRevision(RevisionWrite::Renumber { revision: it, number }) => {
             renumber_patch(*number, &it.uid, &it.resource_version.to_string())
         }
-        Call::WriteRevision(RevisionWrite::Label { revision: it }) => {
+        PlannedCall::WriteRevision(RevisionWrite::Label { revision: it }) => {
             label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
         }
-        Call::WriteRevision(RevisionWrite::StoreVerdict { revision: it, verdict, reason, at }) => {
+        PlannedCall::WriteRevision(RevisionWrite::StoreVerdict { revision: it, verdict, reason, at }) => {
             verdict_patch(*verdict, reason, *at, &it.uid, &it.resource_version.to_string())
         }
-        Call::WriteRollout(RolloutWrite::Create) => daemon_rollout(owner),
-        Call::WriteRollout(RolloutWrite::PutStatus { record, status, conditions }) => {
+        PlannedCall::WriteRollout(RolloutWrite::Create) => daemon_rollout(owner),
+        PlannedCall::WriteRollout(RolloutWrite::PutStatus { record, status, conditions }) => {
             rollout_status_body(record, status, conditions)
         }
-        Call::RelabelPod { pod: it, hash } => relabel_patch(hash, &it.uid, &it.resource_version.to_string()),
-        Call::CreatePod { node, hash, source: None, .. } => {
+        PlannedCall::RelabelPod { pod: it, hash } => {
+            relabel_patch(hash, &it.uid, &it.resource_version.to_string())
+        }
+        PlannedCall::CreatePod { node, hash, source: None, .. } => {
             daemon_pod(owner, &template(), node, hash, set.template_generation, binding)
         }
-        Call::CreatePod { node, hash, source: Some(source), .. } => {
+        PlannedCall::CreatePod { node, hash, source: Some(source), .. } => {
             let template = serde_json::from_str(&source.template).unwrap_or_default();
             daemon_pod(owner, &template, node, hash, source.generation, binding)
         }
-        Call::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
-        Call::EvictPod { pod, .. } => eviction_body(pod),
-        Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
-        Call::PutStatus { of, status } => status_body(of, status),
-        Call::ApplyConditions { conditions } => applied_conditions_body(owner, conditions),
+        PlannedCall::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
+        PlannedCall::EvictPod { pod, .. } => eviction_body(pod),
+        PlannedCall::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
+        PlannedCall::PutStatus { of, status } => status_body(of, status),
+        PlannedCall::ApplyConditions { conditions } => applied_conditions_body(owner, conditions),
     })
 }
 
@@ -176,7 +182,7 @@ impl EncodedPod {
     pub fn new(set: &Set, hash: &Text, source: Option<&Arc<PodSource>>, binding: Binding) -> Option<Self> {
         /// Stands for the node name in the encoded pod. Contains a control character, which no node name contains.
         const NODE_PLACEHOLDER: &str = "\u{1}node\u{1}";
-        let call = Call::CreatePod {
+        let call = PlannedCall::CreatePod {
             node: NODE_PLACEHOLDER.into(),
             hash: hash.clone(),
             why: Why::NoPodOnNode,

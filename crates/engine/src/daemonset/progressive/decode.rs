@@ -11,7 +11,8 @@ use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
 use muster_api::muster_v1alpha1::checks::RolloutCheck;
 use muster_api::muster_v1alpha1::daemon_rollout::{self as api, DaemonRollout};
 use muster_api::muster_v1alpha1::policy::{
-    self as api_policy, ClusterRolloutPolicy, RolloutPolicy, RolloutSettings, RolloutStep,
+    self as api_policy, ClusterRolloutPolicy, RolloutPolicy, RolloutPolicyStatus, RolloutSettings,
+    RolloutStep,
 };
 use muster_api::muster_v1alpha1::validation;
 use muster_api::muster_v1alpha1::values::{
@@ -20,6 +21,7 @@ use muster_api::muster_v1alpha1::values::{
 };
 use muster_api::muster_v1alpha1::{DAEMON_ROLLOUT, values};
 use muster_api::text::Text;
+use serde::de::IgnoredAny;
 
 use super::membership::{AdmittedMembers, NodeAdmission};
 use super::order::{NodeOrder, OrderKey};
@@ -36,10 +38,24 @@ use super::window::Window;
 use crate::controller::Malformed;
 use crate::daemonset::facts::IntOrPercent;
 
+/// A policy with its UID and its stored status.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WatchedPolicy {
+    pub policy: Policy,
+    pub uid: Text,
+    pub status: RolloutPolicyStatus,
+}
+
+impl AsRef<Policy> for WatchedPolicy {
+    fn as_ref(&self) -> &Policy {
+        &self.policy
+    }
+}
+
 /// Decodes a RolloutPolicy. If its spec cannot be decoded, the policy is invalid and selects all DaemonSets of its
 /// namespace. Fails only if the metadata cannot be decoded.
-pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
-    let RolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
+pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<WatchedPolicy, Malformed> {
+    let RolloutPolicy { metadata, spec, status } = match json::from_slice::<RolloutPolicy<'_>>(object) {
         Ok(policy) => policy,
         Err(error) => {
             let selection = SetSelection::Selector(match_all_selector());
@@ -51,21 +67,16 @@ pub fn decode_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Mal
         Some(selector) => SetSelection::Selector(decode_selector(Some(selector))),
         None => SetSelection::Names(names),
     };
-    Ok(build_policy(
-        PolicyKind::RolloutPolicy,
-        &metadata,
-        selection,
-        &spec.settings,
-        &spec.validate(),
-        shared,
-    ))
+    let kind = PolicyKind::RolloutPolicy;
+    let policy = build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared);
+    Ok(WatchedPolicy { policy, uid: metadata.uid(), status })
 }
 
 /// Decodes a ClusterRolloutPolicy. If its spec cannot be decoded, the policy is invalid and selects all DaemonSets of
 /// the cluster. Fails only if the metadata cannot be decoded.
-pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Policy, Malformed> {
+pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<WatchedPolicy, Malformed> {
     let kind = PolicyKind::ClusterRolloutPolicy;
-    let ClusterRolloutPolicy { metadata, spec, .. } = match json::from_slice(object) {
+    let ClusterRolloutPolicy { metadata, spec, status } = match json::from_slice(object) {
         Ok(policy) => policy,
         Err(error) => {
             let selection =
@@ -80,7 +91,8 @@ pub fn decode_cluster_policy(object: &[u8], shared: &mut Interner) -> Result<Pol
             .as_ref()
             .map_or(match_all_selector(), |it| decode_selector(Some(it))),
     };
-    Ok(build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared))
+    let policy = build_policy(kind, &metadata, selection, &spec.settings, &spec.validate(), shared);
+    Ok(WatchedPolicy { policy, uid: metadata.uid(), status })
 }
 
 /// Builds an invalid policy with this selection from an object whose spec cannot be decoded. `error` is the decoding
@@ -95,12 +107,20 @@ fn unreadable_policy(
     object: &[u8],
     error: &serde_json::Error,
     shared: &mut Interner,
-) -> Result<Policy, Malformed> {
+) -> Result<WatchedPolicy, Malformed> {
     let plural = kind.watched_kind().plural();
-    let PartialObjectMetadata { metadata, .. } =
-        json::from_slice(object).map_err(|it| Malformed::new(plural, it))?;
+    let (metadata, status) = match json::from_slice::<RolloutPolicy<'_, IgnoredAny>>(object) {
+        Ok(RolloutPolicy { metadata, status, .. }) => (metadata, status),
+        // A status that cannot be decoded counts as empty, so that the controller writes it again.
+        Err(_) => {
+            let object: PartialObjectMetadata<'_> =
+                json::from_slice(object).map_err(|it| Malformed::new(plural, it))?;
+            (object.metadata, RolloutPolicyStatus::default())
+        }
+    };
     let invalid = Vec::from([format!("spec: {error}")]);
-    Ok(policy_from_parts(kind, &metadata, selection, PolicySpec::default(), invalid, shared))
+    let policy = policy_from_parts(kind, &metadata, selection, PolicySpec::default(), invalid, shared);
+    Ok(WatchedPolicy { policy, uid: metadata.uid(), status })
 }
 
 /// Builds a policy with this kind, selection, spec and list of invalid fields. Its key, resource version, generation

@@ -90,11 +90,11 @@ fn foreground_deletion_is_confirmed_by_a_read_before_dependents_are_deleted() {
     // The deletion was changed to orphaning meanwhile, and the watch is delayed.
     let web = cluster.server.get_mut("web").unwrap();
     (web.finalizers, web.resource_version) = (Vec::from([FINALIZER_ORPHAN.into()]), 50);
-    let shown = GraphEvent::Applied(web.clone());
+    let shown = applied(web.clone());
     let pod = Text::from("web-1");
     let read = cluster.collector.reconcile(&pod, cluster.now).calls.remove(0);
     let (outcome, _) = cluster.make(&read);
-    cluster.queue.extend(cluster.collector.apply_outcome(&read, outcome, cluster.now));
+    cluster.queue.extend(cluster.collector.apply_outcome(&read, outcome, cluster.now).keys);
     cluster.apply(shown);
     cluster.run();
     expect![[r#"

@@ -36,7 +36,7 @@ fn orphaning_waits_for_dependents_that_the_watch_delivers_late() {
         cluster.collector.reconcile(&uid, cluster.now),
         Reconcile { wake_at: Some(cluster.now + WATCH_SKEW_MAX), ..Reconcile::default() }
     );
-    cluster.apply(GraphEvent::Applied(delayed));
+    cluster.apply(applied(delayed));
     cluster.run();
     expect![[r#"
         remove owners web of Pod a/web-1: its owner is leaving, and lets it go

@@ -60,7 +60,7 @@ fn pods_of_a_node_that_registers_again_stay() {
     cluster.now = Time::from_secs(30);
     let node = object(&["Node", "n1"], 70);
     cluster.server.insert("n1".into(), node.clone());
-    cluster.apply(GraphEvent::Applied(node));
+    cluster.apply(applied(node));
     cluster.until = Time::from_secs(100);
     cluster.run();
     expect![[r#"
@@ -119,7 +119,7 @@ fn surplus_terminated_pods_are_deleted_evicted_ones_first_then_the_oldest() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let pod = object(&words, 40);
         cluster.server.insert(pod.uid.clone(), pod.clone());
-        cluster.apply(GraphEvent::Applied(pod));
+        cluster.apply(applied(pod));
     }
     cluster.run();
     expect![[r#"

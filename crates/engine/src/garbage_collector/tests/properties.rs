@@ -63,7 +63,7 @@ proptest! {
             match step {
                 Step::Delete { at, propagation } => {
                     let Some(object) = cluster.server.get(format!("o{at}").as_str()) else { continue };
-                    let call = Call::Delete { object: Arc::new(object.clone()), propagation, why: Why::OwnersAbsent };
+                    let call = GarbageCollectorCall::Delete { object: Arc::new(object.clone()), propagation, why: Why::OwnersAbsent };
                     cluster.delayed.get_or_insert_default();
                     cluster.make(&call).1.into_iter().for_each(|it| cluster.notify(it));
                 }
@@ -77,7 +77,7 @@ proptest! {
         cluster.deliver();
         // Deliver the objects that were never watched.
         let all: Vec<TrackedObject> = cluster.server.values().cloned().collect();
-        all.into_iter().for_each(|it| cluster.apply(GraphEvent::Applied(it)));
+        all.into_iter().for_each(|it| cluster.apply(applied(it)));
         cluster.until = cluster.now + Duration::from_secs(20);
         cluster.run();
         for object in cluster.server.values() {

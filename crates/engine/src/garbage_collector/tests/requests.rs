@@ -14,14 +14,34 @@ fn api_requests_of_calls() {
     let why = Why::OwnersAbsent;
     let resource = resources()[1].clone();
     let calls = [
-        Call::Read(ObjectIdentity { resource, key: ObjectKey::new("", "../a b"), uid: "n1".into() }),
-        Call::Delete { object: object.clone(), propagation: Propagation::Foreground, why: why.clone() },
-        Call::RemoveOwners { object: object.clone(), owners: Vec::from(["n1".into(), "n2".into()]), why },
-        Call::UnblockOwners { object: object.clone() },
-        Call::RemoveFinalizer { object, finalizer: FINALIZER_ORPHAN },
-        Call::MarkPodFailed { object: pod.clone(), why: Why::NodeDeleted, at: Time::from_secs(5) },
-        Call::MarkPodFailed { object: pod.clone(), why: Why::NeverBound, at: Time::from_secs(5) },
-        Call::ForceDeletePod { object: pod, why: Why::NeverBound },
+        GarbageCollectorCall::Read(ObjectIdentity {
+            resource,
+            key: ObjectKey::new("", "../a b"),
+            uid: "n1".into(),
+        }),
+        GarbageCollectorCall::Delete {
+            object: object.clone(),
+            propagation: Propagation::Foreground,
+            why: why.clone(),
+        },
+        GarbageCollectorCall::RemoveOwners {
+            object: object.clone(),
+            owners: Vec::from(["n1".into(), "n2".into()]),
+            why,
+        },
+        GarbageCollectorCall::UnblockOwners { object: object.clone() },
+        GarbageCollectorCall::RemoveFinalizer { object, finalizer: FINALIZER_ORPHAN },
+        GarbageCollectorCall::MarkPodFailed {
+            object: pod.clone(),
+            why: Why::NodeDeleted,
+            at: Time::from_secs(5),
+        },
+        GarbageCollectorCall::MarkPodFailed {
+            object: pod.clone(),
+            why: Why::NeverBound,
+            at: Time::from_secs(5),
+        },
+        GarbageCollectorCall::ForceDeletePod { object: pod, why: Why::NeverBound },
     ];
     let mut requests = String::new();
     for call in &calls {

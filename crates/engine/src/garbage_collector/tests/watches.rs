@@ -27,20 +27,18 @@ fn an_object_that_has_changed_is_not_deleted() {
     cluster.server.insert("p".into(), adopted.clone());
     cluster.server.insert("web".into(), object(&["DaemonSet", "web"], 10));
     let reconcile = cluster.collector.reconcile(&"p".into(), cluster.now);
-    let [Call::Read(_)] = &reconcile.calls[..] else { panic!("{reconcile:?}") };
-    let keys = cluster.collector.apply_outcome(
+    let [GarbageCollectorCall::Read(_)] = &reconcile.calls[..] else { panic!("{reconcile:?}") };
+    let requeue = cluster.collector.apply_outcome(
         &reconcile.calls[0],
-        CallOutcome::Refused(CallError::NotFound),
+        Outcome::Refused(CallError::NotFound),
         cluster.now,
     );
-    let reconcile = keys.iter().map(|it| cluster.collector.reconcile(it, cluster.now)).next().unwrap();
-    assert_eq!(cluster.make(&reconcile.calls[0]), (CallOutcome::Refused(CallError::Conflict), None));
-    cluster.queue.extend(cluster.collector.apply_outcome(
-        &reconcile.calls[0],
-        CallOutcome::Refused(CallError::Conflict),
-        cluster.now,
-    ));
-    cluster.apply(GraphEvent::Applied(adopted));
+    let reconcile =
+        requeue.keys.iter().map(|it| cluster.collector.reconcile(it, cluster.now)).next().unwrap();
+    assert_eq!(cluster.make(&reconcile.calls[0]), (Outcome::Refused(CallError::Conflict), None));
+    let refusal = Outcome::Refused(CallError::Conflict);
+    cluster.queue.extend(cluster.collector.apply_outcome(&reconcile.calls[0], refusal, cluster.now).keys);
+    cluster.apply(applied(adopted));
     cluster.run();
     expect![[r#"
         read DaemonSet a/web web
@@ -70,11 +68,11 @@ fn nothing_is_decided_before_every_kind_is_listed() {
     for resource in resources().into_iter().take(3) {
         let pods = [object(&["Pod", "p", "of=DaemonSet/gone"], 1)];
         let objects = pods.into_iter().filter(|it| it.resource == resource).collect();
-        assert_eq!(collector.apply(GraphEvent::Listed { resource, objects }), BTreeSet::new());
+        assert_eq!(collector.apply(listed(&resource, objects), Time::from_secs(1)), []);
         assert_eq!(collector.reconcile(&"p".into(), Time::from_secs(1)), Reconcile::default());
     }
-    let last = GraphEvent::Listed { resource: resources()[3].clone(), objects: Vec::new() };
-    assert_eq!(collector.apply(last), BTreeSet::from(["p".into()]));
+    let last = listed(&resources()[3], Vec::new());
+    assert_eq!(collector.apply(last, Time::from_secs(1)), ["p".into()]);
 }
 
 #[test]
@@ -85,7 +83,7 @@ fn objects_missing_from_a_list_are_removed() {
     );
     cluster.server.remove("web");
     let sets = resources()[3].clone();
-    cluster.apply(GraphEvent::Listed { resource: sets, objects: Vec::new() });
+    cluster.apply(listed(&sets, Vec::new()));
     cluster.run();
     expect![[r#"
         read DaemonSet a/web web  -> not found
@@ -102,9 +100,7 @@ fn a_change_that_leaves_the_graph_as_it_is_reconciles_nothing() {
     );
     cluster.run();
     let touched = |line: &[&str]| object(line, 90);
-    assert_eq!(cluster.collector.apply(GraphEvent::Applied(touched(&["DaemonSet", "web"]))), BTreeSet::new());
-    assert_eq!(
-        cluster.collector.apply(GraphEvent::Applied(touched(&["Pod", "web-1", "of=DaemonSet/web"]))),
-        BTreeSet::new()
-    );
+    assert_eq!(cluster.collector.apply(applied(touched(&["DaemonSet", "web"])), cluster.now), []);
+    let pod = touched(&["Pod", "web-1", "of=DaemonSet/web"]);
+    assert_eq!(cluster.collector.apply(applied(pod), cluster.now), []);
 }

@@ -16,7 +16,7 @@ use muster_api::well_known::SYSTEM_CRITICAL_PRIORITY;
 use super::PodTermination;
 use crate::daemonset::placement;
 use crate::kubelet::static_pod;
-use crate::scheduler::{self, Node};
+use crate::scheduler;
 
 /// Whether a node admits a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ impl AdmissionCandidate {
 /// missing, a critical pod preempts other pods, or is rejected if that cannot free enough. Upstream:
 /// `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
 pub fn admit(
-    node: &Node,
+    node: &scheduler::Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
@@ -207,7 +207,7 @@ fn sysctl_error(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<
 /// Checks the requirements for which no pod is preempted: OS, runtime class, sysctls, node selector, node affinity,
 /// node name, host ports and `NoExecute` taints. Returns the rejection of the pod, or `None` if all are satisfied.
 fn failed_predicate(
-    node: &Node,
+    node: &scheduler::Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
@@ -287,7 +287,7 @@ impl InsufficientResource {
 /// Returns the resources that do not suffice on the node to run the pod in addition to the other pods. Empty if all
 /// resources suffice. Extended resources that the node does not have are ignored.
 fn insufficient_resources(
-    node: &Node,
+    node: &scheduler::Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
 ) -> Vec<InsufficientResource> {

@@ -9,7 +9,7 @@ use muster_api::time::Time;
 use super::backoff::CONTAINER_BACKOFF;
 use super::pod_object::{ContainerSpec, ImagePullPolicy};
 use super::running_container::{HookState, RunningContainer};
-use super::{Action, ActionOutcome, Container, ContainerState, Pod};
+use super::{Action, ActionOutcome, Container, ContainerState, PodStateMachine};
 use crate::controller::{Backoff, BackoffPolicy};
 
 /// The kubelet's record of the starts of one container of the spec, over all its instances: its attempts, the state of
@@ -65,7 +65,7 @@ const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after a failed pull at which the waiting reason, such as `ErrImagePull`, becomes `ImagePullBackOff`.
 const ERR_IMAGE_PULL_DURATION: Duration = Duration::from_secs(2);
 
-impl Pod {
+impl PodStateMachine {
     /// Issues the next action to start a container in this sandbox: check for the image, pull the image, or start the
     /// container. Issues no action during a backoff, before the pod is prepared, and if the image is absent and may not
     /// be pulled. Also issues none while another action of the container is in flight, except for a probe.

@@ -1,15 +1,15 @@
-//! [`Pod`]: one pod on its node. It decides the next actions from the API object and the runtime state.
+//! [`PodStateMachine`]: one pod on its node. It decides the next actions from the API object and the runtime state.
 //!
 //! ```text
-//! object, RuntimeState, outcomes -> Pod -> PodSync: actions, events, wake_at
+//! object, RuntimeState, outcomes -> PodStateMachine -> PodSync: actions, events, wake_at
 //! ```
 //!
-//! The agent owns one [`Pod`] per UID. The agent passes in the API object as the watch delivers it
-//! ([`Pod::update_object`]), and the outcome of each action ([`Pod::apply_outcome`]). It also passes in the state of
-//! the pod in the runtime ([`Pod::update_runtime_state`]): once at the start, after each action that changed the
-//! runtime, and whenever that state may have changed. [`Pod::sync`] returns actions, which the agent executes
-//! concurrently. After a restart of the agent, a new `Pod` is built from the API object and the runtime state, and
-//! continues where the previous `Pod` was. State that is only in memory, such as backoffs and counts of probe results,
+//! The agent owns one [`PodStateMachine`] per UID. The agent passes in the API object as the watch delivers it
+//! ([`PodStateMachine::update_object`]), and the outcome of each action ([`PodStateMachine::apply_outcome`]). It also passes in the state of
+//! the pod in the runtime ([`PodStateMachine::update_runtime_state`]): once at the start, after each action that changed the
+//! runtime, and whenever that state may have changed. [`PodStateMachine::sync`] returns actions, which the agent executes
+//! concurrently. After a restart of the agent, a new `PodStateMachine` is built from the API object and the runtime state, and
+//! continues where the previous `PodStateMachine` was. State that is only in memory, such as backoffs and counts of probe results,
 //! starts again.
 
 /// Decides whether the node admits a pod.
@@ -64,7 +64,7 @@ pub struct Host {
 /// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// The value of [`Pod::change_count`] before the runtime was read. If an action that changed the runtime has
+    /// The value of [`PodStateMachine::change_count`] before the runtime was read. If an action that changed the runtime has
     /// completed since then, this state is outdated and is not used.
     pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
@@ -138,7 +138,7 @@ impl ProbeKind {
     }
 }
 
-/// An action for the agent to execute once, and to complete with [`Pod::apply_outcome`].
+/// An action for the agent to execute once, and to complete with [`PodStateMachine::apply_outcome`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Creates or updates the directories, volumes and the cgroup of the pod.
@@ -245,9 +245,9 @@ pub struct PodSync {
     pub wake_at: Option<Time>,
 }
 
-/// A pod on its node.
+/// The lifecycle of one pod on its node, from admission to cleanup. Upstream: `podSyncStatus` and `syncPod`.
 #[derive(Clone, Debug)]
-pub struct Pod {
+pub struct PodStateMachine {
     object: Arc<PodObject>,
     host: Host,
     /// The `startTime` of the pod's status.
@@ -256,7 +256,7 @@ pub struct Pod {
     runtime_state: Option<RuntimeState>,
     /// Number of completed actions that changed the runtime. A [`RuntimeState`] with a smaller number is outdated.
     change_count: u64,
-    /// Actions that [`Pod::sync`] returned and that have not completed.
+    /// Actions that [`PodStateMachine::sync`] returned and that have not completed.
     in_flight: Vec<Action>,
     /// Delays before failed actions are issued again.
     backoffs: ActionBackoffs,
@@ -285,7 +285,7 @@ pub struct Pod {
     /// Whether [`Action::Delete`] has succeeded.
     is_deleted: bool,
     /// The pod's status that was last written. Before the first write, it is the status in the API object from which
-    /// this `Pod` was created.
+    /// this `PodStateMachine` was created.
     reported: Value,
     /// Whether the status on the API server may differ from `reported`, so that it must be written again.
     must_report: bool,
@@ -310,7 +310,7 @@ enum CleanupState {
     Done,
 }
 
-impl Pod {
+impl PodStateMachine {
     /// Creates a pod from its API object, or from a static manifest.
     pub fn new(object: Arc<PodObject>, host: Host, now: Time) -> Self {
         let mut pod = Self {
@@ -343,7 +343,7 @@ impl Pod {
         pod
     }
 
-    /// Creates a `Pod` for containers or files on the node whose pod does not exist on the API server. Its actions
+    /// Creates a `PodStateMachine` for containers or files on the node whose pod does not exist on the API server. Its actions
     /// remove these containers and files.
     pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
         let object = PodObject {
@@ -445,7 +445,7 @@ impl Pod {
         self.take_sync()
     }
 
-    /// Returns the same actions as [`Pod::sync`], without the write of the status. It is for callers that complete
+    /// Returns the same actions as [`PodStateMachine::sync`], without the write of the status. It is for callers that complete
     /// actions at once (the simulated nodes), so that intermediate statuses are not written.
     pub fn sync_without_status(&mut self, now: Time) -> PodSync {
         self.issue_actions(now);
@@ -475,7 +475,7 @@ impl Pod {
         }
     }
 
-    /// Applies the outcome of an action that [`Pod::sync`] returned. Ignores an action that is not in flight.
+    /// Applies the outcome of an action that [`PodStateMachine::sync`] returned. Ignores an action that is not in flight.
     pub fn apply_outcome(&mut self, action: &Action, outcome: ActionOutcome, now: Time) {
         let Some(index) = self.in_flight.iter().position(|it| it == action) else { return };
         self.in_flight.remove(index);
@@ -539,7 +539,7 @@ impl Pod {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether this `Pod` can be built again from the API object and the runtime state without a loss. False while the
+    /// Whether this `PodStateMachine` can be built again from the API object and the runtime state without a loss. False while the
     /// pod is terminating, while an action other than a probe is in flight or has a backoff, and while the status must
     /// be written again. Also false if a [`StartHistory`] cannot be rebuilt.
     pub fn can_be_rebuilt(&self) -> bool {

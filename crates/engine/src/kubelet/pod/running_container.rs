@@ -9,7 +9,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
+use super::{Action, ActionOutcome, Container, ContainerState, PodStateMachine, ProbeKind, RuntimeState};
 
 /// The kubelet's state about one container instance while it runs: its postStart hook, its probes, and whether it must
 /// be killed or is being stopped. A restarted container is a new instance, with a new `RunningContainer`.
@@ -78,7 +78,7 @@ impl RunningContainer {
     }
 }
 
-impl Pod {
+impl PodStateMachine {
     /// Updates the tracked containers from a new runtime state: removes containers that no longer exist, adds running
     /// containers that another agent process started, and records start times and attempt numbers.
     pub(super) fn track_containers(&mut self, runtime_state: &RuntimeState, _: Time) {

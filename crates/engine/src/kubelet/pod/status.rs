@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::pod_object::{ContainerRole, ContainerSpec, VolumeMount};
 use super::running_container::HookState;
-use super::{Action, Container, ContainerState, Pod};
+use super::{Action, Container, ContainerState, PodStateMachine};
 
 /// Exit code that is reported for a container that was running and no longer exists in the runtime.
 pub(super) const LOST_EXIT_CODE: i32 = 137;
@@ -21,7 +21,7 @@ pub(super) const LOST_EXIT_CODE: i32 = 137;
 const CONTAINER_STATUS_FIELDS: [&str; 3] =
     ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
-impl Pod {
+impl PodStateMachine {
     /// Issues [`Action::Report`] if the pod's status must be written to the API server.
     ///
     /// Rule: the status is written when it has changed, or when the status on the API server differs from the status

@@ -10,9 +10,9 @@ use muster_api::time::Time;
 
 use super::pod_object::{ContainerRole, ContainerSpec, RestartPolicy};
 use super::running_container::{HookState, KillReason};
-use super::{Action, Container, ContainerState, Pod, PodTermination};
+use super::{Action, Container, ContainerState, PodStateMachine, PodTermination};
 
-impl Pod {
+impl PodStateMachine {
     /// Issues the next actions of a pod that is not terminating: prepares it, runs its sandbox, and syncs its
     /// containers. If the pod is complete, sets its terminal phase and starts its termination.
     pub(super) fn sync_running(&mut self, now: Time) {

@@ -11,7 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::running_container::{HookState, RunningContainer};
-use super::{Action, CleanupState, Container, Pod};
+use super::{Action, CleanupState, Container, PodStateMachine};
 
 /// Grace period for stopping the containers of a pod that no longer exists on the API server. Upstream:
 /// `minimumGracePeriodInSeconds`.
@@ -22,7 +22,7 @@ pub(super) const REMOVED_POD_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// because grace periods are in whole seconds.
 const GRACE_CHANGE_MIN: Duration = Duration::from_secs(1);
 
-impl Pod {
+impl PodStateMachine {
     /// Whether the pod is terminating or has terminated, so that no container is started any more.
     pub(super) fn is_terminating(&self) -> bool {
         self.is_removed_from_api

@@ -613,7 +613,7 @@ fn a_clock_set_back_makes_no_grace_period_longer() {
     let mut lifecycle = NodeLifecycle::new(Config::default());
     let names = |keys: Vec<Key>| keys.iter().map(|it| format!("{it:?} ")).collect::<String>();
     let put = |name: &str, at_s| {
-        let fact = DecodedObject::Node(node(name, &["ready"], None, Time::from_secs(at_s)));
+        let fact = NodeLifecycleObject::Node(node(name, &["ready"], None, Time::from_secs(at_s)));
         Event::Applied { kind: NODE_KIND, fact }
     };
     lifecycle.apply(put("n1", 10_000), Time::from_secs(10_000));
@@ -634,7 +634,11 @@ fn a_clock_set_back_makes_no_grace_period_longer() {
         );
     }
     let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(150));
-    assert!(matches!(reconcile.calls.as_slice(), [Call::ReadLease { .. }]), "{:?}", reconcile.calls);
+    assert!(
+        matches!(reconcile.calls.as_slice(), [NodeLifecycleCall::ReadLease { .. }]),
+        "{:?}",
+        reconcile.calls
+    );
 }
 
 #[test]

@@ -21,13 +21,17 @@ fn api_requests_of_calls() {
     let (of, p1) = (Arc::new(of), Arc::new(Pod { resource_version: 8, ..pod("p1", &["on=n1"], at) }));
     let new = Arc::new(node("n2", &["new"], None, Time::from_secs(1)));
     let calls = [
-        Call::ReadLease { node: "n1".into(), last_heartbeat: at },
-        Call::MarkUnknown { node: of.clone(), conditions: [NodeConditionType::Ready].into(), at },
-        Call::MarkUnknown { node: new, conditions: [NodeConditionType::PidPressure].into(), at },
-        Call::PatchNode { node: of, taints },
-        Call::MarkPodNotReady { pod: p1.clone(), at },
-        Call::MarkDisruptionTarget { pod: p1.clone(), at },
-        Call::DeletePod { pod: p1 },
+        NodeLifecycleCall::ReadLease { node: "n1".into(), last_heartbeat: at },
+        NodeLifecycleCall::MarkUnknown {
+            node: of.clone(),
+            conditions: [NodeConditionType::Ready].into(),
+            at,
+        },
+        NodeLifecycleCall::MarkUnknown { node: new, conditions: [NodeConditionType::PidPressure].into(), at },
+        NodeLifecycleCall::PatchNode { node: of, taints },
+        NodeLifecycleCall::MarkPodNotReady { pod: p1.clone(), at },
+        NodeLifecycleCall::MarkDisruptionTarget { pod: p1.clone(), at },
+        NodeLifecycleCall::DeletePod { pod: p1 },
     ];
     let lines = calls.iter().map(|call| {
         let Request { verb, path, body, .. } = NodeLifecycle::request(call);

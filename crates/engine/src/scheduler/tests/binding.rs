@@ -25,21 +25,21 @@ fn api_requests_of_calls() {
     let mut scheduler = TestScheduler::new();
     scheduler.pod("x", json!({"metadata": {"generation": 3}}));
     let pod = match scheduler.fact(0, &scheduler.pods["x"].clone()) {
-        DecodedObject::Pod(pod) => pod,
+        SchedulerObject::Pod(pod) => pod,
         other => panic!("{other:?}"),
     };
     let at = scheduler.now;
     let calls = [
-        Call::Bind { pod: pod.clone(), node: "a".into() },
-        Call::WriteUnschedulable {
+        SchedulerCall::Bind { pod: pod.clone(), node: "a".into() },
+        SchedulerCall::WriteUnschedulable {
             pod: pod.clone(),
             message: "why".into(),
             nominated_node: Some("a".into()),
             at,
         },
-        Call::ClearNomination { pod: pod.clone() },
-        Call::MarkVictim { victim: pod.clone(), node: "a".into(), by: pod.clone(), at },
-        Call::DeleteVictim { victim: pod.clone(), node: "a".into(), by: pod },
+        SchedulerCall::ClearNomination { pod: pod.clone() },
+        SchedulerCall::MarkVictim { victim: pod.clone(), node: "a".into(), by: pod.clone(), at },
+        SchedulerCall::DeleteVictim { victim: pod.clone(), node: "a".into(), by: pod },
     ];
     let lines: Vec<String> = calls
         .iter()

@@ -257,13 +257,8 @@ fn record_audit_violations(
     level: LevelVersion,
     pod: EvaluatedPod<'_>,
 ) {
-    let found = evaluate_pod(level, pod);
-    if !found.is_empty() {
-        context.annotate_audit(
-            AUDIT_VIOLATIONS_ANNOTATION,
-            would_violate_message(level, &format_details(&found)),
-        );
-        count_evaluation(admission, attributes, "deny", "audit", level);
+    if let Some(message) = check_mode(admission, attributes, "audit", level, pod) {
+        context.annotate_audit(AUDIT_VIOLATIONS_ANNOTATION, message);
     }
 }
 
@@ -276,16 +271,26 @@ fn warn_about_violations(
     level: LevelVersion,
     pod: EvaluatedPod<'_>,
 ) {
-    let found = evaluate_pod(level, pod);
-    if !found.is_empty() {
-        context.add_warning(would_violate_message(level, &format_details(&found)));
-        count_evaluation(admission, attributes, "deny", "warn", level);
+    if let Some(message) = check_mode(admission, attributes, "warn", level, pod) {
+        context.add_warning(message);
     }
 }
 
-/// Returns the message for violations of an audit or warn level. These violations do not cause a refusal.
-fn would_violate_message(level: LevelVersion, details: &str) -> String {
-    format!("would violate PodSecurity \"{level}\": {details}")
+/// Checks a pod against the level of the mode `audit` or `warn`, whose violations do not cause a refusal. If the pod
+/// violates the level, counts the evaluation in the metrics and returns the message.
+fn check_mode(
+    admission: &AdmissionChain,
+    attributes: AdmissionAttributes<'_>,
+    mode: &'static str,
+    level: LevelVersion,
+    pod: EvaluatedPod<'_>,
+) -> Option<String> {
+    let found = evaluate_pod(level, pod);
+    if found.is_empty() {
+        return None;
+    }
+    count_evaluation(admission, attributes, "deny", mode, level);
+    Some(format!("would violate PodSecurity \"{level}\": {}", format_details(&found)))
 }
 
 /// Returns the policy of the namespace of the request, and the errors in the namespace's labels.

@@ -6,7 +6,7 @@ use muster_api::object_key::ObjectKey;
 use muster_api::time::Time;
 use muster_engine::controller::{CallError, Controller as _, Outcome};
 use muster_engine::daemonset::DaemonSetCall;
-use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::execution::{PlannedCall, Response};
 use muster_engine::daemonset::facts::{Kind, Set, WatchedObject};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, RevisionWrite, RolloutWrite};
@@ -57,7 +57,7 @@ impl World {
         }
         let is_read = matches!(
             self.replicas[index].calls[at].call.call,
-            Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
+            PlannedCall::ReadSet | PlannedCall::ListPods | PlannedCall::ReadRevision { .. }
         );
         let (DaemonSetCall { set, call, .. }, sent_at, server, decided) = {
             let it = &self.replicas[index].calls[at];
@@ -181,7 +181,7 @@ impl World {
 
     /// Returns the fault that the next request gets, or `None` if it gets no fault. Counts the request in
     /// [`World::writes`], unless it only reads.
-    fn next_request_fault(&mut self, call: &Call, is_read: bool) -> Option<RequestFault> {
+    fn next_request_fault(&mut self, call: &PlannedCall, is_read: bool) -> Option<RequestFault> {
         let fault = if is_read {
             self.fault_rates.random_request_fault(&mut self.rng)
         } else {
@@ -239,7 +239,7 @@ impl World {
         &self,
         server: ServerId,
         key: &ObjectKey,
-        call: &Call,
+        call: &PlannedCall,
         response: &Response,
     ) -> Outcome {
         let object = |kind: Kind, key: &ObjectKey| match self.lagging.as_ref() {
@@ -252,7 +252,7 @@ impl World {
         let body: Value = match (response, call) {
             (Response::Refused(error), _) => return Outcome::Refused(error.clone()),
             (Response::Set(_), _) => return object(Kind::Sets, key),
-            (Response::Revision(_), Call::ReadRevision { name }) => {
+            (Response::Revision(_), PlannedCall::ReadRevision { name }) => {
                 return object(Kind::Revisions, &ObjectKey::new(key.namespace.clone(), name.clone()));
             }
             (Response::Wrote { name, resource_version }, _) => {
@@ -278,7 +278,7 @@ impl World {
         server: ServerId,
         key: &ObjectKey,
         set: &Set,
-        call: &Call,
+        call: &PlannedCall,
     ) -> Response {
         let actor = Actor::Controller(index);
         let body = manifest::call_body(set, call, self.settings.binding).unwrap_or_default();
@@ -292,11 +292,11 @@ impl World {
             resource_version: handler.store.resource_version(kind, key),
         };
         let result = match call {
-            Call::ReadSet => match handler.store.object_at_revision(Kind::Sets, key, revision) {
+            PlannedCall::ReadSet => match handler.store.object_at_revision(Kind::Sets, key, revision) {
                 Some(WatchedObject::Set(it)) => return Response::Set(it.clone()),
                 _ => Err(CallError::NotFound),
             },
-            Call::ListPods => {
+            PlannedCall::ListPods => {
                 let pods = handler.store.list_at_revision(Kind::Pods, revision).into_iter();
                 let pods = pods.filter_map(|it| match it {
                     WatchedObject::Pod(it) => Some(it),
@@ -308,7 +308,7 @@ impl World {
                     pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
                 );
             }
-            Call::ReadRevision { name } => {
+            PlannedCall::ReadRevision { name } => {
                 let key = ObjectKey::new(namespace.clone(), name.clone());
                 match handler.object(Kind::Revisions, &key) {
                     None => Err(CallError::NotFound),
@@ -318,12 +318,13 @@ impl World {
                     },
                 }
             }
-            Call::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it)) | Call::RelabelPod { pod: it, .. } => {
+            PlannedCall::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it))
+            | PlannedCall::RelabelPod { pod: it, .. } => {
                 let written = handler.patch(Kind::Pods, &it.key, &body, actor);
                 written.map(|_| wrote(&handler, Kind::Pods, &it.key))
             }
-            Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
-            | Call::WriteRevision(
+            PlannedCall::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
+            | PlannedCall::WriteRevision(
                 RevisionWrite::Renumber { revision: it, .. }
                 | RevisionWrite::Label { revision: it }
                 | RevisionWrite::StoreVerdict { revision: it, .. },
@@ -331,45 +332,47 @@ impl World {
                 let written = handler.patch(Kind::Revisions, &it.key, &body, actor);
                 written.map(|_| wrote(&handler, Kind::Revisions, &it.key))
             }
-            Call::WriteRevision(RevisionWrite::Create { .. }) => {
+            PlannedCall::WriteRevision(RevisionWrite::Create { .. }) => {
                 let created = handler.create(Kind::Revisions, body, actor);
                 created.map(|key| wrote(&handler, Kind::Revisions, &key))
             }
-            Call::CreatePod { .. } => {
+            PlannedCall::CreatePod { .. } => {
                 let created = handler.create(Kind::Pods, body, actor);
                 created.map(|key| wrote(&handler, Kind::Pods, &key))
             }
-            Call::DeletePod { pod, .. } => {
+            PlannedCall::DeletePod { pod, .. } => {
                 let guards = &body["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
                 handler
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
                     .map(|()| Response::Deleted)
             }
-            Call::EvictPod { pod, .. } => {
+            PlannedCall::EvictPod { pod, .. } => {
                 let guards = &body["deleteOptions"]["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
                 handler
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
                     .map(|()| Response::Deleted)
             }
-            Call::DeleteRevision { revision } => {
+            PlannedCall::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
                 handler
                     .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
                     .map(|()| Response::Deleted)
             }
-            Call::PutStatus { of, .. } => {
+            PlannedCall::PutStatus { of, .. } => {
                 let written = handler.put_status(Kind::Sets, &of.key, &body, actor);
                 written.map(|_| wrote(&handler, Kind::Sets, &of.key))
             }
             // Only assist mode applies conditions, and no simulated controller runs in it.
-            Call::ApplyConditions { .. } => Err(CallError::Invalid("apply is not simulated".to_owned())),
-            Call::WriteRollout(RolloutWrite::Create) => {
+            PlannedCall::ApplyConditions { .. } => {
+                Err(CallError::Invalid("apply is not simulated".to_owned()))
+            }
+            PlannedCall::WriteRollout(RolloutWrite::Create) => {
                 let created = handler.create(Kind::Rollouts, body, actor);
                 created.map(|key| wrote(&handler, Kind::Rollouts, &key))
             }
-            Call::WriteRollout(RolloutWrite::PutStatus { record, .. }) => {
+            PlannedCall::WriteRollout(RolloutWrite::PutStatus { record, .. }) => {
                 let written = handler.put_status(Kind::Rollouts, &record.key, &body, actor);
                 written.map(|_| wrote(&handler, Kind::Rollouts, &record.key))
             }
@@ -380,7 +383,7 @@ impl World {
 
 /// Returns the object that a call writes, or `None` if the call reads, or if the server generates the name of the
 /// object.
-fn written_object(set: &Set, call: &Call, binding: Binding) -> Option<(Kind, ObjectKey)> {
+fn written_object(set: &Set, call: &PlannedCall, binding: Binding) -> Option<(Kind, ObjectKey)> {
     let target = manifest::call_target(set, call);
     let name = target.name.map(|it| it.to_string()).or_else(|| {
         let body = manifest::call_body(set, call, binding)?;
@@ -390,37 +393,39 @@ fn written_object(set: &Set, call: &Call, binding: Binding) -> Option<(Kind, Obj
 }
 
 /// Formats a call for the trace.
-fn describe_call(call: &Call) -> String {
+fn describe_call(call: &PlannedCall) -> String {
     match call {
-        Call::ReadSet => "reads the set".to_owned(),
-        Call::ListPods => "lists the set's pods".to_owned(),
-        Call::ReadRevision { name } => format!("reads revision {name}"),
-        Call::Claim(Claim::AdoptPod(it)) => format!("adopts {}", it.key.name),
-        Call::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
-        Call::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
-        Call::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
-        Call::WriteRevision(RevisionWrite::Create { name, number, .. }) => {
+        PlannedCall::ReadSet => "reads the set".to_owned(),
+        PlannedCall::ListPods => "lists the set's pods".to_owned(),
+        PlannedCall::ReadRevision { name } => format!("reads revision {name}"),
+        PlannedCall::Claim(Claim::AdoptPod(it)) => format!("adopts {}", it.key.name),
+        PlannedCall::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
+        PlannedCall::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
+        PlannedCall::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
+        PlannedCall::WriteRevision(RevisionWrite::Create { name, number, .. }) => {
             format!("creates revision {name} number {number}")
         }
-        Call::WriteRevision(RevisionWrite::Renumber { revision, number }) => {
+        PlannedCall::WriteRevision(RevisionWrite::Renumber { revision, number }) => {
             format!("renumbers {} to {number}", revision.key.name)
         }
-        Call::WriteRevision(RevisionWrite::Label { revision }) => format!("labels {}", revision.key.name),
-        Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
-        Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
-        Call::EvictPod { pod, why } => format!("evicts {}: {why}", pod.key.name),
-        Call::WriteRevision(RevisionWrite::StoreVerdict { revision, verdict, reason, .. }) => {
+        PlannedCall::WriteRevision(RevisionWrite::Label { revision }) => {
+            format!("labels {}", revision.key.name)
+        }
+        PlannedCall::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
+        PlannedCall::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
+        PlannedCall::EvictPod { pod, why } => format!("evicts {}: {why}", pod.key.name),
+        PlannedCall::WriteRevision(RevisionWrite::StoreVerdict { revision, verdict, reason, .. }) => {
             let verdict = verdict.map_or("none", RevisionVerdict::as_str);
             format!("judges revision {}: {verdict} ({reason})", revision.key.name)
         }
-        Call::ApplyConditions { conditions } => format!("applies {} conditions", conditions.len()),
-        Call::WriteRollout(RolloutWrite::Create) => "creates the rollout".to_owned(),
-        Call::WriteRollout(RolloutWrite::PutStatus { status, .. }) => {
+        PlannedCall::ApplyConditions { conditions } => format!("applies {} conditions", conditions.len()),
+        PlannedCall::WriteRollout(RolloutWrite::Create) => "creates the rollout".to_owned(),
+        PlannedCall::WriteRollout(RolloutWrite::PutStatus { status, .. }) => {
             format!("writes the rollout's status: {status}")
         }
-        Call::CreatePod { node, hash, why, .. } => format!("creates a pod of {hash} on {node}: {why}"),
-        Call::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
-        Call::PutStatus { status, .. } => {
+        PlannedCall::CreatePod { node, hash, why, .. } => format!("creates a pod of {hash} on {node}: {why}"),
+        PlannedCall::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
+        PlannedCall::PutStatus { status, .. } => {
             let it = status.counts;
             let conditions: Vec<String> = status
                 .conditions

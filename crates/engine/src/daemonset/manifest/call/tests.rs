@@ -207,24 +207,28 @@ fn every_call_has_its_verb_target_and_body() {
     let (pod, revision) = (pod(), revision());
     let (text, why) = (|it: &str| Text::from(it), Why::NoPodOnNode);
     let calls = [
-        Call::ReadSet,
-        Call::ListPods,
-        Call::ReadRevision { name: text("web-abc") },
-        Call::Claim(Claim::AdoptPod(pod.clone())),
-        Call::Claim(Claim::ReleasePod(pod.clone())),
-        Call::Claim(Claim::AdoptRevision(revision.clone())),
-        Call::Claim(Claim::ReleaseRevision(revision.clone())),
-        Call::WriteRevision(RevisionWrite::Create { name: text("web-abc"), hash: text("abc"), number: 2 }),
-        Call::WriteRevision(RevisionWrite::Renumber { revision: revision.clone(), number: 5 }),
-        Call::WriteRevision(RevisionWrite::Label { revision: revision.clone() }),
-        Call::RelabelPod { pod: pod.clone(), hash: text("abc") },
-        Call::DeletePod { pod: pod.clone(), why: why.clone() },
-        Call::EvictPod { pod, why: why.clone() },
-        Call::CreatePod { node: text("n1"), hash: text("abc"), why, source: None },
-        Call::DeleteRevision { revision },
-        Call::PutStatus { of: set(json!({})), status: Status::default() },
-        Call::ApplyConditions { conditions: Vec::new() },
-        Call::ApplyConditions {
+        PlannedCall::ReadSet,
+        PlannedCall::ListPods,
+        PlannedCall::ReadRevision { name: text("web-abc") },
+        PlannedCall::Claim(Claim::AdoptPod(pod.clone())),
+        PlannedCall::Claim(Claim::ReleasePod(pod.clone())),
+        PlannedCall::Claim(Claim::AdoptRevision(revision.clone())),
+        PlannedCall::Claim(Claim::ReleaseRevision(revision.clone())),
+        PlannedCall::WriteRevision(RevisionWrite::Create {
+            name: text("web-abc"),
+            hash: text("abc"),
+            number: 2,
+        }),
+        PlannedCall::WriteRevision(RevisionWrite::Renumber { revision: revision.clone(), number: 5 }),
+        PlannedCall::WriteRevision(RevisionWrite::Label { revision: revision.clone() }),
+        PlannedCall::RelabelPod { pod: pod.clone(), hash: text("abc") },
+        PlannedCall::DeletePod { pod: pod.clone(), why: why.clone() },
+        PlannedCall::EvictPod { pod, why: why.clone() },
+        PlannedCall::CreatePod { node: text("n1"), hash: text("abc"), why, source: None },
+        PlannedCall::DeleteRevision { revision },
+        PlannedCall::PutStatus { of: set(json!({})), status: Status::default() },
+        PlannedCall::ApplyConditions { conditions: Vec::new() },
+        PlannedCall::ApplyConditions {
             conditions: Vec::from([facts::Condition {
                 kind: facts::ConditionType::Stalled,
                 status: facts::ConditionStatus::True,
@@ -305,8 +309,12 @@ fn a_pod_through_the_stencil_is_the_pod() {
     for binding in [Binding::Scheduler, Binding::Direct] {
         let encoded_pod = EncodedPod::new(&set, &"h".into(), None, binding).unwrap();
         for node in ["n1", "ip-10-0-0-1.compute.internal"] {
-            let call =
-                Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodOnNode, source: None };
+            let call = PlannedCall::CreatePod {
+                node: node.into(),
+                hash: "h".into(),
+                why: Why::NoPodOnNode,
+                source: None,
+            };
             let whole = go_json::to_string(&call_body(&set, &call, binding).unwrap());
             assert_eq!(encoded_pod.for_node(node).unwrap(), whole);
         }

@@ -14,7 +14,7 @@ use super::*;
 fn parse_policy(spec: &str) -> Policy {
     let object =
         format!(r#"{{"metadata":{{"name":"careful","namespace":"logging","generation":3}},"spec":{spec}}}"#);
-    decode_policy(object.as_bytes(), &mut Interner::default()).unwrap()
+    decode_policy(object.as_bytes(), &mut Interner::default()).unwrap().policy
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn invalid_fields_are_listed_with_their_path() {
 #[test]
 fn a_cluster_policy_selects_by_namespace_labels() {
     let object = br#"{"metadata":{"name":"all"},"spec":{"selector":{},"namespaceSelector":{"matchLabels":{"env":"prod"}}}}"#;
-    let policy = decode_cluster_policy(object, &mut Interner::default()).unwrap();
+    let policy = decode_cluster_policy(object, &mut Interner::default()).unwrap().policy;
     assert_eq!(policy.kind, PolicyKind::ClusterRolloutPolicy);
     let namespaces = Selector::AllOf([LabelRequirement::equals("env", "prod")].into());
     assert_eq!(policy.selection, SetSelection::Cluster { sets: match_all_selector(), namespaces });

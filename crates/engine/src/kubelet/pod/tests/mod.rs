@@ -44,7 +44,7 @@ fn check(seconds: RangeInclusive<i64>, scenario: &str, expected: Expect) {
 }
 
 struct Scene {
-    pod: Pod,
+    pod: PodStateMachine,
     object: Value,
     steps: Vec<(i64, String)>,
     sandboxes: Vec<Sandbox>,
@@ -89,7 +89,7 @@ impl Scene {
         let bytes = serde_json::to_vec(&object).unwrap();
         let now = Time::from_secs(0);
         Self {
-            pod: Pod::new(parsed(&bytes), host(), now),
+            pod: PodStateMachine::new(parsed(&bytes), host(), now),
             object,
             steps,
             sandboxes: Vec::new(),
@@ -344,7 +344,7 @@ impl Scene {
             }
             ["agent-restarts"] => {
                 let bytes = serde_json::to_vec(&self.object).unwrap();
-                self.pod = Pod::new(parsed(&bytes), host(), self.now);
+                self.pod = PodStateMachine::new(parsed(&bytes), host(), self.now);
                 self.held.clear();
             }
             _ => {

@@ -459,7 +459,7 @@ fn the_fields_of_containers() {
 fn an_orphan_is_removed() {
     let mut scene = Scene::of("pod\nmain web");
     scene.run(5);
-    scene.pod = Pod::orphan(ObjectKey::new("default", "web"), "u1".into(), host(), scene.now);
+    scene.pod = PodStateMachine::orphan(ObjectKey::new("default", "web"), "u1".into(), host(), scene.now);
     scene.log.clear();
     scene.run(50);
     expect![[r#"
@@ -498,12 +498,12 @@ fn a_volume_mounted_twice_is_reported_once() {
     });
     let bytes = serde_json::to_vec(&object).unwrap();
     let now = Time::from_secs(1);
-    let mut pod = Pod::new(parsed(&bytes), host(), now);
+    let mut pod = PodStateMachine::new(parsed(&bytes), host(), now);
     pod.update_runtime_state(
         RuntimeState { change_count: pod.change_count(), ..RuntimeState::default() },
         now,
     );
-    let reports = |pod: &mut Pod| {
+    let reports = |pod: &mut PodStateMachine| {
         let actions = pod.sync(now).actions;
         actions.into_iter().filter(|it| matches!(it, Action::Report(_))).collect::<Vec<_>>()
     };

@@ -12,7 +12,7 @@ const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 /// Allocations by key, each with the time at which it was recorded. [`Self::drop_expired`] drops those that are older
 /// than `PENDING_ALLOCATION_TTL`.
 #[derive(Debug)]
-pub(super) struct PendingAllocations<K, V>(HashMap<K, (V, Timestamp)>);
+pub(crate) struct PendingAllocations<K, V>(HashMap<K, (V, Timestamp)>);
 
 impl<K, V> Default for PendingAllocations<K, V> {
     fn default() -> Self {
@@ -22,17 +22,17 @@ impl<K, V> Default for PendingAllocations<K, V> {
 
 impl<K: Eq + Hash, V> PendingAllocations<K, V> {
     /// Drops the allocations that are older than `PENDING_ALLOCATION_TTL`.
-    pub(super) fn drop_expired(&mut self, now: Timestamp) {
+    pub(crate) fn drop_expired(&mut self, now: Timestamp) {
         self.0.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
     }
 
     /// Records an allocation. It replaces an earlier one with this key.
-    pub(super) fn insert(&mut self, key: K, value: V, now: Timestamp) {
+    pub(crate) fn insert(&mut self, key: K, value: V, now: Timestamp) {
         self.0.insert(key, (value, now));
     }
 
     /// Drops the allocation with this key.
-    pub(super) fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q)
+    pub(crate) fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q)
     where
         K: std::borrow::Borrow<Q>,
     {
@@ -40,7 +40,7 @@ impl<K: Eq + Hash, V> PendingAllocations<K, V> {
     }
 
     /// Returns the allocation with this key.
-    pub(super) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: std::borrow::Borrow<Q>,
     {
@@ -48,7 +48,7 @@ impl<K: Eq + Hash, V> PendingAllocations<K, V> {
     }
 
     /// Returns all allocations with their keys.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter().map(|(key, (value, _))| (key, value))
     }
 }
