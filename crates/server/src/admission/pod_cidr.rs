@@ -15,7 +15,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::RequestContext;
-use crate::storage::{ObjectChange, ObjectChangeReader};
+use crate::storage::{ObjectChange, ObjectChangeReader, PendingAllocations};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// Prefix length of an automatically allocated pod CIDR, which has 256 addresses. A node may choose a longer prefix.

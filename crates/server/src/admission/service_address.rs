@@ -14,7 +14,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::RequestContext;
-use crate::storage::{ObjectChange, ObjectChangeReader};
+use crate::storage::{ObjectChange, ObjectChangeReader, PendingAllocations};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 

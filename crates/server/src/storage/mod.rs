@@ -15,6 +15,8 @@ pub(crate) mod fence;
 mod housekeeping;
 /// Lists and their pages.
 mod list;
+/// Allocations whose object may not be stored yet.
+mod pending_allocations;
 /// Wakes watches after commits.
 mod watch_notifier;
 

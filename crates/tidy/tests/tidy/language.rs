@@ -23,9 +23,12 @@ const IN_CYCLES_MAX: &[(&str, usize)] = &[];
 const SERVER_LAYERS: &[&[&str]] =
     &[&["http"], &["registry"], &["kinds"], &["validation", "defaulting", "table_printer"]];
 
-/// Type names that every module may declare for itself, because they are always written with their module. Each
-/// controller has its own `Call`, `Node` and `Pod`: the API requests that it issues, and the facts that it reads.
-const ALLOWED_TWICE: [&str; 7] = ["Args", "Call", "Config", "Error", "DecodedObject", "Node", "Pod"];
+/// Type names that several modules of a crate may declare, because each stands for the same concept: the facts that a
+/// controller of the engine has about a node or a pod. Other modules write them with their module.
+const ALLOWED_TWICE: [&str; 2] = ["Node", "Pod"];
+
+/// Files that import a name of [`ALLOWED_TWICE`] from another module instead of writing it with its module.
+const UNQUALIFIED_MAX: usize = 2;
 
 /// Words for which Kubernetes or Rust has a better one; docs/glossary.md has it.
 const BANNED: [&str; 28] = [
@@ -77,6 +80,18 @@ fn no_more_type_names_are_declared_twice_in_a_crate() {
     let found = declared_twice(&repository());
     println!("{} type names are declared twice in a crate (at most {DECLARED_TWICE_MAX})", found.len());
     assert_no_problems(above("type names declared twice in a crate", found.len(), DECLARED_TWICE_MAX, found));
+}
+
+#[test]
+fn no_more_names_of_several_types_are_imported_from_other_modules() {
+    let found = unqualified(&repository());
+    println!("{} files import a name of several types (at most {UNQUALIFIED_MAX})", found.len());
+    assert_no_problems(above(
+        "files that import a name of several types",
+        found.len(),
+        UNQUALIFIED_MAX,
+        found,
+    ));
 }
 
 #[test]
@@ -200,6 +215,44 @@ fn declared_twice(tree: &Tree) -> Vec<String> {
     twice
         .map(|((krate, name), paths)| format!("{krate}: {name} is declared in {}", paths.join(", ")))
         .collect()
+}
+
+/// Files that import a type by a name that several modules of its crate declare ([`ALLOWED_TWICE`]), although another
+/// top-level module declares it.
+fn unqualified(tree: &Tree) -> Vec<String> {
+    let types = types(tree);
+    let mut found = Vec::new();
+    for source in sources(tree) {
+        let imported = imported_types(&source).into_iter().filter(|(krate, module, name)| {
+            let is_shared = types.get(&(*krate, *name)).is_some_and(|it| 1 < it.len());
+            let is_own = *krate == source.krate && source.module.first() == Some(module);
+            is_shared && ALLOWED_TWICE.contains(name) && !is_own
+        });
+        found.extend(imported.map(|(krate, module, name)| {
+            format!("{} imports {name}: write it with its module, as in {krate}::{module}", source.path)
+        }));
+    }
+    found
+}
+
+/// The names that the `use` declarations of a file import from this crate's root or from another crate of the
+/// workspace, each with its crate and top-level module.
+fn imported_types<'a>(source: &Source<'a>) -> BTreeSet<(&'a str, &'a str, &'a str)> {
+    let tokens = tokens(source.text);
+    let mut found = BTreeSet::new();
+    let mut rest = &tokens[..];
+    while let Some(at) = rest.iter().position(|it| *it == "use") {
+        rest = &rest[at + 1..];
+        let (krate, tree) = match rest {
+            ["crate", "::", tree @ ..] => (source.krate, tree),
+            [krate, "::", tree @ ..] if krate.starts_with("muster_") => (&krate["muster_".len()..], tree),
+            _ => continue,
+        };
+        let mut names = BTreeMap::new();
+        rest = add_used_names(tree, None, &mut names);
+        found.extend(names.into_iter().map(|(name, module)| (krate, module, name)));
+    }
+    found
 }
 
 /// Files and banned words that their identifiers contain, with how often: the sources, and the benchmarks, whose names
@@ -488,6 +541,25 @@ mod can_fail {
             ("crates/b/src/lib.rs", "struct Line;\n"),
         ]);
         assert_eq!(declared_twice(&tree), ["a: Line is declared in crates/a/src/x.rs, crates/a/src/y.rs"]);
+    }
+
+    #[test]
+    fn names_of_several_types_that_are_imported_from_another_module() {
+        let tree = Tree::of(&[
+            ("crates/a/src/x/facts.rs", "pub struct Pod;\n"),
+            ("crates/a/src/x/mod.rs", "use crate::x::facts::Pod;\nuse k8s_openapi::api::Node;\n"),
+            ("crates/a/src/y.rs", "pub struct Pod;\nuse crate::x::{self, facts};\n"),
+            ("crates/a/src/z.rs", "use crate::{y, x::facts::{Other, Pod}};\n"),
+            ("crates/b/src/lib.rs", "use muster_a::y::Pod;\nuse muster_c::z::Pod;\n"),
+            ("crates/c/src/z.rs", "pub struct Pod;\n"),
+        ]);
+        assert_eq!(
+            unqualified(&tree),
+            [
+                "crates/a/src/z.rs imports Pod: write it with its module, as in a::x",
+                "crates/b/src/lib.rs imports Pod: write it with its module, as in a::y",
+            ]
+        );
     }
 
     #[test]
