@@ -68,7 +68,7 @@ impl ChangeMarker {
 #[derive(Debug)]
 struct ActivePod {
     /// The pod's state machine, which the engine's kubelet rules drive.
-    kubelet: kubelet::Pod,
+    kubelet: kubelet::PodStateMachine,
     /// The pod object that the state machine last received.
     object: Arc<PodObject>,
     /// Actions in progress, with the time at which each completes. `None` means that the action does not complete on
@@ -202,7 +202,7 @@ impl SimulatedPod {
                 let host =
                     kubelet::Host { addresses: vec![host.address.to_string().into()], runtime: "sim".into() };
                 self.active = Some(Box::new(ActivePod {
-                    kubelet: kubelet::Pod::new(object.clone(), host, now.into()),
+                    kubelet: kubelet::PodStateMachine::new(object.clone(), host, now.into()),
                     object,
                     in_flight: Vec::new(),
                     passed_probes: BTreeSet::new(),

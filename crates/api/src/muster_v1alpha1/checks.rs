@@ -130,12 +130,10 @@ pub struct ExternalCheck {}
 #[serde(default)]
 pub struct TokenSecretRef {
     /// Name of the Secret.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::SUBDOMAIN_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::DNS_SUBDOMAIN_PATTERN)))]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::dns_subdomain_schema))]
     pub name: String,
     /// Key of the token in the Secret. Defaults to token.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::SUBDOMAIN_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::CONFIG_KEY_PATTERN)))]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::config_key_schema))]
     pub key: String,
 }
 
@@ -152,12 +150,10 @@ impl Default for TokenSecretRef {
 #[serde(default)]
 pub struct CaConfigMapRef {
     /// Name of the ConfigMap.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::SUBDOMAIN_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::DNS_SUBDOMAIN_PATTERN)))]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::dns_subdomain_schema))]
     pub name: String,
     /// Key of the PEM certificates in the ConfigMap. Defaults to ca.crt.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::SUBDOMAIN_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::CONFIG_KEY_PATTERN)))]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::config_key_schema))]
     pub key: String,
 }
 

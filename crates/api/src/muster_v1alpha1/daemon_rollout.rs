@@ -345,12 +345,7 @@ pub struct CheckStatus {
 pub struct StatusCondition {
     /// type of condition in CamelCase or in foo.example.com/CamelCase.
     #[serde(rename = "type")]
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::label_key_schema))]
     pub type_: String,
     /// status of the condition, one of True, False, Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]

@@ -207,12 +207,7 @@ pub struct RolloutOrder {
     /// Node label by whose value nodes are ordered; numbers are compared as numbers, and nodes without the label are
     /// last. Required if by is Label, and forbidden otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::label_key_schema))]
     pub label_key: Option<String>,
 }
 
@@ -268,12 +263,7 @@ impl Default for RolloutStep {
 #[serde(rename_all = "camelCase", default)]
 pub struct StepSpread {
     /// Node label over whose values the nodes are spread, such as topology.kubernetes.io/zone.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::label_key_schema))]
     pub label_key: String,
 }
 
@@ -284,12 +274,7 @@ pub struct StepSpread {
 #[serde(rename_all = "camelCase", default)]
 pub struct StepGroups {
     /// Node label whose values form the groups, such as topology.kubernetes.io/zone.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::label_key_schema))]
     pub label_key: String,
     /// Label values of the first groups, in order. Other groups follow by label value, and nodes without the label are
     /// last.

@@ -1,6 +1,14 @@
 //! Syntax of the strings in the kinds of `muster.dev`. The JSON schemas contain the patterns. The validation uses
 //! functions of this module or of [`names`](crate::names) that accept the same strings.
 
+#[cfg(feature = "schema")]
+use alloc::borrow::ToOwned as _;
+
+#[cfg(feature = "schema")]
+use schemars::Schema;
+#[cfg(feature = "schema")]
+use serde_json::json;
+
 /// Maximum length of a DNS label, of a label value and of the hash of a revision.
 pub const LABEL_LENGTH_MAX: usize = 63;
 /// Maximum length of a DNS subdomain, and of a key of a Secret or ConfigMap.
@@ -43,6 +51,32 @@ pub const PERCENT_PATTERN: &str = "^(100|[1-9][0-9]?)%$";
 pub const FAILURE_PERCENT_PATTERN: &str = "^(50|[1-4]?[0-9])%$";
 /// Regular expression for an approved step: the name of a step, or `*` for all steps.
 pub const APPROVED_STEP_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$";
+
+/// Limits a string in a JSON schema to label keys.
+#[cfg(feature = "schema")]
+pub fn label_key_schema(schema: &mut Schema) {
+    limit_string(schema, LABEL_KEY_LENGTH_MAX, LABEL_KEY_PATTERN);
+    schema.insert("allOf".to_owned(), json!([{"pattern": LABEL_KEY_LENGTHS_PATTERN}]));
+}
+
+/// Limits a string in a JSON schema to DNS subdomains.
+#[cfg(feature = "schema")]
+pub fn dns_subdomain_schema(schema: &mut Schema) {
+    limit_string(schema, SUBDOMAIN_LENGTH_MAX, DNS_SUBDOMAIN_PATTERN);
+}
+
+/// Limits a string in a JSON schema to keys of a Secret or ConfigMap.
+#[cfg(feature = "schema")]
+pub fn config_key_schema(schema: &mut Schema) {
+    limit_string(schema, SUBDOMAIN_LENGTH_MAX, CONFIG_KEY_PATTERN);
+}
+
+/// Limits the length of a string in a JSON schema, and its form to a regular expression.
+#[cfg(feature = "schema")]
+fn limit_string(schema: &mut Schema, length_max: usize, pattern: &str) {
+    schema.insert("maxLength".to_owned(), length_max.into());
+    schema.insert("pattern".to_owned(), pattern.into());
+}
 
 /// Parses a time of day as `HH:MM`. Returns the minutes since midnight, or `None` for any other text.
 pub fn parse_clock_time(text: &str) -> Option<u16> {

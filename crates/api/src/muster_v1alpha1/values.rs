@@ -4,8 +4,6 @@ use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-#[cfg(feature = "schema")]
-use alloc::string::ToString as _;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -300,12 +298,7 @@ impl OwnedLabelSelector {
 #[serde(default)]
 pub struct OwnedLabelSelectorRequirement {
     /// key is the label key that the selector applies to.
-    #[cfg_attr(feature = "schema", schemars(length(max = syntax::LABEL_KEY_LENGTH_MAX)))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = syntax::LABEL_KEY_PATTERN)))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend("allOf" = [{"pattern": syntax::LABEL_KEY_LENGTHS_PATTERN}]))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = syntax::label_key_schema))]
     pub key: String,
     /// operator represents a key's relationship to a set of values. Valid operators are In, NotIn, Exists and
     /// DoesNotExist.
