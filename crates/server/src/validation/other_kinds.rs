@@ -65,13 +65,10 @@ pub(crate) fn validate_secret(write: &WriteToValidate, out: &mut FieldErrors) {
         }
     };
     match str_at(secret, "type") {
-        SECRET_TYPE_SERVICE_ACCOUNT_TOKEN => {
-            if !is_set(&secret["metadata"]["annotations"][ANNOTATION_SERVICE_ACCOUNT_NAME]) {
-                out.required(
-                    &ErrorPath::new("metadata.annotations").key(ANNOTATION_SERVICE_ACCOUNT_NAME),
-                    "",
-                );
-            }
+        SECRET_TYPE_SERVICE_ACCOUNT_TOKEN
+            if !is_set(&secret["metadata"]["annotations"][ANNOTATION_SERVICE_ACCOUNT_NAME]) =>
+        {
+            out.required(&ErrorPath::new("metadata.annotations").key(ANNOTATION_SERVICE_ACCOUNT_NAME), "");
         }
         "kubernetes.io/dockercfg" => check_docker_config(data, ".dockercfg", &at, out),
         "kubernetes.io/dockerconfigjson" => check_docker_config(data, ".dockerconfigjson", &at, out),
