@@ -58,7 +58,7 @@ impl ConflictDetector {
             self.warned_at = Some(now);
         }
         let message = format!(
-            "{} still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off",
+            "{} still writes the status of this DaemonSet: two controllers undo each other's work, so stop one of them",
             writer.manager
         );
         Some(Conflict { event: is_due.then(|| KubeEvent::warning("AnotherController", message)) })
@@ -130,9 +130,9 @@ mod tests {
             -
             -
             -
-            kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off
+            kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so stop one of them
             a write
-            kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off"#]]
+            kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so stop one of them"#]]
         .assert_eq(&results.join("\n"));
     }
 

@@ -229,22 +229,23 @@ async fn send_controller_query(client: &Client, path: String, at: Option<&str>) 
     let request = request(Verb::Get, path, JSON_MEDIA_TYPE, String::new());
     let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);
     let why = match timeout(CONTROLLER_QUERY_TIMEOUT, client.request_text(request)).await {
-        Err(_) => format!("{server} did not answer in time"),
+        Err(_) => format!("{server} did not respond in time"),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
             format!("you may not get {} of {server}", ExplainQueries::PATH)
         }
         Ok(Err(kube::Error::Api(status))) if status.code == 404 && at.is_none() => {
-            "the API server has no controller of its own to ask; where `muster controller` runs, --controller says where \
-             its metrics are"
-                .to_owned()
+            format!(
+                "the API server does not serve {}; name the metrics address of `muster controller` with --controller",
+                ExplainQueries::PATH
+            )
         }
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 503) => {
-            format!("{server} says: {}", status.message.trim())
+            format!("{server}: {}", status.message.trim())
         }
         Ok(Err(error)) => format!("{server}: {}", format_error_chain(&error)),
         Ok(Ok(text)) => match ControllerState::from_json(text.as_bytes()) {
             Some(known) => return ControllerAnswer::Responded(known),
-            None => format!("{server} answers something else"),
+            None => format!("{server}: unexpected response"),
         },
     };
     ControllerAnswer::Unavailable(why)

@@ -131,9 +131,9 @@ struct ReconcileLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     /// The decision, such as `create pod`.
-    what: &'static str,
+    decision: &'static str,
     /// The reason of the decision.
-    why: &'static str,
+    reason: &'static str,
 }
 
 /// Labels of the metric `muster_calls_total`, which counts calls to the API server.
@@ -233,13 +233,13 @@ impl Default for Monitor {
         all.register("call_duration_seconds", "Time from a call to its response", monitor.latency.clone());
         all.register("cache_objects", "Objects in the cache, by kind", monitor.objects.clone());
         all.register("lists", "Full lists: one for each kind, and more after a fault", monitor.lists.clone());
-        let help = "Time from the end of a plan until the watches have shown all that it wrote";
+        let help = "Time from the end of a plan until the watches have delivered all its writes";
         all.register("watch_lag_seconds", help, monitor.watch_lag.clone());
         let help = "Results of the measured checks of progressive rollouts, by name of the check";
         all.register("rollout_check_results", help, monitor.check_results.clone());
         all.register(
             "events_dropped",
-            "Events not recorded: there were too many, or they were refused",
+            "Events not recorded, because there were too many or the API server refused them",
             monitor.events_dropped.clone(),
         );
         all.register(
@@ -358,8 +358,8 @@ impl Monitor {
             (None, false) => "plan",
         };
         self.reconciles.get_or_create(&ReconcileLabels { result }).inc();
-        let count_decision = |what, why| {
-            self.decisions.get_or_create(&DecisionLabels { what, why }).inc();
+        let count_decision = |decision, reason| {
+            self.decisions.get_or_create(&DecisionLabels { decision, reason }).inc();
         };
         for claim in &plan.claims {
             count_decision(if claim.is_adoption() { "adopt" } else { "release" }, claim_reason(claim));
@@ -367,19 +367,19 @@ impl Monitor {
         for step in &plan.steps {
             let why = match step {
                 RevisionWrite::Create { .. } => "new template",
-                RevisionWrite::Renumber { .. } => "old template again",
+                RevisionWrite::Renumber { .. } => "rollback",
                 RevisionWrite::Label { .. } => "label missing",
                 RevisionWrite::StoreVerdict { reason, .. } => reason,
             };
             let is_verdict = matches!(step, RevisionWrite::StoreVerdict { .. });
-            count_decision(if is_verdict { "judge revision" } else { "record revision" }, why);
+            count_decision(if is_verdict { "set revision verdict" } else { "record revision" }, why);
         }
-        plan.relabel.iter().for_each(|_| count_decision("relabel pod", "revision folded"));
+        plan.relabel.iter().for_each(|_| count_decision("relabel pod", "duplicate revision"));
         plan.delete.iter().for_each(|(_, why)| count_decision("delete pod", why.label()));
         plan.evict.iter().for_each(|(_, why)| count_decision("evict pod", why.label()));
         let created = plan.create.iter().chain(&plan.create_stable);
         created.for_each(|(_, why)| count_decision("create pod", why.label()));
-        plan.prune.iter().for_each(|_| count_decision("delete revision", "beyond the limit"));
+        plan.prune.iter().for_each(|_| count_decision("delete revision", "over revisionHistoryLimit"));
         let counts = plan.status.as_ref().unwrap_or(&plan.set.status).counts;
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
@@ -418,7 +418,7 @@ impl Monitor {
     }
 }
 
-/// Returns the value of the label `why` for an adoption or a release.
+/// Returns the value of the label `reason` for an adoption or a release.
 fn claim_reason(claim: &Claim) -> &'static str {
     match claim {
         Claim::AdoptPod(_) => "pod matches",
@@ -459,12 +459,12 @@ impl Collector for DaemonSetCollector {
         let values = self.lock();
         let metrics: [CountMetric; 7] = [
             ("desired", "Nodes that should run a pod of the DaemonSet", |it| it.desired),
-            ("current", "Nodes that should and do", |it| it.current),
+            ("current", "Nodes that should run a pod of the DaemonSet and do", |it| it.current),
             ("ready", "Nodes with a pod that is ready", |it| it.ready),
             ("updated", "Nodes with a pod of the current revision", |it| it.updated),
             ("available", "Nodes with a pod that is available", |it| it.available),
             ("unavailable", "Nodes that should have an available pod and do not", |it| it.unavailable),
-            ("misscheduled", "Nodes that run a pod and should not", |it| it.misscheduled),
+            ("misscheduled", "Nodes that run a pod of the DaemonSet but should not", |it| it.misscheduled),
         ];
         for (name, help, count) in metrics {
             let name = format!("daemonset_{name}");
@@ -475,14 +475,14 @@ impl Collector for DaemonSetCollector {
             }
         }
         let kind = ConstGauge::new(0.0).metric_type();
-        let help = "Share of the nodes that the rollout has reached: 1 when there is nothing left to update";
+        let help = "Fraction of the nodes that the rollout has updated: 1 when complete";
         let mut family = encoder.encode_descriptor("daemonset_rollout_progress", help, None, kind)?;
         for (key, counts) in &values.sets {
             let share = if counts.desired == 0 { 1.0 } else { counts.updated as f64 / counts.desired as f64 };
             ConstGauge::new(share).encode(family.encode_family(&daemonset_labels(key))?)?;
         }
         let kind = ConstGauge::new(0_i64).metric_type();
-        let help = "Phase of the progressive rollout: 1 for the label phase";
+        let help = "Phase of the progressive rollout: 1 for the phase in the label";
         let mut family = encoder.encode_descriptor("daemonset_rollout_phase", help, None, kind)?;
         for (key, rollout) in &values.rollouts {
             let DaemonSetLabels { namespace, daemonset } = daemonset_labels(key);
@@ -504,7 +504,7 @@ impl Collector for DaemonSetCollector {
                 ConstGauge::new(value(rollout)).encode(family.encode_family(&daemonset_labels(key))?)?;
             }
         }
-        let help = "Time since a watch brought anything, if only a bookmark";
+        let help = "Time since the watch last received an event or bookmark";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, kind)?;
         for (resource, at) in &values.last_watch_data {

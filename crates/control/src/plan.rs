@@ -140,7 +140,7 @@ fn add_other_controller_note(snapshot: &mut Snapshot) {
     let writer = snapshot.set().and_then(|it| conflict_detection::last_status_writer_name(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::CONTROLLER_NAME) {
         snapshot.add_note(format!(
-            "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
+            "{writer} runs this DaemonSet, in an unknown order of nodes; docs/differences.md lists other differences"
         ));
     }
 }

@@ -21,7 +21,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Why an object or list could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("you may not {operation}: have a role grant you the verb {verb} on {resource}")]
+    #[error("you may not {operation}: a Role or ClusterRole must grant you the verb {verb} on {resource}")]
     Forbidden { operation: String, verb: String, resource: String },
     #[error(
         "{operation}: the API server rejected your credentials: check that the kubeconfig belongs to this cluster and has not expired"
@@ -29,9 +29,9 @@ pub enum ReadError {
     Unauthorized { operation: String },
     #[error("{operation}: {message}")]
     Refused { operation: String, code: u16, message: String },
-    #[error("{operation}: the API server did not answer in time")]
+    #[error("{operation}: the API server did not respond in time")]
     Timeout { operation: String },
-    #[error("{operation}: the answer cannot be read")]
+    #[error("{operation}: the response cannot be parsed")]
     Unreadable { operation: String, source: BoxError },
     #[error("{operation}")]
     Call { operation: String, source: Box<kube::Error> },

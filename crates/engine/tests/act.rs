@@ -78,14 +78,14 @@ fn a_quota_of_nothing_costs_one_call() {
             create pods on n078  refused: exceeded quota
             update daemonsets/status d
             then
-            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wait  a call failed; next attempt at 2026-01-01T00:00:00Z
             wake at 0
         "#]],
     );
 }
 
 #[test]
-fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
+fn creates_are_sent_in_slow_start_batches() {
     let world = format!("set d\nrev d-1\n{}", each(&names("n", 12), "node $"));
     let mut act = Execution::new(Scene::of(&world).reconcile());
     let mut batches = Vec::new();
@@ -111,7 +111,7 @@ fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
 }
 
 #[test]
-fn deletes_come_before_creates_and_the_status_last() {
+fn deletes_are_sent_before_creates_and_the_status_last() {
     check(
         "set d template=2 history=0\nrev d-2 template=2\nrev d-1 template=1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready",
         ok,
@@ -121,7 +121,7 @@ fn deletes_come_before_creates_and_the_status_last() {
             delete controllerrevisions d-1
             update daemonsets/status d
             then
-            wait  2 own writes have not come back yet
+            wait  waiting for the watch to deliver 2 writes
             wake at 10
         "#]],
     );
@@ -219,7 +219,7 @@ fn a_status_refused_twice_is_given_up_for_now() {
             get daemonsets d
             update daemonsets/status d  refused: boom
             then
-            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wait  a call failed; next attempt at 2026-01-01T00:00:00Z
             wake at 0
         "#]],
     );
@@ -237,7 +237,7 @@ fn a_status_whose_set_cannot_be_read_is_given_up_for_now() {
             update daemonsets/status d  refused: the object has changed
             get daemonsets d  refused: boom
             then
-            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wait  a call failed; next attempt at 2026-01-01T00:00:00Z
             wake at 0
         "#]],
     );
@@ -338,7 +338,7 @@ fn a_release_needs_no_reading() {
 // History.
 
 #[test]
-fn where_the_history_fails_no_pod_is_touched() {
+fn no_pod_is_changed_after_a_failed_revision_write() {
     check(
         "set d template=1\nrev d-1 template=1\nrev d-2 template=2\nnode a\nnode b\npod x on=a rev=2 ready",
         |call| {
@@ -351,7 +351,7 @@ fn where_the_history_fails_no_pod_is_touched() {
         expect![[r#"
             patch controllerrevisions d-1  refused: the object has changed
             then
-            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wait  a call failed; next attempt at 2026-01-01T00:00:00Z
             wake at 0
         "#]],
     );
@@ -447,13 +447,13 @@ fn a_pod_that_is_not_found_is_as_good_as_deleted() {
     });
     // No retry, no event; once the cache shows it gone, the next one comes.
     expect![[r#"
-        wait  1 own writes have not come back yet
+        wait  waiting for the watch to deliver 1 write
         wake at 10
     "#]]
     .assert_eq(&text(&scene.reconcile()));
     scene.then("set d\nrev d-1\nnode a");
     expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]]
     .assert_eq(&text(&scene.reconcile()));
@@ -503,7 +503,7 @@ fn a_namespace_that_is_being_deleted_is_no_failure() {
     let key = scene.key();
     scene.planner.apply_report(&key, &report, scene.now);
     expect![[r#"
-        wait  a call failed, tried again at 2026-01-01T00:01:00Z
+        wait  a call failed; next attempt at 2026-01-01T00:01:00Z
         wake at 60
     "#]]
     .assert_eq(&text(&scene.reconcile()));
@@ -519,21 +519,21 @@ fn a_create_without_an_answer_is_asked_about_before_the_next_plan() {
         if matches!(call, PlannedCall::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
     });
     expect![[r#"
-        wait  a call failed, tried again at 2026-01-01T00:00:00Z
+        wait  a call failed; next attempt at 2026-01-01T00:00:00Z
         wake at 0
     "#]]
     .assert_eq(&text(&scene.reconcile()));
     scene.now = at(1);
     let plan = scene.reconcile();
     expect![[r#"
-        confirm which pods there are
+        list the pods
         wake at 11
     "#]]
     .assert_eq(&text(&plan));
     // It had happened: nothing is planned until the cache shows it.
     scene.act(plan, |_| Response::Pods(vec![("u".into(), 4_711, false)]));
     expect![[r#"
-        wait  1 own writes have not come back yet
+        wait  waiting for the watch to deliver 1 write
         wake at 11
     "#]]
     .assert_eq(&text(&scene.reconcile()));
@@ -626,14 +626,14 @@ fn no_plan_before_every_kind_that_was_written_has_come_back() {
     let plan = scene.reconcile();
     scene.act(plan, granted(5_000));
     expect![[r#"
-        wait  2 own writes have not come back yet
+        wait  waiting for the watch to deliver 2 writes
         wake at 10
     "#]]
     .assert_eq(&text(&scene.reconcile()));
     // The pods have come this far, the sets have not.
     assert_eq!(scene.planner.apply_bookmark(Kind::Pods, 5_000), []);
     expect![[r#"
-        wait  1 own writes have not come back yet
+        wait  waiting for the watch to deliver 1 write
         wake at 10
     "#]]
     .assert_eq(&text(&scene.reconcile()));
@@ -700,7 +700,7 @@ fn of_two_deletes_both_must_be_seen() {
     scene.event(Kind::Pods, "MODIFIED", &pod(&gone[0], 2_020, "ready"));
     scene.event(Kind::Pods, "MODIFIED", &pod(&gone[0], 2_021, "unready"));
     expect![[r#"
-        wait  1 own writes have not come back yet
+        wait  waiting for the watch to deliver 1 write
         wake at 1010
     "#]]
     .assert_eq(&text(&scene.reconcile()));
@@ -781,7 +781,7 @@ fn a_clock_that_was_set_back_makes_no_wait_longer() {
 }
 
 #[test]
-fn nothing_is_decided_before_all_four_kinds_were_listed() {
+fn no_plan_is_made_before_all_four_kinds_are_listed() {
     use muster_engine::controller::Event;
     use muster_engine::daemonset::plan::Settings;
     use muster_engine::daemonset::planner::Planner;
@@ -829,7 +829,7 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
         }
     };
     let plan = scene.reconcile();
-    assert_eq!(degraded(&plan), "False AsExpected: no pod fails or is misplaced");
+    assert_eq!(degraded(&plan), "False AsExpected: no failing or misscheduled pods");
     let missing = "error looking up service account default/npd: serviceaccount \"npd\" not found";
     scene.act(plan, refuse(&format!("pods \"d-x7k2p\" is forbidden: {missing}")));
     scene.now = at(1);
@@ -841,7 +841,7 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
         call => ok(call),
     });
     scene.now = at(2);
-    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no pod fails or is misplaced");
+    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no failing or misscheduled pods");
 }
 
 #[test]
@@ -868,7 +868,7 @@ fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
         PlannedCall::CreatePod { .. } => WROTE(1),
         call => ok(call),
     });
-    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no pod fails or is misplaced");
+    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no failing or misscheduled pods");
 }
 
 #[test]
@@ -884,7 +884,7 @@ fn a_terminating_namespace_does_not_degrade_a_set() {
         degraded(&scene.reconcile())
     };
     assert!(round(quota(), 100).starts_with("True FailedCreate"));
-    let well = "False AsExpected: no pod fails or is misplaced";
+    let well = "False AsExpected: no failing or misscheduled pods";
     assert_eq!(round(CallError::NamespaceTerminating, 200), well, "the reason is outdated");
     assert_eq!(round(quota(), 300), well, "no pod can be created, whatever is refused first");
 }

@@ -479,7 +479,7 @@ pub(crate) fn run(cases: u32) -> Result<Reached, String> {
 pub(crate) const CASES: u32 = 400;
 
 #[test]
-fn what_is_kept_equals_what_is_worked_out_anew_after_every_event() {
+fn incremental_state_equals_recomputed_state_after_every_event() {
     let reached = run(CASES).unwrap_or_else(|failure| panic!("{failure}"));
     // Histories that lead nowhere would agree about nothing.
     for (what, count) in reached {

@@ -37,7 +37,7 @@ fn texts(object: impl Fn(usize) -> Value) -> Vec<String> {
 
 /// All in one test: what other threads allocate would be counted too.
 #[test]
-fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
+fn cached_pods_and_nodes_take_a_few_hundred_bytes() {
     let mut shared = Interner::default();
     let nodes = texts(|it| fleet::node(it, 1));
     let node = held_by_each(&nodes, |it| facts::decode_node(it, &mut shared).expect("a node"));

@@ -12,10 +12,10 @@ use crate::logging::print_to_stdout;
 
 /// Move a cluster from a data directory to etcd, or back
 ///
-/// All servers must be stopped. All objects keep their UIDs, and the cluster keeps its certificates and keys, which are
-/// encrypted in etcd with the server token. The resourceVersion goes on above the last one. The database is kept as
-/// muster.db.moved. With --to-sqlite, the objects are kept in etcd, but no server starts there. An interrupted migration
-/// is completed by running the same command again.
+/// All servers must be stopped. Objects keep their UIDs. The cluster keeps its certificates and keys, which are stored
+/// in etcd encrypted with the server token. New resourceVersions are higher than all earlier ones. The SQLite database is
+/// kept as muster.db.moved. With --to-sqlite, the objects also remain in etcd, but servers refuse to start on them. To
+/// complete an interrupted migration, run the same command again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster migrate --data-dir /var/lib/muster --etcd https://10.0.0.1:2379,https://10.0.0.2:2379 \\

@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     }
     if args.output == "json" {
         let plans: Vec<Value> = previews.iter().map(RolloutPreview::to_json).collect();
-        print_to_stdout(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
+        print_to_stdout(format_args!("{:#}", json!({"plans": plans, "skipped": others})));
         return Ok(());
     }
     let texts: Vec<String> = previews.iter().map(ToString::to_string).collect();

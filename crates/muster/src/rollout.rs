@@ -46,11 +46,11 @@ const EXIT_WAITING: u8 = 2;
 
 /// Show, pause, promote, abort and retry the progressive rollout of a DaemonSet
 ///
-/// A request is one write to the spec of the DaemonRollout of the same name, with your own permissions: the ClusterRole
-/// muster-rollout-operator grants all commands, muster-rollout-viewer those that only read. `status`, `history` and
-/// `forget` also read the DaemonSet and its revisions, which the ClusterRole view grants. The other commands read them
-/// if they may: the DaemonSet tells whether the controller runs in assist mode. The DaemonSet and its policy are not
-/// changed. A request names the revision that it is about, so it has no effect on a later one.
+/// Each change is one write to the spec of the DaemonRollout with the same name, using your own permissions. The
+/// ClusterRole muster-rollout-operator grants all commands, and muster-rollout-viewer the read-only ones. `status`,
+/// `history` and `forget` also read the DaemonSet and its revisions, which the ClusterRole view grants. The other
+/// commands read them if permitted, to detect whether the controller runs in assist mode. No command changes the
+/// DaemonSet or its policy. A change applies to one revision and has no effect on later ones.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster rollout status ds/fluent-bit -n logging        phase, step, nodes, failures, and what to do next

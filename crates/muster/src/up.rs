@@ -68,15 +68,15 @@ const REASON_CHARS_MAX: usize = 300;
 /// Run a cluster on this machine (API server, controllers and nodes), until Ctrl-C
 ///
 /// Real nodes run containers, each with its own containerd and network namespace, and need root. Simulated nodes run no
-/// containers. The cluster's state is stored in the data directory, and the next `muster up` continues with it. After a
-/// kill -9 the containers keep running: the next `muster up` takes them over, and `muster down` removes them. With
-/// --servers, a standby process of `muster up` takes them over at once.
+/// containers. The cluster's state is stored in the data directory, and the next `muster up` continues with it. If `muster
+/// up` is killed with SIGKILL, the containers keep running: the next `muster up` takes them over, and `muster down`
+/// removes them. With --servers, a standby process takes them over immediately.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster up                                     one real node if possible, otherwise three simulated nodes
   muster up --nodes 2 --sim-nodes 50            two nodes that run containers, and fifty simulated nodes
   muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory
-  muster up --servers 3 --sim-nodes 3           three servers and three members of etcd; any process may die")]
+  muster up --servers 3 --sim-nodes 3           three API servers and three etcd members")]
 pub(crate) struct UpArgs {
     /// Number of real nodes, which run containers with containerd: at most 200. With 0, this machine has no real node,
     /// but other machines can join [default: 1 if --sim-nodes is not given and this machine can run real nodes,

@@ -28,7 +28,7 @@ use serde_json::json;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn kube_rs_takes_it_for_a_cluster() {
+async fn kube_rs_works() {
     let muster = Muster::up("kube-rs", 2);
     let said = tokio::time::timeout(2 * TIMEOUT, kube_rs(client(&muster.kubeconfig()).await)).await;
     expect![[r#"

@@ -153,8 +153,8 @@ muster_daemonset_ready{namespace=\"default\",daemonset=\"web\"} 0
 muster_daemonset_rollout_progress{namespace=\"default\",daemonset=\"web\"} 1.0
 muster_daemonset_unavailable{namespace=\"default\",daemonset=\"web\"} 2
 muster_daemonset_updated{namespace=\"default\",daemonset=\"web\"} 2
-muster_decisions_total{what=\"create pod\",why=\"no pod yet\"} 2
-muster_decisions_total{what=\"record revision\",why=\"new template\"} 1
+muster_decisions_total{decision=\"create pod\",reason=\"no pod yet\"} 2
+muster_decisions_total{decision=\"record revision\",reason=\"new template\"} 1
 muster_leader 1
 muster_lists_total{resource=\"clusterrolloutpolicies\"} 1
 muster_lists_total{resource=\"controllerrevisions\"} 1

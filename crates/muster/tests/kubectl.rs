@@ -74,7 +74,7 @@ fn the_controller_of_up_is_asked_through_its_server() {
     "#]]
     .assert_eq(&explained());
     let who = ["get", "--raw", "/debug/explain?namespace=kube-system&name=fluentd-elasticsearch"];
-    assert!(muster.kubectl(&kubectl, &who).starts_with(r#"{"acts":false,"#));
+    assert!(muster.kubectl(&kubectl, &who).starts_with(r#"{"advancedAt":"#));
     let stranger = Command::new(&kubectl)
         .args(who)
         .args(["--as", "stranger"])
@@ -89,7 +89,7 @@ fn the_controller_of_up_is_asked_through_its_server() {
 
 #[test]
 #[ignore = "needs kubectl"]
-fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
+fn deletes_cascade_to_dependents_or_orphan_them() {
     let kubectl = kubectls().into_values().next_back().expect("there is one");
     let muster = Muster::up("garbage", 3);
     let run = |args: &[&str]| muster.kubectl(&kubectl, &[args, &["-n", "kube-system"]].concat());

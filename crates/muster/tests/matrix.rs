@@ -52,7 +52,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[test]
 #[ignore = "needs kubectl"]
-fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
+fn every_kubectl_command_behaves_as_on_kubernetes() {
     let transcripts = transcript::read(Path::new(TRANSCRIPTS));
     let mut kubectls = transcript::kubectls();
     let mut outcomes = run_all(&transcripts, &kubectls);

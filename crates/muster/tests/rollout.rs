@@ -288,7 +288,7 @@ async fn a_failed_revision_is_retried() {
                     failed: sim-1 (ErrImagePull); 0 tolerated
                     change the template, or try again with: muster rollout retry ds/web
                     0 of 3 nodes up to date, 3 available
-                    maxUnavailable 100% (3 nodes): 0 down, 3 left
+                    maxUnavailable 100% (3 nodes): 0 unavailable, 3 left
     "#]]
     .assert_eq(&cluster.explain());
 
@@ -522,7 +522,7 @@ async fn zones_are_updated_one_after_the_other() {
     cluster.wait_for_node_age().await;
     expect![[r#"
         $ muster plan -f web.yaml
-        DaemonSet default/web: a new revision, number 2
+        DaemonSet default/web: new revision 2
         3 nodes: 0 gain a pod, 0 lose it, 3 get a new one, 0 keep theirs, 0 without
 
         replaces    3 nodes in 3 batches, maxUnavailable 100%, policy careful: 45m at
@@ -531,8 +531,8 @@ async fn zones_are_updated_one_after_the_other() {
                     2. sim-2 (step zones)
                     3. sim-3 (step zones)
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&cluster.plan("web:2").await);
     cluster.set_image("web:2").await;

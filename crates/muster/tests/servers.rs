@@ -200,7 +200,7 @@ fn uids(pods: &BTreeMap<String, Pod>) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn the_cluster_goes_on_when_any_of_its_processes_is_killed() {
+async fn the_cluster_survives_the_death_of_any_process() {
     let cluster = Cluster::new();
     let dir = &cluster.dir;
     let mut up = cluster.start();
@@ -325,12 +325,12 @@ fn shell_blocks<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
 
 #[test]
 #[ignore = "needs etcd in network namespaces and kubectl: root, etcd, ip, nft, pkill"]
-fn the_documented_cluster_goes_on_when_any_of_its_processes_is_killed() {
+fn the_documented_cluster_survives_the_death_of_any_process() {
     // The documented commands use the default port.
     if std::env::var_os(IN_NAMESPACE).is_none() {
         let mut test = Command::new("unshare");
         test.arg("--net").arg(std::env::current_exe().unwrap()).args(["--nocapture", "--ignored", "--exact"]);
-        test.arg("the_documented_cluster_goes_on_when_any_of_its_processes_is_killed");
+        test.arg("the_documented_cluster_survives_the_death_of_any_process");
         let output = test.env(IN_NAMESPACE, "1").stderr(Stdio::inherit()).output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         println!("{stdout}");

@@ -334,10 +334,9 @@ fn check_selector(set: &Set) -> Result<(), Option<KubeEvent>> {
             "SelectingAll",
             "This daemon set is selecting all pods. A non-empty selector is required.".into(),
         ))),
-        Selector::Unreadable(problem) => Err(Some(KubeEvent::warning(
-            "InvalidSelector",
-            format!("The selector cannot be read: {problem}"),
-        ))),
+        Selector::Unreadable(problem) => {
+            Err(Some(KubeEvent::warning("InvalidSelector", format!("The selector is invalid: {problem}"))))
+        }
     }
 }
 

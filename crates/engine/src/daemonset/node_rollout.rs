@@ -164,7 +164,7 @@ pub(crate) fn compute_node_rollout(
         return node_rollout;
     }
     if let Some(since) = lost {
-        node_rollout.waiting = Some(Why::NodeIsLost { since });
+        node_rollout.waiting = Some(Why::NodeLost { since });
         return node_rollout;
     }
     let is_up = is_pod_up(set, current, old, now);

@@ -52,7 +52,7 @@ pub struct NodeExplanation {
     pub wakes_at: Option<Time>,
 }
 
-/// State of one DaemonSet on one node. With the first six variants, the node should run a pod. With `Kept`, `Leaving`
+/// State of one DaemonSet on one node. With the first six variants, the node should run a pod. With `Kept`, `Removing`
 /// and `Excluded`, it should not. With `Gone`, the node no longer exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeSummary {
@@ -71,7 +71,7 @@ pub enum NodeSummary {
     /// The node is not eligible for a new pod and keeps the existing pod.
     Kept,
     /// The node is not eligible, and its pod is being deleted or is to be deleted.
-    Leaving,
+    Removing,
     /// The node is not eligible and has no pod of the DaemonSet.
     Excluded,
     /// The node was deleted, but pods of the DaemonSet that were on it still exist.
@@ -88,7 +88,7 @@ impl NodeSummary {
         Self::Terminating,
         Self::Missing,
         Self::Kept,
-        Self::Leaving,
+        Self::Removing,
         Self::Excluded,
         Self::Gone,
     ];
@@ -108,7 +108,7 @@ impl NodeSummary {
             (Some(Verdict::Run), Some(pod)) if pod.is_ready() && !cell.counts.updated => Self::Outdated,
             (Some(Verdict::Run), Some(_)) => Self::NotReady,
             (Some(Verdict::Keep(_)), Some(pod)) if pod.bound && !pod.deleting => Self::Kept,
-            (Some(_), Some(_)) => Self::Leaving,
+            (Some(_), Some(_)) => Self::Removing,
             (Some(_), None) => Self::Excluded,
         }
     }
@@ -128,7 +128,7 @@ impl NodeSummary {
             Self::Terminating => "terminating",
             Self::Missing => "missing",
             Self::Kept => "kept",
-            Self::Leaving => "leaving",
+            Self::Removing => "removing",
             Self::Excluded => "excluded",
             Self::Gone => "gone",
         }

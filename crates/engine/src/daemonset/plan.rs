@@ -179,7 +179,7 @@ impl Claim {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {
-            writeln!(f, "confirm which pods there are")?;
+            writeln!(f, "list the pods")?;
         }
         for claim in &self.claims {
             match claim {
@@ -200,7 +200,7 @@ impl fmt::Display for Plan {
                 RevisionWrite::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
                 RevisionWrite::StoreVerdict { revision, verdict, reason, .. } => {
                     let verdict = verdict.map_or("none", RevisionVerdict::as_str);
-                    writeln!(f, "judge revision {}: {verdict}, {reason}", revision.key.name)?
+                    writeln!(f, "set verdict of revision {}: {verdict}, {reason}", revision.key.name)?
                 }
             }
         }
@@ -227,7 +227,7 @@ impl fmt::Display for Plan {
             writeln!(f, "{node}  create stable  {why}")?;
         }
         for revision in &self.prune {
-            writeln!(f, "prune revision {}", revision.key.name)?;
+            writeln!(f, "delete revision {}", revision.key.name)?;
         }
         for condition in self.conditions.iter().flatten() {
             let (kind, status) = (condition.kind.as_str(), condition.status.as_str());

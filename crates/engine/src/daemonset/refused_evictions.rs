@@ -130,7 +130,7 @@ impl RefusedEvictions {
         let count = |reason| counts.get(&reason).copied().filter(|it| 0 < *it);
         let mut parts = Vec::new();
         if let Some(nodes) = count(RefusalReason::DisruptionBudget) {
-            parts.push(format!("a PodDisruptionBudget holds {}", node_count_text(nodes)));
+            parts.push(format!("a PodDisruptionBudget blocks {}", node_count_text(nodes)));
         }
         if let Some(nodes) = count(RefusalReason::MissingPermission) {
             parts.push(format!(

@@ -172,9 +172,9 @@ fn keep_old_and_new_pod(
         let name = new.key.name.clone();
         let availability = check_availability(set, new, now);
         let superseded = if !old.is_ready() {
-            Some(Why::NewPodBesideNotReadyOld { new: name })
+            Some(Why::OldPodNotReady { new: name })
         } else if availability.is_ok() {
-            Some(Why::NewPodIsAvailable { new: name })
+            Some(Why::NewPodAvailable { new: name })
         } else {
             None
         };
@@ -209,7 +209,7 @@ fn create_reason(
         return Ok(if present.next().is_some() { Why::OldPodsTerminating } else { Why::NoPodOnNode });
     }
     if let Some(at) = retry_at {
-        return Err(Some(Why::FailedRecently { retry_at: at }));
+        return Err(Some(Why::FailedPodBackoff { retry_at: at }));
     }
     match present.next() {
         None => Ok(Why::NoPodOnNode),
@@ -230,7 +230,7 @@ pub(super) fn check_surge_create(
     retry_at: Option<Time>,
 ) -> Result<(), Why> {
     if let Some(retry_at) = retry_at {
-        return Err(Why::FailedRecently { retry_at });
+        return Err(Why::FailedPodBackoff { retry_at });
     }
     if pods.iter().any(|it| it.is_terminal() && !it.deleting) {
         return Err(Why::BeingReplaced);

@@ -183,7 +183,7 @@ pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<S
         kind,
         status: ConditionStatus::Unknown,
         reason: "NotYetKnown".into(),
-        message: "the template is being recorded as a revision first".into(),
+        message: "waiting for the template to be recorded as a revision".into(),
         since: Some(now),
     };
     Some(Status { conditions: ConditionType::INITIAL_CONDITIONS.map(unknown).into(), ..set.status.clone() })
@@ -290,7 +290,7 @@ fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) 
                 && !waits
                 && set.rollout != UpdateStrategy::OnDelete =>
         {
-            format!("; the budget is spent: {down} of {}", progress.budget)
+            format!("; no rollout budget left: {down} of {} used", progress.budget)
         }
         _ => String::new(),
     };
@@ -333,13 +333,13 @@ pub(crate) fn create_refusal(set: &Set, creates: &CreateResult) -> Option<String
 /// Rule: Degraded is True in each of these cases: pods cannot be created, pods fail or cannot start, pods are on nodes
 /// where they should not run, the spec has invalid fields, or the current revision failed in a progressive rollout.
 fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
-    let misplaced = totals.status_counts().misscheduled;
+    let misscheduled = totals.status_counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
     parts.extend(
         totals.problem.iter().map(|(reason, count)| format!("{count} {}: {reason}", node_noun(*count))),
     );
-    if 0 < misplaced {
-        parts.push(format!("{misplaced} {} with a pod that is not meant to be there", node_noun(misplaced)));
+    if 0 < misscheduled {
+        parts.push(format!("{misscheduled} {} with a misscheduled pod", node_noun(misscheduled)));
     }
     parts.extend(progress.refused.clone());
     let failed = progress.rollout.as_ref().filter(|it| it.is_failed);
@@ -353,15 +353,15 @@ fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> 
     } else if progress.refused.is_some() {
         REASON_FAILED_CREATE
     } else if !totals.problem.is_empty() {
-        "PodsInTrouble"
-    } else if 0 < misplaced {
-        "Misplaced"
+        "PodsFailing"
+    } else if 0 < misscheduled {
+        "PodsMisscheduled"
     } else {
         return (
             ConditionType::Degraded,
             ConditionStatus::False,
             "AsExpected",
-            "no pod fails or is misplaced".into(),
+            "no failing or misscheduled pods".into(),
         );
     };
     (ConditionType::Degraded, ConditionStatus::True, reason, parts.join("; "))

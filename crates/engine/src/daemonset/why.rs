@@ -43,7 +43,7 @@ pub enum Why {
     /// The node was deleted, so its pods are deleted.
     NodeDeleted,
     /// A pod failed or succeeded on the node, and the failed-pod backoff lasts until `retry_at`.
-    FailedRecently { retry_at: Time },
+    FailedPodBackoff { retry_at: Time },
     /// The node gets no new pod yet, because a pod of the DaemonSet on the node is still terminating.
     StillTerminating { pod: Text },
     /// With surge, the node gets no new pod yet, because two or more pods of the revision assigned to the node are
@@ -58,16 +58,16 @@ pub enum Why {
     /// The pod is outdated and not Ready, so it is replaced without regard to the rollout budget.
     OutdatedAndNotReady,
     /// With surge, the old pod is deleted because pod `new` is available.
-    NewPodIsAvailable { new: Text },
+    NewPodAvailable { new: Text },
     /// With surge, the old pod is deleted because it is not Ready and pod `new` exists.
-    NewPodBesideNotReadyOld { new: Text },
+    OldPodNotReady { new: Text },
     /// The outdated pod tolerates the node's taint, but the new template does not.
     TolerationDropped { taint: Arc<Taint> },
     /// The outdated pod is on a node with the taint `not-ready` or `unreachable`.
     NodeNotReadyOrUnreachable { taint: Arc<Taint> },
     /// The outdated pod is on a node whose Ready condition has been Unknown since before the revision that the node is
     /// assigned was created.
-    NodeIsLost { since: Time },
+    NodeLost { since: Time },
     /// The outdated pod is not Ready, and its node's Ready condition has been Unknown since `since`.
     NodeUnreachable { since: Time },
     /// The outdated pod is kept, because no new pod could run on the node with this taint.
@@ -111,95 +111,109 @@ pub enum Why {
     TooManyTerminatedPods,
 }
 
-impl Why {
-    /// Returns the `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it, so it does not
-    /// change when a variant is renamed.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NodeNameMismatch { .. } => "AnotherNodeIsNamed",
-            Self::NodeSelectorMismatch { .. } => "SelectorAsksForLabel",
-            Self::NodeAffinityMismatch => "AffinityMatchesNotThisNode",
-            Self::NodeAffinityInvalid { .. } => "AffinityCannotBeRead",
-            Self::UntoleratedNoScheduleTaint { .. } => "TaintKeepsAway",
-            Self::UntoleratedNoExecuteTaint { .. } => "TaintSendsOff",
-            Self::NoPodOnNode => "NoPodHere",
-            Self::OldPodsTerminating => "OldPodIsLeaving",
-            Self::Failed { .. } => "Failed",
-            Self::Succeeded => "Succeeded",
-            Self::SurplusPod { .. } => "SurplusPod",
-            Self::NodeDeleted => "NodeIsGone",
-            Self::FailedRecently { .. } => "FailedRecently",
-            Self::StillTerminating { .. } => "StillLeaving",
-            Self::TooManyTerminating { .. } => "TooManyStillLeaving",
-            Self::BeingReplaced => "BeingReplaced",
-            Self::Outdated => "OutOfDate",
-            Self::OutdatedAndNotReady => "OutOfDateAndNotReady",
-            Self::NewPodIsAvailable { .. } => "NewPodIsAvailable",
-            Self::NewPodBesideNotReadyOld { .. } => "NewPodBesideNotReadyOld",
-            Self::TolerationDropped { .. } => "TolerationDropped",
-            Self::NodeNotReadyOrUnreachable { .. } => "NodeInTrouble",
-            Self::NodeIsLost { .. } => "NodeIsLost",
-            Self::NodeUnreachable { .. } => "NodeIsSilent",
-            Self::KeptByTaint { .. } => "KeptByTaint",
-            Self::WaitsForUserDelete => "UpdatesWaitForDeletion",
-            Self::HeldByRollout => "HeldByRollout",
-            Self::NotReady { .. } => "NotReady",
-            Self::WaitsForMinReady { .. } => "StillSettling",
-            Self::UpToDate => "UpToDate",
-            Self::WaitingForOwnWrites { .. } => "WaitingForOwnWrites",
-            Self::RetryLater { .. } => "RetryLater",
-            Self::RevisionNotRecorded => "RevisionNotRecorded",
-            Self::OwnersAbsent => "OwnersAreGone",
-            Self::OwnerDeletedInForeground => "OwnerIsLeaving",
-            Self::OwnerOrphansDependents => "OwnerLetsGo",
-            Self::NeverBound => "NeverBound",
-            Self::NodeOutOfService => "NodeOutOfService",
-            Self::TooManyTerminatedPods => "TooManyEnded",
-        }
-    }
+/// Implements `Why::reason`. It does not compile unless all variants of [`Why`] are listed.
+macro_rules! reasons {
+    ($($variant:ident),+ $(,)?) => {
+        impl Why {
+            /// The names of all variants, in their order.
+            pub const REASONS: &[&str] = &[$(stringify!($variant)),+];
 
+            /// Returns the `reason` in the JSON of `muster explain` and `muster plan`: the name of the variant. Clients
+            /// compare it, so a variant is not renamed after it was released.
+            pub fn reason(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => stringify!($variant),)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    NodeNameMismatch,
+    NodeSelectorMismatch,
+    NodeAffinityMismatch,
+    NodeAffinityInvalid,
+    UntoleratedNoScheduleTaint,
+    UntoleratedNoExecuteTaint,
+    NoPodOnNode,
+    OldPodsTerminating,
+    Failed,
+    Succeeded,
+    SurplusPod,
+    NodeDeleted,
+    FailedPodBackoff,
+    StillTerminating,
+    TooManyTerminating,
+    BeingReplaced,
+    Outdated,
+    OutdatedAndNotReady,
+    NewPodAvailable,
+    OldPodNotReady,
+    TolerationDropped,
+    NodeNotReadyOrUnreachable,
+    NodeLost,
+    NodeUnreachable,
+    KeptByTaint,
+    WaitsForUserDelete,
+    HeldByRollout,
+    NotReady,
+    WaitsForMinReady,
+    UpToDate,
+    WaitingForOwnWrites,
+    RetryLater,
+    RevisionNotRecorded,
+    OwnersAbsent,
+    OwnerDeletedInForeground,
+    OwnerOrphansDependents,
+    NeverBound,
+    NodeOutOfService,
+    TooManyTerminatedPods,
+}
+
+impl Why {
     /// Returns a short text for the reason, without its details. Conditions and explanations count nodes by this text.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::NodeNameMismatch { .. } => "another node is named",
+            Self::NodeNameMismatch { .. } => "nodeName does not match",
             Self::NodeSelectorMismatch { .. } => "node selector does not match",
             Self::NodeAffinityMismatch => "node affinity does not match",
-            Self::NodeAffinityInvalid { .. } => "node affinity cannot be read",
+            Self::NodeAffinityInvalid { .. } => "node affinity is invalid",
             Self::UntoleratedNoScheduleTaint { .. } => "untolerated NoSchedule taint",
             Self::UntoleratedNoExecuteTaint { .. } => "untolerated NoExecute taint",
             Self::NoPodOnNode => "no pod yet",
-            Self::OldPodsTerminating => "old pod is leaving",
+            Self::OldPodsTerminating => "old pod is terminating",
             Self::Failed { .. } => "pod failed",
-            Self::Succeeded => "pod ended",
-            Self::SurplusPod { .. } => "more than one pod",
-            Self::NodeDeleted => "node is gone",
-            Self::FailedRecently { .. } => "pod failed, waiting to retry",
+            Self::Succeeded => "pod succeeded",
+            Self::SurplusPod { .. } => "surplus pod",
+            Self::NodeDeleted => "node was deleted",
+            Self::FailedPodBackoff { .. } => "failed-pod backoff",
             Self::StillTerminating { .. } => "pod still terminating",
             Self::TooManyTerminating { .. } => "pods still terminating",
             Self::BeingReplaced => "pod is being replaced",
-            Self::Outdated => "pod out of date",
-            Self::OutdatedAndNotReady => "pod out of date and not ready",
-            Self::NewPodIsAvailable { .. } => "new pod is available",
-            Self::NewPodBesideNotReadyOld { .. } => "old pod is not ready",
+            Self::Outdated => "pod is outdated",
+            Self::OutdatedAndNotReady => "pod is outdated and not ready",
+            Self::NewPodAvailable { .. } => "new pod is available",
+            Self::OldPodNotReady { .. } => "old pod is not ready",
             Self::TolerationDropped { .. } => "template no longer tolerates the node's taint",
-            Self::NodeNotReadyOrUnreachable { .. } => "node is not ready",
-            Self::NodeIsLost { .. } => "node was lost before this revision",
-            Self::NodeUnreachable { .. } => "node is silent",
-            Self::KeptByTaint { .. } => "kept through a taint",
-            Self::WaitsForUserDelete => "waiting for a delete",
+            Self::NodeNotReadyOrUnreachable { .. } => "node is not ready or unreachable",
+            Self::NodeLost { .. } => "node unreachable since before this revision",
+            Self::NodeUnreachable { .. } => "node unreachable (Ready=Unknown)",
+            Self::KeptByTaint { .. } => "existing pod kept despite a taint",
+            Self::WaitsForUserDelete => "waiting for a user to delete the pod",
             Self::HeldByRollout => "held by the rollout",
             Self::NotReady { .. } => "pod not ready",
-            Self::WaitsForMinReady { .. } => "pod ready, not yet for minReadySeconds",
+            Self::WaitsForMinReady { .. } => "pod ready for less than minReadySeconds",
             Self::UpToDate => "up to date",
-            Self::WaitingForOwnWrites { .. } => "waiting to see own writes",
-            Self::RetryLater { .. } => "waiting to try again",
+            Self::WaitingForOwnWrites { .. } => "waiting for the watch to deliver own writes",
+            Self::RetryLater { .. } => "waiting to retry a failed call",
             Self::RevisionNotRecorded => "template not recorded as a revision",
-            Self::OwnersAbsent => "owners are gone",
-            Self::OwnerDeletedInForeground => "owner is leaving",
-            Self::OwnerOrphansDependents => "owner lets go",
+            Self::OwnersAbsent => "owner no longer exists",
+            Self::OwnerDeletedInForeground => "owner is deleted in the foreground",
+            Self::OwnerOrphansDependents => "owner is deleted, orphaning dependents",
             Self::NeverBound => "deleted before it was bound",
             Self::NodeOutOfService => "node is out of service",
-            Self::TooManyTerminatedPods => "too many pods have ended",
+            Self::TooManyTerminatedPods => "too many terminated pods",
         }
     }
 }
@@ -207,56 +221,64 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NodeNameMismatch { named } => write!(f, "the template names node {named}"),
-            Self::NodeSelectorMismatch { label } => write!(f, "the node selector asks for {label}"),
+            Self::NodeNameMismatch { named } => write!(f, "the template has nodeName {named}"),
+            Self::NodeSelectorMismatch { label } => write!(f, "the node selector requires {label}"),
             Self::NodeAffinityMismatch => f.write_str("no term of the node affinity matches"),
             Self::NodeAffinityInvalid { problem } => {
-                write!(f, "the node affinity cannot be read: {problem}")
+                write!(f, "the node affinity is invalid: {problem}")
             }
             Self::UntoleratedNoScheduleTaint { taint } | Self::UntoleratedNoExecuteTaint { taint } => {
                 write!(f, "taint {taint} is not tolerated")
             }
-            Self::NoPodOnNode => f.write_str("no pod here"),
-            Self::OldPodsTerminating => f.write_str("the pod here is leaving"),
+            Self::NoPodOnNode => f.write_str("no pod on the node"),
+            Self::OldPodsTerminating => f.write_str("old pod is terminating"),
             Self::Failed { reason: Some(reason) } => write!(f, "failed: {reason}"),
             Self::Failed { reason: None } => f.write_str("failed"),
-            Self::Succeeded => f.write_str("ended"),
-            Self::SurplusPod { kept } => write!(f, "one pod is enough, {kept} stays"),
-            Self::NodeDeleted => f.write_str("its node is gone"),
-            Self::FailedRecently { retry_at } => write!(f, "failed before, tried again at {retry_at:?}"),
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::SurplusPod { kept } => write!(f, "surplus pod; {kept} is kept"),
+            Self::NodeDeleted => f.write_str("its node was deleted"),
+            Self::FailedPodBackoff { retry_at } => write!(f, "failed-pod backoff until {retry_at:?}"),
             Self::StillTerminating { pod } => write!(f, "{pod} is still terminating"),
             Self::TooManyTerminating { count } => write!(f, "{count} pods are still terminating"),
             Self::BeingReplaced => f.write_str("its pod is being replaced"),
-            Self::Outdated => f.write_str("out of date"),
-            Self::OutdatedAndNotReady => f.write_str("out of date and not ready"),
-            Self::NewPodIsAvailable { new } => write!(f, "{new} has taken over"),
-            Self::NewPodBesideNotReadyOld { new } => write!(f, "not ready, and {new} is there"),
+            Self::Outdated => f.write_str("outdated"),
+            Self::OutdatedAndNotReady => f.write_str("outdated and not ready"),
+            Self::NewPodAvailable { new } => write!(f, "new pod {new} is available"),
+            Self::OldPodNotReady { new } => write!(f, "old pod not ready; replaced by {new}"),
             Self::TolerationDropped { taint } => write!(f, "the template no longer tolerates taint {taint}"),
             Self::NodeNotReadyOrUnreachable { taint } => {
-                write!(f, "out of date on a node with taint {taint}")
+                write!(f, "outdated on a node with taint {taint}")
             }
-            Self::NodeIsLost { since } => write!(f, "node silent since {since:?}, before this revision"),
+            Self::NodeLost { since } => {
+                write!(f, "node unreachable (Ready=Unknown) since {since:?}, before this revision")
+            }
             Self::NodeUnreachable { since } => {
-                write!(f, "node silent since {since:?}, updated when it reports again")
+                write!(
+                    f,
+                    "node unreachable (Ready=Unknown) since {since:?}, updated after its next heartbeat"
+                )
             }
-            Self::KeptByTaint { taint } => write!(f, "kept: taint {taint} lets it stay but none follow"),
-            Self::WaitsForUserDelete => f.write_str("out of date, replaced when it is deleted"),
-            Self::HeldByRollout => f.write_str("held: the rollout has not reached this node"),
+            Self::KeptByTaint { taint } => write!(f, "existing pod kept; taint {taint} prevents a new one"),
+            Self::WaitsForUserDelete => f.write_str("outdated, replaced when a user deletes it"),
+            Self::HeldByRollout => f.write_str("held: the rollout has not admitted this node"),
             Self::NotReady { reason: Some(reason) } => write!(f, "not ready: {reason}"),
             Self::NotReady { reason: None } => f.write_str("not ready"),
             Self::WaitsForMinReady { until } => write!(f, "ready, available at {until:?}"),
             Self::UpToDate => f.write_str("up to date"),
-            Self::WaitingForOwnWrites { writes } => write!(f, "{writes} own writes have not come back yet"),
-            Self::RetryLater { at } => write!(f, "a call failed, tried again at {at:?}"),
+            Self::WaitingForOwnWrites { writes } => {
+                let noun = if *writes == 1 { "write" } else { "writes" };
+                write!(f, "waiting for the watch to deliver {writes} {noun}")
+            }
+            Self::RetryLater { at } => write!(f, "a call failed; next attempt at {at:?}"),
             Self::RevisionNotRecorded => {
                 f.write_str("kube-controller-manager has not recorded the template as a revision yet")
             }
-            Self::OwnersAbsent => f.write_str("its owners are gone"),
-            Self::OwnerDeletedInForeground => f.write_str("its owner is leaving, and waits for it"),
-            Self::OwnerOrphansDependents => f.write_str("its owner is leaving, and lets it go"),
+            Self::OwnersAbsent => f.write_str("its owners no longer exist"),
+            Self::OwnerDeletedInForeground => f.write_str("owner is deleted in the foreground"),
+            Self::OwnerOrphansDependents => f.write_str("owner is deleted, orphaning dependents"),
             Self::NeverBound => f.write_str("deleted before it was bound"),
             Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
-            Self::TooManyTerminatedPods => f.write_str("ended, and too many ended pods exist"),
+            Self::TooManyTerminatedPods => f.write_str("terminated, and too many terminated pods exist"),
         }
     }
 }
@@ -265,59 +287,18 @@ const _: () = assert!(size_of::<Why>() <= 24);
 
 #[cfg(test)]
 mod tests {
-    use muster_api::taints::TaintEffect;
+    use alloc::format;
 
     use super::*;
 
-    /// Clients compare these strings: never change one.
+    /// Clients compare the names: a variant that is renamed fails here until it is renamed in the documentation.
     #[test]
-    fn reasons_in_json_are_stable() {
-        let at = Time::default();
-        let taint =
-            || Arc::new(Taint { key: "k".into(), value: "v".into(), effect: TaintEffect::NoSchedule });
-        let reasons = [
-            (Why::NodeNameMismatch { named: "n".into() }, "AnotherNodeIsNamed"),
-            (Why::NodeSelectorMismatch { label: "n".into() }, "SelectorAsksForLabel"),
-            (Why::NodeAffinityMismatch, "AffinityMatchesNotThisNode"),
-            (Why::NodeAffinityInvalid { problem: "n".into() }, "AffinityCannotBeRead"),
-            (Why::UntoleratedNoScheduleTaint { taint: taint() }, "TaintKeepsAway"),
-            (Why::UntoleratedNoExecuteTaint { taint: taint() }, "TaintSendsOff"),
-            (Why::NoPodOnNode, "NoPodHere"),
-            (Why::OldPodsTerminating, "OldPodIsLeaving"),
-            (Why::Failed { reason: None }, "Failed"),
-            (Why::Succeeded, "Succeeded"),
-            (Why::SurplusPod { kept: "n".into() }, "SurplusPod"),
-            (Why::NodeDeleted, "NodeIsGone"),
-            (Why::FailedRecently { retry_at: at }, "FailedRecently"),
-            (Why::StillTerminating { pod: "n".into() }, "StillLeaving"),
-            (Why::TooManyTerminating { count: 1 }, "TooManyStillLeaving"),
-            (Why::BeingReplaced, "BeingReplaced"),
-            (Why::Outdated, "OutOfDate"),
-            (Why::OutdatedAndNotReady, "OutOfDateAndNotReady"),
-            (Why::NewPodIsAvailable { new: "n".into() }, "NewPodIsAvailable"),
-            (Why::NewPodBesideNotReadyOld { new: "n".into() }, "NewPodBesideNotReadyOld"),
-            (Why::TolerationDropped { taint: taint() }, "TolerationDropped"),
-            (Why::NodeNotReadyOrUnreachable { taint: taint() }, "NodeInTrouble"),
-            (Why::NodeIsLost { since: at }, "NodeIsLost"),
-            (Why::NodeUnreachable { since: at }, "NodeIsSilent"),
-            (Why::KeptByTaint { taint: taint() }, "KeptByTaint"),
-            (Why::WaitsForUserDelete, "UpdatesWaitForDeletion"),
-            (Why::HeldByRollout, "HeldByRollout"),
-            (Why::NotReady { reason: None }, "NotReady"),
-            (Why::WaitsForMinReady { until: at }, "StillSettling"),
-            (Why::UpToDate, "UpToDate"),
-            (Why::WaitingForOwnWrites { writes: 1 }, "WaitingForOwnWrites"),
-            (Why::RetryLater { at }, "RetryLater"),
-            (Why::RevisionNotRecorded, "RevisionNotRecorded"),
-            (Why::OwnersAbsent, "OwnersAreGone"),
-            (Why::OwnerDeletedInForeground, "OwnerIsLeaving"),
-            (Why::OwnerOrphansDependents, "OwnerLetsGo"),
-            (Why::NeverBound, "NeverBound"),
-            (Why::NodeOutOfService, "NodeOutOfService"),
-            (Why::TooManyTerminatedPods, "TooManyEnded"),
-        ];
-        for (why, reason) in reasons {
-            assert_eq!(why.reason(), reason);
+    fn reasons_of_nodes_are_documented() {
+        const DOCS: &str = include_str!("../../../../docs/explain.md");
+        let of_nodes =
+            Why::REASONS.iter().take_while(|it| **it != Why::WaitingForOwnWrites { writes: 0 }.reason());
+        for reason in of_nodes {
+            assert!(DOCS.contains(&format!("| `{reason}` |")), "docs/explain.md does not have {reason}");
         }
     }
 }

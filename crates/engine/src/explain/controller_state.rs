@@ -64,17 +64,17 @@ impl ControllerState {
         };
         json!({
             "generation": memory.generation,
-            "acts": self.is_executing,
+            "executing": self.is_executing,
             "queued": self.queued,
-            "wakesAt": time(self.wakes_at),
-            "leftAloneUntil": time(self.panic_backoff_until),
+            "nextReconcileAt": time(self.wakes_at),
+            "panicBackoffUntil": time(self.panic_backoff_until),
             "unseenWrites": memory.unseen_writes,
             "failures": memory.failures,
             "retryAt": time(memory.retry_at),
             "advancedAt": time(memory.advanced_at),
             "creates": creates,
             "backoffs": backoffs,
-            "taken": rollout_deletions,
+            "rolloutDeletions": rollout_deletions,
         })
     }
 
@@ -96,7 +96,7 @@ impl ControllerState {
                 backoffs: backoffs
                     .filter_map(|(node, it)| Some((Text::from(node.as_str()), backoff(it)?)))
                     .collect(),
-                rollout_deletions: json_state["taken"]
+                rollout_deletions: json_state["rolloutDeletions"]
                     .as_object()
                     .into_iter()
                     .flatten()
@@ -119,10 +119,10 @@ impl ControllerState {
                     (None, None) => CreateResult::Unknown,
                 },
             },
-            is_executing: json_state["acts"] == true,
+            is_executing: json_state["executing"] == true,
             queued: json_state["queued"] == true,
-            wakes_at: time(&json_state["wakesAt"]),
-            panic_backoff_until: time(&json_state["leftAloneUntil"]),
+            wakes_at: time(&json_state["nextReconcileAt"]),
+            panic_backoff_until: time(&json_state["panicBackoffUntil"]),
         })
     }
 }

@@ -23,7 +23,7 @@ impl Explanation {
         for state in NodeSummary::ALL {
             counts.insert(camel_case(state), self.count(state).into());
         }
-        let (strategy, share) = strategy_name_and_limit(rollout.strategy);
+        let (strategy, limit) = strategy_name_and_limit(rollout.strategy);
         let wait_reasons: Vec<Value> = self
             .wait_reasons()
             .iter()
@@ -42,7 +42,7 @@ impl Explanation {
             "counts": counts,
             "rollout": {
                 "strategy": strategy,
-                "share": share,
+                "limit": limit,
                 "budget": rollout.budget,
                 "used": rollout.charged,
                 "complete": rollout.complete,

@@ -148,20 +148,18 @@ fn reason_message(why: &Why) -> String {
 /// has no details to show.
 fn reason_details(why: &Why, now: Time) -> Option<String> {
     match why {
-        Why::FailedRecently { retry_at } => {
+        Why::FailedPodBackoff { retry_at } => {
             Some(format!("the failed pod is replaced at {}", format_time(*retry_at, now)))
         }
-        Why::WaitsForMinReady { until } => {
-            Some(format!("it counts as available at {}", format_time(*until, now)))
-        }
-        Why::NodeIsLost { since } | Why::NodeUnreachable { since } => {
-            Some(format!("nothing was heard of the node since {}", format_time(*since, now)))
+        Why::WaitsForMinReady { until } => Some(format!("available at {}", format_time(*until, now))),
+        Why::NodeLost { since } | Why::NodeUnreachable { since } => {
+            Some(format!("no heartbeat since {}", format_time(*since, now)))
         }
         Why::StillTerminating { .. }
         | Why::TooManyTerminating { .. }
         | Why::SurplusPod { .. }
-        | Why::NewPodIsAvailable { .. }
-        | Why::NewPodBesideNotReadyOld { .. } => Some(why.to_string()),
+        | Why::NewPodAvailable { .. }
+        | Why::OldPodNotReady { .. } => Some(why.to_string()),
         _ => None,
     }
 }

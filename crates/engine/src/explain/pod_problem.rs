@@ -42,7 +42,7 @@ fn restart_count_text(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// Returns how a container last ended, as `; it last ended with Error, exit code 1: message`, from its
+/// Returns how a container last ended, as `; last terminated with Error, exit code 1: message`, from its
 /// `lastState.terminated`. Empty if the container has no such state.
 fn last_termination(container: &ContainerStatus<'_>) -> String {
     let Some(end) = container.last_state.as_ref().and_then(|it| it.terminated.as_ref()) else {
@@ -50,7 +50,7 @@ fn last_termination(container: &ContainerStatus<'_>) -> String {
     };
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
     let code = end.exit_code.unwrap_or(0);
-    with_message(&format!("; it last ended with {reason}, exit code {code}"), end.message.as_deref())
+    with_message(&format!("; last terminated with {reason}, exit code {code}"), end.message.as_deref())
 }
 
 /// Returns `what`, followed by a colon and the shortened message. Returns only `what` if there is no message.

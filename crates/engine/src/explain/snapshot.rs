@@ -60,9 +60,9 @@ pub struct Snapshot {
 
 /// Note about a DaemonSet with a progressive rollout whose managed fields do not show in which mode this controller
 /// runs.
-const UNKNOWN_MODE_NOTE: &str = "It is not known whether the controller runs in assist mode: the status of the DaemonSet \
-                                 has no write of it. If so, nodes that are not admitted get the newest revision when \
-                                 their pod goes, and there is no rollback.";
+const UNKNOWN_MODE_NOTE: &str = "Cannot tell whether the controller runs in assist mode: it has not written the status of \
+                                 the DaemonSet. In assist mode, a node that is not admitted gets the newest revision \
+                                 when its pod is deleted, and there is no rollback.";
 
 /// The pods of a DaemonSet, by the name of their node.
 pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<Pod>>>;
@@ -349,14 +349,14 @@ impl Snapshot {
         let mut objections = objections.unwrap_or_default().into_iter();
         if let Some(first) = objections.next() {
             match explained.state {
-                NodeSummary::Kept | NodeSummary::Leaving
+                NodeSummary::Kept | NodeSummary::Removing
                     if !matches!(explained.verdict, Some(Verdict::Leave(_))) =>
                 {
                     let first = first.to_string();
                     if first != message {
                         details.push(first);
                     } else if explained.state == NodeSummary::Kept {
-                        details.push("its pod may stay; when it goes, none follows".to_string());
+                        details.push("the existing pod is kept; no new pod is created after it".to_string());
                     }
                 }
                 _ => {
@@ -368,11 +368,14 @@ impl Snapshot {
         details.extend(objections.map(|it| it.to_string()));
         if explained.why == Why::Outdated && explained.state == NodeSummary::Outdated {
             message = if is_budget_always_zero(rollout.strategy) {
-                "out of date, and maxUnavailable is 0".to_string()
+                "outdated, and maxUnavailable is 0".to_string()
             } else if rollout.charged < rollout.budget {
-                "out of date, replaced next".to_string()
+                "outdated, replaced next".to_string()
             } else {
-                format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
+                format!(
+                    "outdated, waits for the rollout budget ({} of {} used)",
+                    rollout.charged, rollout.budget
+                )
             };
         }
         match &explained.why {
@@ -383,7 +386,7 @@ impl Snapshot {
                 message = "waits for the scheduler".to_string();
             }
             Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
-                message = "the scheduler finds no place for it".to_string();
+                message = "the pod is unschedulable".to_string();
             }
             _ => {}
         }
@@ -420,11 +423,13 @@ impl Snapshot {
     fn all_notes(&self, set: &Set) -> Vec<String> {
         let mut notes = self.notes.clone();
         if set.deleting {
-            notes.push("It is being deleted: nothing is done for it any more.".to_string());
+            notes.push(
+                "The DaemonSet is being deleted: the controller no longer changes its pods.".to_string(),
+            );
         }
         if set.status.observed_generation < set.generation {
             notes.push(format!(
-                "No controller has observed generation {} yet (the last one was {}): is one running?",
+                "No controller has observed generation {} yet (last observed: {}): is one running?",
                 set.generation, set.status.observed_generation
             ));
         }

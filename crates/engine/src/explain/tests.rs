@@ -84,7 +84,7 @@ fn every_node_is_in_one_line() {
               NODES  STATE        WHY
                   1  up to date   its pod is available
                                   n1
-                  2  outdated     out of date, waits for the budget (1 of 1 used)
+                  2  outdated     outdated, waits for the rollout budget (1 of 1 used)
                                   n2, n9
                   1  not ready    ImagePullBackOff
                                   n3
@@ -95,19 +95,19 @@ fn every_node_is_in_one_line() {
                                   taint gpu=yes:NoSchedule is not tolerated
                   1  leaving      taint gone:NoExecute is not tolerated
                                   n8
-                  2  excluded     the node selector asks for disk=ssd
+                  2  excluded     the node selector requires disk=ssd
                                   n5, n6
-                  1  excluded     node affinity asks for zone in (a, b)
+                  1  excluded     node affinity requires zone in (a, b)
                                   n4
                                   the node has zone=c
-                  1  gone         node is gone
+                  1  gone         node was deleted
                                   gone
 
             rollout     2 of 4 nodes up to date, 3 available
-                        maxUnavailable 1: 1 down, none left
+                        maxUnavailable 1: 1 unavailable, none left
                         waits for 1 node: ImagePullBackOff: n3
                         next: n2, n9
-            controller  not known from outside: this cluster's controller has no endpoint
+            controller  state unavailable: this cluster's controller has no endpoint
                         for it
         "#]],
     );
@@ -123,21 +123,21 @@ fn every_node_has_a_line() {
 
         NODE  STATE        POD    WHY
         n1    up to date   web-1  its pod is available
-        n2    outdated     web-2  out of date, waits for the budget (1 of 1 used)
+        n2    outdated     web-2  outdated, waits for the rollout budget (1 of 1 used)
         n3    not ready    web-3  ImagePullBackOff; pod web-3: container web: ImagePullBackOff
-        n4    excluded     -      node affinity asks for zone in (a, b); the node has zone=c
-        n5    excluded     -      the node selector asks for disk=ssd; the node has disk=hdd
-        n6    excluded     -      the node selector asks for disk=ssd; the node has no label disk; taint gpu=yes:NoSchedule is not tolerated
-        n7    kept         web-7  kept: taint gpu=yes:NoSchedule lets it stay but none follow; taint gpu=yes:NoSchedule is not tolerated
+        n4    excluded     -      node affinity requires zone in (a, b); the node has zone=c
+        n5    excluded     -      the node selector requires disk=ssd; the node has disk=hdd
+        n6    excluded     -      the node selector requires disk=ssd; the node has no label disk; taint gpu=yes:NoSchedule is not tolerated
+        n7    kept         web-7  existing pod kept; taint gpu=yes:NoSchedule prevents a new one; taint gpu=yes:NoSchedule is not tolerated
         n8    leaving      web-8  taint gone:NoExecute is not tolerated
-        n9    outdated     web-9  out of date, waits for the budget (1 of 1 used)
-        gone  gone         web-x  node is gone
+        n9    outdated     web-9  outdated, waits for the rollout budget (1 of 1 used)
+        gone  gone         web-x  node was deleted
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 down, none left
+                    maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
     "#]].assert_eq(&explanation(MIXED, unknown()).to_wide_text());
 }
@@ -150,37 +150,37 @@ fn one_node_is_told_everything() {
           ImagePullBackOff
           pod web-3: container web: ImagePullBackOff
           pod web-3
-          the rollout counts it as down until that is over
+          counts against the rollout budget
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 down, none left
+                    maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
 
         DaemonSet default/web on node n6: excluded, and should not run there
-          the node selector asks for disk=ssd
+          the node selector requires disk=ssd
           the node has no label disk
           taint gpu=yes:NoSchedule is not tolerated
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 down, none left
+                    maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
 
         DaemonSet default/web on node n7: kept, and should not run there
-          kept: taint gpu=yes:NoSchedule lets it stay but none follow
+          existing pod kept; taint gpu=yes:NoSchedule prevents a new one
           taint gpu=yes:NoSchedule is not tolerated
           pod web-7
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 down, none left
+                    maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
 
         no such node
@@ -256,7 +256,7 @@ fn for_programs() {
               "message": "taint gpu=yes:NoSchedule is not tolerated",
               "node": "n2",
               "pod": null,
-              "reason": "TaintKeepsAway",
+              "reason": "UntoleratedNoScheduleTaint",
               "revision": null,
               "shouldRun": false,
               "state": "excluded",
@@ -269,7 +269,7 @@ fn for_programs() {
             "complete": false,
             "next": [],
             "progressive": null,
-            "share": "10%",
+            "limit": "10%",
             "strategy": "maxUnavailable",
             "used": 1,
             "waitsFor": [
@@ -328,18 +328,18 @@ fn what_the_controller_remembers() {
           NODES  STATE        WHY
               1  up to date   its pod is available
                               n2
-              1  not ready    pod failed, waiting to retry
+              1  not ready    failed-pod backoff
                               n1
                               the failed pod is replaced at 00:17:34Z (in 54s)
                               pod web-1: Evicted
 
         rollout     2 of 2 nodes up to date, 1 available
-                    maxUnavailable 1: 1 down, none left
-                    waits for 1 node: pod failed, waiting to retry: n1
-        controller  carries out a plan for it now
+                    maxUnavailable 1: 1 unavailable, none left
+                    waits for 1 node: failed-pod backoff: n1
+        controller  executing a plan
                     waits until its watches show 2 own writes
                     3 calls failed in a row, tried again at 00:16:42Z (in 2s)
-                    holds failed pods back on 1 node
+                    failed-pod backoff on 1 node
                     next reconcile at 00:17:34Z (in 54s), or when something changes
     "#]]
     .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());
@@ -369,7 +369,7 @@ fn thousands_are_grouped() {
                1333  up to date   its pod is available
                                   node-0001, node-0002, node-0004, node-0005, node-0007 and
                                   1328 more
-                667  outdated     out of date, replaced next
+                667  outdated     outdated, replaced next
                                   node-2000, node-2002, node-2003, node-2005, node-2006 and
                                   662 more
                1000  excluded     taint gpu=yes:NoSchedule is not tolerated
@@ -377,10 +377,10 @@ fn thousands_are_grouped() {
                                   995 more
 
             rollout     1333 of 2000 nodes up to date, 2000 available
-                        maxUnavailable 10% (200 nodes): 0 down, 200 left
+                        maxUnavailable 10% (200 nodes): 0 unavailable, 200 left
                         next: node-2924, node-2645, node-2065, node-2180, node-2155 and 662
                         more
-            controller  not known from outside: this cluster's controller has no endpoint
+            controller  state unavailable: this cluster's controller has no endpoint
                         for it
         "#]],
     );
@@ -400,11 +400,11 @@ fn a_set_that_no_controller_saw() {
                   1  excluded     taint x:NoSchedule is not tolerated
                                   n2
 
-            rollout     the template is not recorded as a revision yet: no pod is made
-                        before it is
-            controller  not known from outside: this cluster's controller has no endpoint
+            rollout     the template is not recorded as a revision yet: no pod is
+                        created until it is
+            controller  state unavailable: this cluster's controller has no endpoint
                         for it
-            note        No controller has observed generation 1 yet (the last one was 0): is
+            note        No controller has observed generation 1 yet (last observed: 0): is
                         one running?
         "#]],
     );
@@ -434,15 +434,15 @@ fn strategies() {
         3 nodes: 3 should run it (2 outdated, 1 not ready), 0 should not
 
           NODES  STATE        WHY
-              2  outdated     out of date, replaced when it is deleted
+              2  outdated     outdated, replaced when a user deletes it
                               n1, n2
-              1  not ready    pod ready, not yet for minReadySeconds
+              1  not ready    pod ready for less than minReadySeconds
                               n3
-                              it counts as available at 00:17:30Z (in 50s)
+                              available at 00:17:30Z (in 50s)
 
         rollout     1 of 3 nodes up to date, 2 available
-                    OnDelete: old pods are replaced when somebody deletes them
-        controller  not known from outside: this cluster's controller has no endpoint
+                    OnDelete: old pods are replaced when a user deletes them
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
 
         ---
@@ -450,17 +450,17 @@ fn strategies() {
         3 nodes: 3 should run it (2 outdated, 1 not ready), 0 should not
 
           NODES  STATE        WHY
-              2  outdated     out of date, replaced next
+              2  outdated     outdated, replaced next
                               n1, n2
-              1  not ready    pod ready, not yet for minReadySeconds
+              1  not ready    pod ready for less than minReadySeconds
                               n3
-                              it counts as available at 00:17:30Z (in 50s)
+                              available at 00:17:30Z (in 50s)
 
         rollout     1 of 3 nodes up to date, 2 available
-                    maxUnavailable 2: 1 down, 1 left
-                    waits for 1 node: pod ready, not yet for minReadySeconds: n3
+                    maxUnavailable 2: 1 unavailable, 1 left
+                    waits for 1 node: pod ready for less than minReadySeconds: n3
                     next: n2, n1
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
 
         ---
@@ -468,17 +468,17 @@ fn strategies() {
         3 nodes: 3 should run it (2 outdated, 1 not ready), 0 should not
 
           NODES  STATE        WHY
-              2  outdated     out of date, replaced next
+              2  outdated     outdated, replaced next
                               n1, n2
-              1  not ready    pod ready, not yet for minReadySeconds
+              1  not ready    pod ready for less than minReadySeconds
                               n3
-                              it counts as available at 00:17:30Z (in 50s)
+                              available at 00:17:30Z (in 50s)
 
         rollout     1 of 3 nodes up to date, 2 available
                     maxSurge 50% (2 nodes): 1 with a second pod, 1 left
-                    waits for 1 node: pod ready, not yet for minReadySeconds: n3
+                    waits for 1 node: pod ready for less than minReadySeconds: n3
                     next: n2, n1
-        controller  not known from outside: this cluster's controller has no endpoint
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
     "#]]
     .assert_eq(&["on-delete", "max-unavailable=2", "max-surge=50%"].map(said).join("\n---\n"));
@@ -555,28 +555,28 @@ fn ports_and_amounts() {
         4 nodes: 4 should run it (1 pending, 3 missing), 0 should not
 
           NODES  STATE        WHY
-              1  pending      too little cpu
+              1  pending      insufficient cpu
                               n1
-                              it asks for 1500m; of 2 on the node 600m are requested
+                              the pod requests 1500m; of 2 on the node, 600m are requested
                               pod web-1: the scheduler: 0/4 nodes are available: 1
                               Insufficient cpu, 3 node(s) didn't satisfy plugin(s)
                               [NodeAffinity].
-              1  missing      host port 9100/TCP is taken
+              1  missing      host port 9100/TCP is in use
                               n2
-                              pod other/exporter has it
+                              pod other/exporter uses it
               1  missing      no pod yet
                               n3
-              1  missing      no room for another pod
+              1  missing      too many pods
                               n4
-                              the node takes 1 pods
+                              the node allows 1 pods
 
         rollout     1 of 4 nodes up to date, 0 available
-                    maxUnavailable 1: 4 down, none left
-                    waits for 1 node: host port 9100/TCP is taken: n2
+                    maxUnavailable 1: 4 unavailable, none left
+                    waits for 1 node: host port 9100/TCP is in use: n2
                     waits for 1 node: no pod yet: n3
-                    waits for 1 node: no room for another pod: n4
-                    waits for 1 node: too little cpu: n1
-        controller  not known from outside: this cluster's controller has no endpoint
+                    waits for 1 node: too many pods: n4
+                    waits for 1 node: insufficient cpu: n1
+        controller  state unavailable: this cluster's controller has no endpoint
                     for it
     "#]]
     .assert_eq(&said.to_string());
@@ -618,10 +618,10 @@ fn what_ails_a_pod() {
         Evicted: The node was low on resource: memory.
         failed
         failed: tried xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxthe cause
-        container a: CrashLoopBackOff, 1 restart: back-off 10s; it last ended with OOMKilled, exit code 137
-        container a: CrashLoopBackOff, 2 restarts: back-off 20s; it last ended with StartError, exit code 128: no such file
+        container a: CrashLoopBackOff, 1 restart: back-off 10s; last terminated with OOMKilled, exit code 137
+        container a: CrashLoopBackOff, 2 restarts: back-off 20s; last terminated with StartError, exit code 128: no such file
         container b runs, and its readiness probe has not succeeded
-        container a runs, 3 restarts, and its startup probe has not succeeded; it last ended with Error, exit code 1
+        container a runs, 3 restarts, and its startup probe has not succeeded; last terminated with Error, exit code 1
         -
         the scheduler: SchedulingGated
         Preempting
@@ -665,7 +665,7 @@ fn why_pods_cannot_be_created() {
                               n1, n2
 
         rollout     0 of 2 nodes up to date, 0 available
-                    maxUnavailable 1: 2 down, none left
+                    maxUnavailable 1: 2 unavailable, none left
                     waits for 2 nodes: pods cannot be created: error looking up service
                     account default/web: serviceaccount "web" not found: n1, n2
         controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)

@@ -85,14 +85,14 @@ impl Explanation {
         if let Some(assigned) = &it.explained.assigned {
             let is_left = self.mode == ControllerMode::Assist && it.explained.admitted == Some(false);
             let line = if is_left {
-                format!("the rollout has not admitted it; when its pod goes, it gets revision {assigned}")
+                format!("not admitted by the rollout; gets revision {assigned} when its pod is deleted")
             } else {
-                format!("the rollout assigns revision {assigned} to it")
+                format!("the rollout assigns revision {assigned} to the node")
             };
             let _ = write_wrapped(&mut out, 2, &line);
         }
         if it.explained.charged {
-            let _ = write_wrapped(&mut out, 2, "the rollout counts it as down until that is over");
+            let _ = write_wrapped(&mut out, 2, "counts against the rollout budget");
         }
         let _ = self.write_rollout_and_controller(&mut out);
         Some(out)
@@ -118,7 +118,8 @@ impl Explanation {
     /// Writes the revision and generation of the DaemonSet, and how many nodes are in each state.
     fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let generation = format!("generation {}", self.set.generation);
-        let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
+        let revision =
+            self.revision.map_or("revision not recorded yet".to_string(), |it| format!("revision {it}"));
         writeln!(f, "DaemonSet {}: {revision}, {generation}", self.key)?;
         let named = |wanted: bool| {
             let states = NodeSummary::ALL
@@ -140,7 +141,7 @@ impl Explanation {
         )?;
         let gone = self.count(NodeSummary::Gone);
         if 0 < gone {
-            write_wrapped(f, 0, &format!("and pods on {} that no longer exist", pluralize(gone, "node")))?;
+            write_wrapped(f, 0, &format!("and pods on {}", pluralize(gone, "deleted node")))?;
         }
         Ok(())
     }
@@ -164,7 +165,7 @@ impl Explanation {
         let mut words = Vec::new();
         if rollout.hash.is_none() {
             words.push(
-                "the template is not recorded as a revision yet: no pod is made before it is".to_string(),
+                "the template is not recorded as a revision yet: no pod is created until it is".to_string(),
             );
             return words;
         }
@@ -194,7 +195,7 @@ impl Explanation {
         if let Some(condition) = self.set.status.conditions.iter().find(stalled) {
             let since =
                 condition.since.map_or(String::new(), |it| format!(" at {}", format_time(it, self.now)));
-            words.push(format!("nothing has advanced for ten minutes: called stalled{since}"));
+            words.push(format!("no progress for ten minutes: stalled{since}"));
         }
         words
     }
@@ -214,8 +215,8 @@ impl Explanation {
             return lines;
         }
         if progressive.has_stale_record {
-            let stale = "waits until the garbage collector has deleted the DaemonRollout of the DaemonSet that had this \
-                         name before";
+            let stale = "waits for the garbage collector to delete the DaemonRollout of an earlier DaemonSet with this \
+                         name";
             lines.push(stale.to_string());
             return lines;
         }
@@ -250,7 +251,7 @@ impl Explanation {
             && let Some(revision) = self.revision
         {
             lines.push(format!(
-                "a node that joins, or whose pod goes, gets revision {revision}, admitted or not"
+                "a new node, or one whose pod is deleted, gets revision {revision} even if it is not admitted"
             ));
         }
         if 0 < nodes.unassigned {
@@ -305,7 +306,7 @@ impl Explanation {
         };
         match self.rollout.strategy {
             UpdateStrategy::OnDelete => {
-                "OnDelete: old pods are replaced when somebody deletes them".to_string()
+                "OnDelete: old pods are replaced when a user deletes them".to_string()
             }
             // The status message of the rollout may have it already.
             strategy
@@ -315,7 +316,10 @@ impl Explanation {
                 ZERO_BUDGET_MESSAGE.to_string()
             }
             UpdateStrategy::Drain(share) => {
-                format!("maxUnavailable {}: {charged} down, {left}", format_rollout_limit(share, budget))
+                format!(
+                    "maxUnavailable {}: {charged} unavailable, {left}",
+                    format_rollout_limit(share, budget)
+                )
             }
             UpdateStrategy::Surge(share) => {
                 format!(
@@ -329,7 +333,7 @@ impl Explanation {
     /// Returns the lines about the running controller. If it did not respond, returns one line with the reason.
     fn controller_lines(&self) -> Vec<String> {
         match &self.controller {
-            ControllerAnswer::Unavailable(why) => Vec::from([format!("not known from outside: {why}")]),
+            ControllerAnswer::Unavailable(why) => Vec::from([format!("state unavailable: {why}")]),
             ControllerAnswer::Responded(it) => it.state_lines(self.now),
         }
     }
@@ -341,23 +345,23 @@ impl ControllerState {
     fn state_lines(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.is_executing {
-            words.push("carries out a plan for it now".to_string());
+            words.push("executing a plan".to_string());
         }
         if 0 < self.memory.unseen_writes {
-            let count = pluralize(self.memory.unseen_writes, "own write");
-            words.push(format!("waits until its watches show {count}"));
+            let count = pluralize(self.memory.unseen_writes, "write");
+            words.push(format!("waiting for the watch to deliver {count}"));
         }
         if let Some(at) = self.memory.retry_at.filter(|at| now < *at) {
             let failures = pluralize(self.memory.failures as usize, "call");
-            words.push(format!("{failures} failed in a row, tried again at {}", format_time(at, now)));
+            words.push(format!("{failures} failed in a row; next attempt at {}", format_time(at, now)));
         }
         let waiting = self.memory.backoffs.values().filter(|it| now < it.ends_at()).count();
         if 0 < waiting {
-            words.push(format!("holds failed pods back on {}", pluralize(waiting, "node")));
+            words.push(format!("failed-pod backoff on {}", pluralize(waiting, "node")));
         }
         if let Some(at) = self.panic_backoff_until.filter(|at| now < *at) {
             words.push(format!(
-                "its reconcile panicked, and the next one is at {} or later",
+                "the last reconcile panicked; next reconcile at {} or later",
                 format_time(at, now)
             ));
         }

@@ -21,7 +21,7 @@ impl RolloutPreview {
             .iter()
             .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes, "step": it.step}))
             .collect();
-        let (strategy, share) = strategy_name_and_limit(self.after.rollout.strategy);
+        let (strategy, limit) = strategy_name_and_limit(self.after.rollout.strategy);
         let stops = self.stops.as_ref().map(|it| {
             let wait_reasons = it.wait_reasons.iter();
             let wait_reasons =
@@ -43,7 +43,7 @@ impl RolloutPreview {
             "loses": lost,
             "rollout": {
                 "strategy": strategy,
-                "share": share,
+                "limit": limit,
                 "batches": batches,
                 "atLeastSeconds": self.at_least.as_secs(),
                 "policy": self.policy,

@@ -108,8 +108,8 @@ pub struct StalledRollout {
 }
 
 /// Note about the preview of a DaemonSet in assist mode.
-const ASSIST_NOTE: &str = "The controller runs in assist mode: a node that joins, or whose pod goes, gets the new \
-                           revision before its step, and a revision that fails is stopped, not rolled back.";
+const ASSIST_NOTE: &str = "The controller runs in assist mode: a new node, or one whose pod is deleted, gets the \
+                           new revision before its step, and a failed revision is stopped, not rolled back.";
 
 /// The simulation ends after this number of reconciles per node, plus 100. Fewer are needed, because on each node a pod
 /// is deleted once, created once and becomes available once.

@@ -68,8 +68,8 @@ fn a_new_set() {
             waits       for 1 node: its node is not ready: n3
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n2
 
-            Nothing was changed. It will go so if each new pod becomes available, and
-            nothing else happens.
+            Nothing was changed. Assumes that every new pod becomes available and
+            nothing else changes.
         "#]],
     );
 }
@@ -98,8 +98,8 @@ fn pods_that_a_new_set_adopts_are_replaced_and_not_gained() {
                     1. n2
                     2. n1
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&forecast_of(&live, "set web template=2", |_| {}).to_string());
 }
@@ -110,7 +110,7 @@ fn a_new_revision_goes_in_batches() {
         FIVE,
         "set web template=2 max-unavailable=2 gen=2",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
         replaces    4 nodes in 2 batches, maxUnavailable 2
@@ -118,15 +118,15 @@ fn a_new_revision_goes_in_batches() {
                     2. n2, n1
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
     check(
         FIVE,
         "set web template=2 max-unavailable=1 min-ready=30 gen=2",
         expect![[r#"
-            DaemonSet default/web: a new revision, number 4
+            DaemonSet default/web: new revision 4
             5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
             replaces    4 nodes in 4 batches, maxUnavailable 1, minReadySeconds 30: 2m at
@@ -137,15 +137,15 @@ fn a_new_revision_goes_in_batches() {
                         4. n1
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-            Nothing was changed. It will go so if each new pod becomes available, and
-            nothing else happens.
+            Nothing was changed. Assumes that every new pod becomes available and
+            nothing else changes.
         "#]],
     );
     check(
         FIVE,
         "set web template=2 max-surge=50% gen=2",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
         replaces    4 nodes in 2 batches, maxSurge 50%
@@ -153,22 +153,22 @@ fn a_new_revision_goes_in_batches() {
                     2. n2, n1
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
     check(
         FIVE,
         "set web template=2 on-delete gen=2",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 4 keep theirs, 1 without
 
-        waits       OnDelete: 4 nodes until somebody deletes the old pod: n1, n2, n3, n4
+        waits       OnDelete: 4 nodes until a user deletes the old pod: n1, n2, n3, n4
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
 }
@@ -179,15 +179,15 @@ fn an_earlier_revision_again() {
         FIVE,
         "set web template=9 max-unavailable=100% gen=2",
         expect![[r#"
-        DaemonSet default/web: revision 2 again, which becomes number 4
+        DaemonSet default/web: rollback to revision 2, which becomes revision 4
         5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
         replaces    4 nodes in 1 batch, maxUnavailable 100%
                     1. n3, n2, n1, n4
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
 }
@@ -198,26 +198,26 @@ fn nothing_and_next_to_nothing() {
         FIVE,
         "set web template=1 max-unavailable=2 gen=1",
         expect![[r#"
-        DaemonSet default/web: nothing changes
+        DaemonSet default/web: no change
         5 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 4 keep theirs, 1 without
 
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
     check(
         FIVE,
         "set web template=1 max-unavailable=3 gen=2",
         expect![[r#"
-        DaemonSet default/web: a change that replaces no pod by itself
+        DaemonSet default/web: a change that replaces no pod
         5 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 4 keep theirs, 1 without
 
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
 }
@@ -228,7 +228,7 @@ fn a_set_that_moves() {
         FIVE,
         "set web template=1 max-unavailable=2 gen=2 tolerate=gpu:NoSchedule",
         expect![[r#"
-            DaemonSet default/web: a new revision, number 4
+            DaemonSet default/web: new revision 4
             5 nodes: 1 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
 
             gains       n5
@@ -236,38 +236,38 @@ fn a_set_that_moves() {
                         1. n3, n1
                         2. n2, n4
 
-            Nothing was changed. It will go so if each new pod becomes available, and
-            nothing else happens.
+            Nothing was changed. Assumes that every new pod becomes available and
+            nothing else changes.
         "#]],
     );
     check(
         &format!("{FIVE}\nnode n6"),
         "set web template=1 max-unavailable=2 gen=2 node-selector=disk:ssd",
         expect![[r#"
-            DaemonSet default/web: a new revision, number 4
+            DaemonSet default/web: new revision 4
             6 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 2 without
 
             replaces    4 nodes in 2 batches, maxUnavailable 2
                         1. n1, n3
                         2. n2, n4
-            without     2 nodes: the node selector asks for disk=ssd: n5, n6
+            without     2 nodes: the node selector requires disk=ssd: n5, n6
 
-            Nothing was changed. It will go so if each new pod becomes available, and
-            nothing else happens.
+            Nothing was changed. Assumes that every new pod becomes available and
+            nothing else changes.
         "#]],
     );
     check(
         FIVE,
         "set web template=1 max-unavailable=2 gen=2 node-selector=disk:hdd",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 4 lose it, 0 get a new one, 0 keep theirs, 1 without
 
-        loses       4 nodes: the node selector asks for disk=hdd: n1, n2, n3, n4
-        without     1 node: the node selector asks for disk=hdd: n5
+        loses       4 nodes: the node selector requires disk=hdd: n1, n2, n3, n4
+        without     1 node: the node selector requires disk=hdd: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
 }
@@ -284,18 +284,18 @@ fn what_does_not_fit_stops_it() {
     };
     let said = forecast_of(&live, "set web template=2 max-unavailable=1 gen=2", wanting);
     expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 2 get a new one, 2 keep theirs, 1 without
 
         replaces    2 nodes in 2 batches, maxUnavailable 1
                     1. n4
                     2. n2
         stops       with the old pod on 2 nodes: n1, n3
-                    waits for 1 node: too little cpu: n2
+                    waits for 1 node: insufficient cpu: n2
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&said.to_string());
     // With surge both pods run side by side, and only one of them can use the host port.
@@ -310,22 +310,22 @@ fn what_does_not_fit_stops_it() {
     live.revisions[0]["data"]["spec"]["template"] = live.sets[0]["spec"]["template"].clone();
     let said = forecast_of(&live, "set web template=2 max-surge=1 gen=2", port);
     expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 4 keep theirs, 1 without
 
         replaces    1 node in 1 batch, maxSurge 1
                     1. n1
         stops       with the old pod on 4 nodes: n1, n2, n3, n4
-                    waits for 1 node: host port 80/TCP is taken: n1
+                    waits for 1 node: host port 80/TCP is in use: n1
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&said.to_string());
     let said = forecast_of(&live, "set web template=2 max-unavailable=1 gen=2", port);
     expect![[r#"
-        DaemonSet default/web: a new revision, number 4
+        DaemonSet default/web: new revision 4
         5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
         replaces    4 nodes in 4 batches, maxUnavailable 1
@@ -335,8 +335,8 @@ fn what_does_not_fit_stops_it() {
                     4. n2
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&said.to_string());
 }
@@ -359,7 +359,7 @@ fn a_pod_in_trouble_stops_it() {
         world,
         "set web template=3 gen=3",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 3
+        DaemonSet default/web: new revision 3
         3 nodes: 0 gain a pod, 0 lose it, 3 get a new one, 0 keep theirs, 0 without
 
         replaces    3 nodes in 3 batches, maxUnavailable 1
@@ -367,22 +367,22 @@ fn a_pod_in_trouble_stops_it() {
                     2. n3
                     3. n1
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
     check(
         world,
         "set web template=2 gen=3 min-ready=5",
         expect![[r#"
-        DaemonSet default/web: a change that replaces no pod by itself
+        DaemonSet default/web: a change that replaces no pod
         3 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 3 keep theirs, 0 without
 
         stops       with the old pod on 2 nodes: n1, n3
                     waits for 1 node: CrashLoopBackOff: n2
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]],
     );
 }
@@ -444,7 +444,7 @@ fn for_programs() {
               }
             ],
             "policy": null,
-            "share": "2",
+            "limit": "2",
             "stops": null,
             "strategy": "maxUnavailable",
             "waitForDelete": []

@@ -34,7 +34,7 @@ impl fmt::Display for RolloutPreview {
         }
         if !self.waits.is_empty() {
             let nodes = pluralize(self.waits.len(), "node");
-            let words = format!("OnDelete: {nodes} until somebody deletes the old pod: {}", all(&self.waits));
+            let words = format!("OnDelete: {nodes} until a user deletes the old pod: {}", all(&self.waits));
             write_labelled(f, "waits", &[words])?;
         }
         if let Some(stops) = &self.stops {
@@ -58,7 +58,7 @@ impl fmt::Display for RolloutPreview {
             write_labelled(f, "note", core::slice::from_ref(note))?;
         }
         let words =
-            "Nothing was changed. It will go so if each new pod becomes available, and nothing else happens.";
+            "Nothing was changed. Assumes that every new pod becomes available and nothing else changes.";
         f.write_str("\n")?;
         write_wrapped(f, 0, words)
     }
@@ -155,11 +155,11 @@ impl fmt::Display for RevisionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create => f.write_str("new"),
-            Self::Nothing => f.write_str("nothing changes"),
-            Self::NoRestart => f.write_str("a change that replaces no pod by itself"),
-            Self::NewRevision { number } => write!(f, "a new revision, number {number}"),
+            Self::Nothing => f.write_str("no change"),
+            Self::NoRestart => f.write_str("a change that replaces no pod"),
+            Self::NewRevision { number } => write!(f, "new revision {number}"),
             Self::Rollback { old_number, new_number } => {
-                write!(f, "revision {old_number} again, which becomes number {new_number}")
+                write!(f, "rollback to revision {old_number}, which becomes revision {new_number}")
             }
         }
     }

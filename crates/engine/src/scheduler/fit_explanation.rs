@@ -16,7 +16,7 @@ use super::{Pod, Scheduler, Shortage, UnfitReason, filter};
 /// Why a pod does not fit on a node, as `muster explain` prints it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
-    /// The reason, such as `too little memory`, without the amounts on this node. `muster explain` groups nodes with
+    /// The reason, such as `insufficient memory`, without the amounts on this node. `muster explain` groups nodes with
     /// the same reason.
     pub reason: String,
     /// The part of the reason that may differ from node to node, such as the amounts of memory. `None` if the reason
@@ -52,11 +52,11 @@ impl FitExplainer<'_> {
             UnfitReason::HostPort => self.host_port_conflict(info, without),
             UnfitReason::Insufficient(shortages) => match shortages.first() {
                 Some(Shortage::Resource { resource, .. }) => {
-                    (format!("too little {resource}"), Some(self.shortage_detail(info, resource, without)))
+                    (format!("insufficient {resource}"), Some(self.shortage_detail(info, resource, without)))
                 }
                 Some(Shortage::Pods) | None => {
                     let most = info.node.allocatable.get("pods").copied().unwrap_or(0);
-                    ("no room for another pod".to_string(), Some(format!("the node takes {most} pods")))
+                    ("too many pods".to_string(), Some(format!("the node allows {most} pods")))
                 }
             },
             other => (other.messages().join(", "), None),
@@ -70,12 +70,12 @@ impl FitExplainer<'_> {
         for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.requirements.ports {
                 if other.requirements.ports.iter().any(|it| it.conflicts_with(port)) {
-                    let what = format!("host port {}/{} is taken", port.number, port.protocol);
-                    return (what, Some(format!("pod {} has it", other.key)));
+                    let what = format!("host port {}/{} is in use", port.number, port.protocol);
+                    return (what, Some(format!("pod {} uses it", other.key)));
                 }
             }
         }
-        ("a host port is taken".to_string(), None)
+        ("a host port is in use".to_string(), None)
     }
 
     /// Returns a text with three amounts of a resource: the request of the pod, the allocatable amount of the node, and
@@ -87,7 +87,7 @@ impl FitExplainer<'_> {
         let requested = others.map(|it| of(it)).fold(0, i64::saturating_add);
         let amount = |it: i64| format_amount(resource, it);
         format!(
-            "it asks for {}; of {} on the node {} are requested",
+            "the pod requests {}; of {} on the node, {} are requested",
             amount(of(self.pod)),
             amount(allocatable),
             amount(requested)

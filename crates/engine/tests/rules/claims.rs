@@ -6,7 +6,7 @@ use super::world::{Scene, granted, parse, text};
 use super::{check, check_changed};
 
 #[test]
-fn an_orphan_that_the_selector_matches_is_adopted_before_anything_else() {
+fn a_matching_orphan_is_adopted_first() {
     check(
         "set d\nrev d-1\nnode a\nnode b\npod o on=a ready orphan",
         expect![[r#"
@@ -16,11 +16,11 @@ fn an_orphan_that_the_selector_matches_is_adopted_before_anything_else() {
 }
 
 #[test]
-fn an_orphan_that_is_being_deleted_or_does_not_match_is_left_alone() {
+fn a_terminating_or_unmatched_orphan_is_not_adopted() {
     check(
         "set d\nrev d-1\nnode a\npod o on=a ready orphan deleting\npod p on=a orphan unlabel=app",
         expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -67,7 +67,7 @@ fn a_pod_of_ours_that_no_longer_matches_is_released() {
 }
 
 #[test]
-fn what_another_controller_has_is_never_touched() {
+fn pods_of_another_controller_are_never_changed() {
     let change = |world: &mut muster_engine::scenario::World| {
         world.pods[0]["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": true}]);
     };
@@ -75,7 +75,7 @@ fn what_another_controller_has_is_never_touched() {
         "set d\nrev d-1\nnode a\npod x on=a ready",
         change,
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -83,7 +83,7 @@ fn what_another_controller_has_is_never_touched() {
     check(
         "set d uid=new\nrev d-1\nnode a\npod x on=a ready owner=old",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -125,7 +125,7 @@ fn nothing_of_another_namespace_is_claimed_or_counted() {
         world,
         change,
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -197,11 +197,11 @@ fn a_selector_that_cannot_be_read_touches_nothing_and_says_why() {
         out += &text(&scene.reconcile());
     }
     expect![[r#"
-        event InvalidSelector: The selector cannot be read: spec.selector is missing
-        event InvalidSelector: The selector cannot be read: app: "Like" is not an operator
-        event InvalidSelector: The selector cannot be read: app: In needs values
-        event InvalidSelector: The selector cannot be read: a requirement has no key
-        event InvalidSelector: The selector cannot be read: app: Exists takes no values
+        event InvalidSelector: The selector is invalid: spec.selector is missing
+        event InvalidSelector: The selector is invalid: app: "Like" is not an operator
+        event InvalidSelector: The selector is invalid: app: In needs values
+        event InvalidSelector: The selector is invalid: a requirement has no key
+        event InvalidSelector: The selector is invalid: app: Exists takes no values
     "#]]
     .assert_eq(&out);
 }
@@ -236,7 +236,7 @@ fn keys(scene: &mut Scene, what: &str, pod: &Value) -> String {
 }
 
 #[test]
-fn a_pod_concerns_its_owner_and_an_orphan_those_who_might_adopt_it() {
+fn a_pod_event_enqueues_its_owner_or_its_possible_adopters() {
     let world = "
         set d select=app:x
         set e select=app:x
@@ -289,7 +289,7 @@ fn a_set_made_anew_under_its_old_name_starts_afresh() {
     assert_eq!(plan.create.len(), 1);
     scene.act(plan, granted(5_000));
     expect![[r#"
-        wait  2 own writes have not come back yet
+        wait  waiting for the watch to deliver 2 writes
         wake at 10
     "#]]
     .assert_eq(&text(&scene.reconcile()));

@@ -58,7 +58,7 @@ fn a_revision_without_a_label_is_given_its_name() {
 }
 
 #[test]
-fn a_template_that_goes_back_gets_its_old_revision_with_a_new_number() {
+fn a_rollback_renumbers_the_old_revision() {
     check(
         "
         set d template=1
@@ -74,7 +74,7 @@ fn a_template_that_goes_back_gets_its_old_revision_with_a_new_number() {
         ",
         expect![[r#"
             renumber d-1 to 4
-            c  delete z  out of date
+            c  delete z  outdated
             wake at 600
         "#]],
     );
@@ -92,7 +92,7 @@ fn a_revision_that_is_held_in_deletion_still_names_what_pods_run() {
     check(
         "set d\nrev d-1 deleting\nnode a",
         expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -155,7 +155,7 @@ fn a_template_generation_that_is_no_number_does_not_count() {
                 json!("five");
         },
         expect![[r#"
-            a  delete x  out of date
+            a  delete x  outdated
             wake at 600
         "#]],
     );
@@ -209,15 +209,15 @@ fn only_pods_of_the_duplicate_are_relabelled_and_then_it_goes() {
         expect![[r#"
             relabel g to two
             relabel x to two
-            c  delete z  out of date
+            c  delete z  outdated
             wake at 1600
         "#]],
     );
     check(
         &world.replace("hash=one ready", "hash=two ready").replace("hash=one failed", "hash=two failed"),
         expect![[r#"
-            c  delete z  out of date
-            prune revision d-1
+            c  delete z  outdated
+            delete revision d-1
             wake at 1600
         "#]],
     );
@@ -234,7 +234,7 @@ fn two_duplicates_of_an_old_revision_are_nobody_s_business() {
 }
 
 #[test]
-fn old_revisions_beyond_the_limit_go_lowest_number_first() {
+fn revisions_over_the_history_limit_are_deleted_lowest_number_first() {
     let world = "
         set d template=9 history=2
         rev d-9 template=9
@@ -246,8 +246,8 @@ fn old_revisions_beyond_the_limit_go_lowest_number_first() {
     check(
         world,
         expect![[r#"
-        prune revision d-4
-        prune revision d-3
+        delete revision d-4
+        delete revision d-3
     "#]],
     );
     check(
@@ -259,10 +259,10 @@ fn old_revisions_beyond_the_limit_go_lowest_number_first() {
     check(
         &world.replace("history=2", "history=0"),
         expect![[r#"
-        prune revision d-4
-        prune revision d-3
-        prune revision d-2
-        prune revision d-1
+        delete revision d-4
+        delete revision d-3
+        delete revision d-2
+        delete revision d-1
     "#]],
     );
 }
@@ -284,7 +284,7 @@ fn a_revision_that_a_pod_carries_is_never_pruned() {
         pod z on=b ready
         ",
         expect![[r#"
-            prune revision d-3
+            delete revision d-3
             wake at 600
         "#]],
     );
@@ -296,8 +296,8 @@ fn carried_revisions_count_towards_the_limit() {
     check(
         "set d template=9 history=1 on-delete\nrev d-9 template=9\nrev d-1 template=1\nrev d-2 template=2\nrev d-3 template=3\nnode a\npod x on=a rev=1 ready",
         expect![[r#"
-            prune revision d-2
-            prune revision d-3
+            delete revision d-2
+            delete revision d-3
             wake at 600
         "#]],
     );
@@ -387,9 +387,9 @@ fn nothing_is_counted_before_the_template_is_recorded() {
         "set d template=2 observed=1\nrev d-1 template=1\nnode a",
         expect![[r#"
             desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=0 observed=1
-            Available=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
-            Progressing=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
-            Degraded=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
+            Available=Unknown since 0 NotYetKnown: waiting for the template to be recorded as a revision
+            Progressing=Unknown since 0 NotYetKnown: waiting for the template to be recorded as a revision
+            Degraded=Unknown since 0 NotYetKnown: waiting for the template to be recorded as a revision
         "#]],
     );
 }
@@ -420,7 +420,7 @@ fn a_template_spelt_anew_is_recorded_with_the_label_of_its_pods() {
         "set d template-generation=2 history=0\nrev d-one hash=one\nrev d-two hash=one number=2\nnode a\npod x on=a hash=one ready",
         |world| world.revisions[0]["data"]["spec"]["template"]["spec"]["hostUsers"] = json!(true),
         expect![[r#"
-            prune revision d-one
+            delete revision d-one
         "#]],
     );
     // Nothing was spelt anew; the set went back to this template.

@@ -10,11 +10,11 @@ fn one_pod_on_every_node() {
     check(
         "set d\nrev d-1\nnode a\nnode b\nnode c\nnode d\nnode e",
         expect![[r#"
-        c  create  no pod here
-        e  create  no pod here
-        a  create  no pod here
-        b  create  no pod here
-        d  create  no pod here
+        c  create  no pod on the node
+        e  create  no pod on the node
+        a  create  no pod on the node
+        b  create  no pod on the node
+        d  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -35,14 +35,14 @@ fn one_node_one_pod() {
     check(
         "set d\nrev d-1\nnode a",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
 }
 
 #[test]
-fn a_node_that_is_not_ready_gets_its_pod_for_the_daemon_may_be_what_makes_it_ready() {
+fn a_node_that_is_not_ready_gets_a_pod() {
     check(
         "
         set d
@@ -53,17 +53,17 @@ fn a_node_that_is_not_ready_gets_its_pod_for_the_daemon_may_be_what_makes_it_rea
         node d new
         ",
         expect![[r#"
-            c  create  no pod here
-            a  create  no pod here
-            b  create  no pod here
-            d  create  no pod here
+            c  create  no pod on the node
+            a  create  no pod on the node
+            b  create  no pod on the node
+            d  create  no pod on the node
             wake at 600
         "#]],
     );
 }
 
 #[test]
-fn the_taints_a_node_puts_on_itself_are_tolerated() {
+fn node_condition_taints_are_tolerated() {
     check(
         "
         set d
@@ -74,22 +74,22 @@ fn the_taints_a_node_puts_on_itself_are_tolerated() {
         node cordoned cordoned taint=node.kubernetes.io/unschedulable:NoSchedule
         ",
         expect![[r#"
-            disk  create  no pod here
-            pid  create  no pod here
-            memory  create  no pod here
-            cordoned  create  no pod here
+            disk  create  no pod on the node
+            pid  create  no pod on the node
+            memory  create  no pod on the node
+            cordoned  create  no pod on the node
             wake at 600
         "#]],
     );
 }
 
 #[test]
-fn a_node_without_a_network_gets_pods_of_the_host_network_only() {
+fn a_node_without_network_gets_only_host_network_pods() {
     let node = "rev d-1\nnode a taint=node.kubernetes.io/network-unavailable:NoSchedule";
     check(
         &format!("set d host-network\n{node}"),
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -103,21 +103,21 @@ fn a_node_without_a_network_gets_pods_of_the_host_network_only() {
 
 /// It is not on the host's network, so nothing is tolerated by itself.
 #[test]
-fn a_network_agent_says_in_its_template_that_it_needs_no_network() {
+fn a_network_agent_tolerates_network_unavailable_in_its_template() {
     let taint = "node.kubernetes.io/network-unavailable:NoSchedule";
     let nodes = format!("rev d-1\nnode bare taint={taint}\nnode set-up");
     check(
         &format!("set d tolerate={taint}\n{nodes}"),
         expect![[r#"
-            set-up  create  no pod here
-            bare  create  no pod here
+            set-up  create  no pod on the node
+            bare  create  no pod on the node
             wake at 600
         "#]],
     );
     check(
         &format!("set d\n{nodes}"),
         expect![[r#"
-            set-up  create  no pod here
+            set-up  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -128,7 +128,7 @@ fn an_untolerated_no_schedule_taint_keeps_pods_away() {
     check(
         "set d\nrev d-1\nnode a taint=gpu:NoSchedule\nnode b",
         expect![[r#"
-        b  create  no pod here
+        b  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -141,13 +141,13 @@ fn an_untolerated_no_schedule_taint_keeps_pods_away() {
 }
 
 #[test]
-fn a_toleration_fits_by_key_value_and_effect_and_what_is_empty_fits_all() {
+fn a_toleration_matches_key_value_and_effect_and_empty_fields_match_all() {
     let node = "rev d-1\nnode a taint=gpu=yes:NoSchedule";
     for fits in ["gpu=yes:NoSchedule", "gpu:NoSchedule", "gpu=yes", "gpu", "*"] {
         check(
             &format!("set d tolerate={fits}\n{node}"),
             expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
         );
@@ -167,7 +167,7 @@ fn tolerations_do_not_hurt_on_a_node_without_taints() {
     check(
         "set d tolerate=gpu:NoSchedule tolerate=*\nrev d-1\nnode a",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -178,7 +178,7 @@ fn a_taint_that_only_prefers_does_nothing() {
     check(
         "set d\nrev d-1\nnode a taint=x:PreferNoSchedule",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -190,7 +190,7 @@ fn an_effect_no_rule_knows_does_nothing() {
         "set d\nrev d-1\nnode a",
         |world| world.nodes[0]["spec"]["taints"] = json!([{"key": "x", "effect": "NoBreakfast"}]),
         expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -223,7 +223,7 @@ fn the_strictest_of_several_taints_wins() {
 }
 
 #[test]
-fn a_taint_that_is_taken_away_brings_the_pod() {
+fn a_pod_is_created_when_the_taint_is_removed() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoSchedule");
     assert!(scene.reconcile().create.is_empty());
     let clean = parse("node a rv=2").nodes.remove(0);
@@ -232,7 +232,7 @@ fn a_taint_that_is_taken_away_brings_the_pod() {
 }
 
 #[test]
-fn a_node_is_looked_at_again_for_labels_taints_and_readiness_and_not_for_a_heartbeat() {
+fn a_node_is_reevaluated_for_labels_taints_and_readiness_but_not_for_heartbeats() {
     let mut scene = Scene::of("set d\nset e\nrev d-1 of=d\nrev e-1 of=e\nnode a");
     let mut keys = |line: &str| {
         let mut node = parse(line).nodes.remove(0);
@@ -250,7 +250,7 @@ fn a_node_is_looked_at_again_for_labels_taints_and_readiness_and_not_for_a_heart
 }
 
 #[test]
-fn what_fits_is_the_scheduler_s_to_say() {
+fn resource_fit_is_left_to_the_scheduler() {
     // Neither a port that is taken nor more than the node has creates less, or deletes anything.
     let change = |world: &mut muster_engine::scenario::World| {
         let container = &mut world.sets[0]["spec"]["template"]["spec"]["containers"][0];
@@ -286,14 +286,14 @@ fn what_fits_is_the_scheduler_s_to_say() {
         world,
         with_revision,
         expect![[r#"
-        b  create  no pod here
+        b  create  no pod on the node
         wake at 600
     "#]],
     );
 }
 
 #[test]
-fn a_node_selector_takes_the_nodes_that_have_all_its_labels() {
+fn a_node_selector_matches_nodes_with_all_its_labels() {
     let nodes = each("a b c", "node $ label=zone:x label=disk:ssd")
         + &each("d e", "node $ label=zone:x")
         + &each("f", "node $ label=zone:y label=disk:ssd")
@@ -301,9 +301,9 @@ fn a_node_selector_takes_the_nodes_that_have_all_its_labels() {
     check(
         &format!("set d node-selector=zone:x node-selector=disk:ssd\nrev d-1\n{nodes}"),
         expect![[r#"
-        c  create  no pod here
-        a  create  no pod here
-        b  create  no pod here
+        c  create  no pod on the node
+        a  create  no pod on the node
+        b  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -321,7 +321,7 @@ fn a_template_that_names_a_node_runs_there_only() {
     check(
         &format!("set d node-name=a\n{nodes}"),
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -334,7 +334,7 @@ fn a_template_that_names_a_node_runs_there_only() {
     check(
         &format!("set d node-name=a node-selector=zone:x\n{nodes}"),
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -347,42 +347,42 @@ fn a_template_that_names_a_node_runs_there_only() {
 }
 
 #[test]
-fn required_affinity_takes_the_nodes_that_one_term_matches() {
+fn required_affinity_selects_nodes_that_match_any_term() {
     let nodes = "rev d-1\nnode a label=zone:x label=cpus:8\nnode b label=zone:y label=cpus:64\nnode c";
     check(
         &format!("set d affinity=zone:in:x,z\n{nodes}"),
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
     check(
         &format!("set d affinity=zone:not-in:x\n{nodes}"),
         expect![[r#"
-        c  create  no pod here
-        b  create  no pod here
+        c  create  no pod on the node
+        b  create  no pod on the node
         wake at 600
     "#]],
     );
     check(
         &format!("set d affinity=zone:exists+cpus:gt:8\n{nodes}"),
         expect![[r#"
-        b  create  no pod here
+        b  create  no pod on the node
         wake at 600
     "#]],
     );
     check(
         &format!("set d affinity=cpus:lt:9 affinity=zone:not-exists\n{nodes}"),
         expect![[r#"
-        a  create  no pod here
-        c  create  no pod here
+        a  create  no pod on the node
+        c  create  no pod on the node
         wake at 600
     "#]],
     );
 }
 
 #[test]
-fn terms_are_alternatives_and_may_name_nodes() {
+fn affinity_terms_are_ored_and_may_name_nodes() {
     let nodes =
         format!("rev d-1\n{}", each(&names("n", 4), "node $")) + "node x label=zone:x\nnode y label=zone:y";
     check(
@@ -390,9 +390,9 @@ fn terms_are_alternatives_and_may_name_nodes() {
             "set d affinity=zone:in:x affinity=metadata.name:in:n1 affinity=metadata.name:in:n3\n{nodes}"
         ),
         expect![[r#"
-            n3  create  no pod here
-            n1  create  no pod here
-            x  create  no pod here
+            n3  create  no pod on the node
+            n1  create  no pod on the node
+            x  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -442,7 +442,7 @@ fn preferred_affinity_is_the_scheduler_s_business() {
             world.revisions = vec![revision];
         },
         expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -464,21 +464,21 @@ fn every_verdict_has_its_reason() {
         pod d-h on=h ready
         ",
         expect![[r#"
-            a  run  -  no pod here
+            a  run  -  no pod on the node
             b  leave  -  no term of the node affinity matches
-            c  leave  -  the node selector asks for zone=x
+            c  leave  -  the node selector requires zone=x
             d  keep  -  taint gpu=big:NoSchedule is not tolerated
             e  leave  -  taint gpu:NoExecute is not tolerated
-            f  run  -  no pod here
-            g  gone  d-g  its node is gone
-            h  gone  d-h  its node is gone
+            f  run  -  no pod on the node
+            g  gone  d-g  its node was deleted
+            h  gone  d-h  its node was deleted
         "#]],
     );
     explained(
         "set d node-name=b\nrev d-1\nnode a\nnode b",
         expect![[r#"
-        a  leave  -  the template names node b
-        b  run  -  no pod here
+        a  leave  -  the template has nodeName b
+        b  run  -  no pod on the node
     "#]],
     );
 }
@@ -497,8 +497,8 @@ fn a_node_that_no_longer_matches_loses_its_pod_bound_or_not() {
         pod d-c on=c ready
         ",
         expect![[r#"
-            a  delete d-a  the node selector asks for zone=x
-            b  delete d-b  the node selector asks for zone=x
+            a  delete d-a  the node selector requires zone=x
+            b  delete d-b  the node selector requires zone=x
         "#]],
     );
 }

@@ -20,7 +20,7 @@ fn moves(world: &str) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn two_at_a_time_until_all_are_new() {
+fn a_budget_of_two_replaces_two_pods_at_a_time() {
     // Upstream: TestDaemonSetUpdatesPods. Old pods go two at a time, their nodes are filled, and only when the new ones are
     // available do the next two go.
     let nodes = each("a b c d e", "node $");
@@ -30,8 +30,8 @@ fn two_at_a_time_until_all_are_new() {
     check(
         &world(&old("a b c d e")),
         expect![[r#"
-        b  delete old-b  out of date
-        d  delete old-d  out of date
+        b  delete old-b  outdated
+        d  delete old-d  outdated
         wake at 1600
     "#]],
     );
@@ -47,8 +47,8 @@ fn two_at_a_time_until_all_are_new() {
     check(
         &world(&old("b d e")),
         expect![[r#"
-        a  create  no pod here
-        c  create  no pod here
+        a  create  no pod on the node
+        c  create  no pod on the node
         wake at 1600
     "#]],
     );
@@ -63,15 +63,15 @@ fn two_at_a_time_until_all_are_new() {
     check(
         &world(&(old("b d e") + &new("a c"))),
         expect![[r#"
-        b  delete old-b  out of date
-        d  delete old-d  out of date
+        b  delete old-b  outdated
+        d  delete old-d  outdated
         wake at 1600
     "#]],
     );
     check(
         &world(&(old("e") + &new("a b c d"))),
         expect![[r#"
-        e  delete old-e  out of date
+        e  delete old-e  outdated
         wake at 1600
     "#]],
     );
@@ -84,7 +84,7 @@ fn two_at_a_time_until_all_are_new() {
 }
 
 #[test]
-fn a_new_revision_that_never_gets_ready_stops_at_the_budget() {
+fn a_revision_that_never_becomes_ready_stops_at_the_budget() {
     let world = format!(
         "now 1000\n{}{}{}{}",
         set("max-unavailable=3"),
@@ -113,15 +113,15 @@ fn a_second_update_replaces_the_bad_pods_and_spares_the_healthy_ones() {
     check(
         &world,
         expect![[r#"
-        b  delete bad-b  out of date and not ready
-        a  delete bad-a  out of date and not ready
+        b  delete bad-b  outdated and not ready
+        a  delete bad-a  outdated and not ready
         wake at 1600
     "#]],
     );
 }
 
 #[test]
-fn ten_bad_of_twenty_are_replaced_whatever_the_budget_and_a_healthy_one_only_beyond_it() {
+fn unready_old_pods_are_replaced_regardless_of_the_budget() {
     // Upstream: TestDaemonSetUpdatesSaveOldHealthyPods.
     let bad = names("bad", 10);
     let good = names("good", 10);
@@ -155,7 +155,7 @@ fn of_a_hundred_nodes_only_the_two_old_bad_ones_are_replaced() {
 }
 
 #[test]
-fn old_pods_that_are_not_ready_all_go_at_once() {
+fn old_pods_that_are_not_ready_are_all_replaced_at_once() {
     let world = format!(
         "now 1000\n{}{}{}",
         set("max-unavailable=3"),
@@ -178,7 +178,7 @@ fn young_old_pods_that_are_ready_are_replaced_within_the_budget() {
 }
 
 #[test]
-fn a_young_new_pod_is_down_until_it_is_available() {
+fn a_new_pod_counts_as_unavailable_until_min_ready_seconds() {
     let world = |now: i64| {
         format!(
             "now {now}\n{}{}pod new-a on=a ready since=1000\npod old-b on=b rev=1 ready",
@@ -196,7 +196,7 @@ fn a_young_new_pod_is_down_until_it_is_available() {
     check(
         &world(1060),
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         wake at 1660
     "#]],
     );
@@ -310,25 +310,25 @@ fn a_share_that_cannot_be_read_replaces_nothing_and_says_so() {
     check_strategy(
         rolling("maxUnavailable", json!("5")),
         expect![[r#"
-        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; no pod is replaced
         wake at 1600
-        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; no pod is replaced
     "#]],
     );
     check_strategy(
         rolling("maxUnavailable", json!(-1)),
         expect![[r#"
-        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; no pod is replaced
         wake at 1600
-        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; no pod is replaced
     "#]],
     );
     check_strategy(
         rolling("maxSurge", json!("ten%")),
         expect![[r#"
-        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        event InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; no pod is replaced
         wake at 1600
-        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; nothing is replaced
+        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; no pod is replaced
     "#]],
     );
 }
@@ -338,15 +338,15 @@ fn a_strategy_nobody_knows_replaces_nothing_and_says_so() {
     check_strategy(
         json!({"type": "Teleport"}),
         expect![[r#"
-        event InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; nothing is replaced
+        event InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; no pod is replaced
         wake at 1600
-        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; nothing is replaced
+        Degraded=True since 1000 InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; no pod is replaced
     "#]],
     );
 }
 
 #[test]
-fn a_strategy_that_says_nothing_is_one_at_a_time() {
+fn the_default_strategy_replaces_one_pod_at_a_time() {
     for strategy in [
         json!({}),
         Value::Null,
@@ -372,12 +372,12 @@ fn negative_seconds_and_limits_are_replaced_and_said() {
     });
     let plan = scene.reconcile();
     expect![[r#"
-        event InvalidSpec: spec.minReadySeconds: -5 is negative, 0 is used
-        event InvalidSpec: spec.revisionHistoryLimit: -1 is negative, 10 is used
+        event InvalidSpec: spec.minReadySeconds: -5 is negative; 0 is used
+        event InvalidSpec: spec.revisionHistoryLimit: -1 is negative; 10 is used
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 0 Complete: 1 of 1 nodes are up to date
-        Degraded=True since 0 InvalidSpec: spec.minReadySeconds: -5 is negative, 0 is used; spec.revisionHistoryLimit: -1 is negative, 10 is used
+        Degraded=True since 0 InvalidSpec: spec.minReadySeconds: -5 is negative; 0 is used; spec.revisionHistoryLimit: -1 is negative; 10 is used
     "#]].assert_eq(&(text(&plan) + &status_text(&plan)));
 }
 
@@ -400,7 +400,7 @@ fn an_affinity_that_cannot_be_read_matches_no_node_and_says_so() {
         Available=True since 0 EnoughAvailable: 0 of 0 nodes have an available pod
         Progressing=False since 0 Complete: 0 of 0 nodes are up to date
         Degraded=True since 0 InvalidSpec: spec.template.spec.affinity.nodeAffinity: cpus: Gt "many" is not a whole number; that term matches no node
-        a  leave  -  the node affinity cannot be read: cpus: Gt "many" is not a whole number
+        a  leave  -  the node affinity is invalid: cpus: Gt "many" is not a whole number
     "#]].assert_eq(&(text(&plan) + &status_text(&plan) + &super::explanation(&scene)));
 }
 
@@ -417,7 +417,7 @@ fn one_failed_pod_does_not_stop_the_rollout_of_the_others() {
         &world,
         expect![[r#"
         a  delete new-a  failed
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         event FailedDaemonPod: Found failed daemon pod default/new-a on node a, will try to kill it
         wake at 1600
     "#]],
@@ -425,7 +425,7 @@ fn one_failed_pod_does_not_stop_the_rollout_of_the_others() {
 }
 
 #[test]
-fn a_node_without_a_pod_is_down_too() {
+fn a_node_without_a_pod_counts_as_unavailable() {
     let world = format!(
         "now 1000\n{}{}{}",
         set("max-unavailable=1"),
@@ -435,7 +435,7 @@ fn a_node_without_a_pod_is_down_too() {
     check(
         &world,
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 1600
     "#]],
     );
@@ -513,23 +513,23 @@ fn a_node_lost_before_the_revision_is_neither_charged_nor_touched() {
     check(
         &with_lost("since=499", "max-unavailable=1"),
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         wake at 1600
     "#]],
     );
     check(
         &with_lost("since=499", "max-surge=1"),
         expect![[r#"
-        b  create  out of date
+        b  create  outdated
         wake at 1600
     "#]],
     );
     explained(
         &with_lost("since=499", "max-unavailable=1"),
         expect![[r#"
-        b  run  old-b  out of date
-        c  run  old-c  out of date
-        lost  keep  old-lost  node silent since 2026-01-01T00:08:19Z, before this revision
+        b  run  old-b  outdated
+        c  run  old-c  outdated
+        lost  keep  old-lost  node unreachable (Ready=Unknown) since 2026-01-01T00:08:19Z, before this revision
     "#]],
     );
 }
@@ -562,7 +562,7 @@ fn where_it_cannot_be_shown_a_node_is_not_lost() {
         &with_lost("since=499", "max-unavailable=1"),
         timeless,
         expect![[r#"
-        lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
+        lost  delete old-lost  outdated on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
     "#]],
     );
@@ -571,7 +571,7 @@ fn where_it_cannot_be_shown_a_node_is_not_lost() {
         &with_lost("since=499", "max-unavailable=1"),
         never_reported,
         expect![[r#"
-        lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
+        lost  delete old-lost  outdated on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
     "#]],
     );
@@ -585,7 +585,7 @@ fn a_node_that_says_it_is_not_ready_is_not_lost() {
     check(
         &world,
         expect![[r#"
-        lost  delete old-lost  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
+        lost  delete old-lost  outdated on a node with taint node.kubernetes.io/not-ready:NoSchedule
         wake at 1600
     "#]],
     );
@@ -602,7 +602,7 @@ fn a_node_that_was_not_ready_before_the_revision_and_has_no_pod_holds_up_no_othe
     check(
         &world("since=499"),
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         wake at 1600
     "#]],
     );
@@ -654,7 +654,7 @@ fn an_old_pod_that_never_tolerated_the_taint_is_kept_and_not_charged() {
     check(
         &world,
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         wake at 1600
     "#]],
     );
@@ -675,9 +675,9 @@ fn an_old_pod_whose_toleration_the_template_dropped_leaves_within_the_budget() {
     check(
         &tainted("max-unavailable=3", "ready tolerate=x", "x:NoSchedule"),
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         kept  delete old-kept  the template no longer tolerates taint x:NoSchedule
-        c  delete old-c  out of date
+        c  delete old-c  outdated
         wake at 1600
     "#]],
     );
@@ -693,7 +693,7 @@ fn an_old_pod_whose_toleration_the_template_dropped_leaves_within_the_budget() {
     check(
         &gone,
         expect![[r#"
-        b  delete old-b  out of date
+        b  delete old-b  outdated
         wake at 1600
     "#]],
     );

@@ -5,7 +5,7 @@ use super::world::{Scene, at, each, granted, names, second, text};
 use super::{check, check_changed};
 
 #[test]
-fn of_several_pods_the_bound_oldest_smallest_stays() {
+fn of_several_pods_the_bound_oldest_smallest_is_kept() {
     check(
         "
         now 100
@@ -23,16 +23,16 @@ fn of_several_pods_the_bound_oldest_smallest_stays() {
         pod n1 on=name made=20 ready
         ",
         expect![[r#"
-            oldest  delete o1  one pod is enough, o2 stays
-            oldest  delete o3  one pod is enough, o2 stays
-            name  delete n2  one pod is enough, n1 stays
-            bound  delete b1  one pod is enough, b2 stays
+            oldest  delete o1  surplus pod; o2 is kept
+            oldest  delete o3  surplus pod; o2 is kept
+            name  delete n2  surplus pod; n1 is kept
+            bound  delete b1  surplus pod; b2 is kept
         "#]],
     );
 }
 
 #[test]
-fn one_two_and_five_pods_and_some_of_another_label() {
+fn surplus_pods_are_deleted_except_unmatched_ones() {
     // Upstream: (2 creates, 5 deletes); what does not match is released.
     let world = format!(
         "set d\nrev d-1\n{}{}pod one-1 on=n1 ready\n{}{}",
@@ -53,13 +53,13 @@ fn one_two_and_five_pods_and_some_of_another_label() {
     check(
         &world,
         expect![[r#"
-        n2  delete two-2  one pod is enough, two-1 stays
-        n3  delete five-2  one pod is enough, five-1 stays
-        n3  delete five-3  one pod is enough, five-1 stays
-        n3  delete five-4  one pod is enough, five-1 stays
-        n3  delete five-5  one pod is enough, five-1 stays
-        n4  create  no pod here
-        n5  create  no pod here
+        n2  delete two-2  surplus pod; two-1 is kept
+        n3  delete five-2  surplus pod; five-1 is kept
+        n3  delete five-3  surplus pod; five-1 is kept
+        n3  delete five-4  surplus pod; five-1 is kept
+        n3  delete five-5  surplus pod; five-1 is kept
+        n4  create  no pod on the node
+        n5  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -82,11 +82,11 @@ fn pods_on_nodes_that_the_selector_leaves_out_go_whatever_their_number() {
         pod d-c4 on=c deleting
         ",
         expect![[r#"
-            a  delete d-a2  one pod is enough, d-a1 stays
-            c  delete d-c1  the node selector asks for zone=x
-            c  delete d-c2  the node selector asks for zone=x
-            c  delete d-c3  the node selector asks for zone=x
-            b  create  no pod here
+            a  delete d-a2  surplus pod; d-a1 is kept
+            c  delete d-c1  the node selector requires zone=x
+            c  delete d-c2  the node selector requires zone=x
+            c  delete d-c3  the node selector requires zone=x
+            b  create  no pod on the node
             wake at 600
         "#]],
     );
@@ -103,7 +103,7 @@ fn failed_pods_go_and_none_is_created_in_the_same_plan() {
     check(
         "set d\nrev d-1\nnode a",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -119,8 +119,8 @@ fn failed_pods_go_and_none_is_created_in_the_same_plan() {
         "set d\nrev d-1\nnode a\npod d-1 on=a failed\npod d-2 on=a ready made=1\npod d-3 on=a ready made=2\npod d-4 on=a ready made=3",
         expect![[r#"
             a  delete d-1  failed
-            a  delete d-3  one pod is enough, d-2 stays
-            a  delete d-4  one pod is enough, d-2 stays
+            a  delete d-3  surplus pod; d-2 is kept
+            a  delete d-4  surplus pod; d-2 is kept
             event FailedDaemonPod: Found failed daemon pod default/d-1 on node a, will try to kill it
         "#]],
     );
@@ -132,18 +132,18 @@ fn a_failed_pod_never_costs_a_running_one_its_place() {
         "set d\nrev d-1\nnode a\npod f on=a failed made=1\npod x on=a ready made=2\npod y on=a ready made=3",
         expect![[r#"
             a  delete f  failed
-            a  delete y  one pod is enough, x stays
+            a  delete y  surplus pod; x is kept
             event FailedDaemonPod: Found failed daemon pod default/f on node a, will try to kill it
         "#]],
     );
 }
 
 #[test]
-fn ended_pods_are_replaced_too() {
+fn succeeded_pods_are_replaced_too() {
     check(
         "set d\nrev d-1\nnode a\npod d-1 on=a succeeded",
         expect![[r#"
-        a  delete d-1  ended
+        a  delete d-1  succeeded
         event SucceededDaemonPod: Found succeeded daemon pod default/d-1 on node a, will try to delete it
         wake at 600
     "#]],
@@ -151,7 +151,7 @@ fn ended_pods_are_replaced_too() {
 }
 
 #[test]
-fn a_failed_pod_waits_twice_as_long_each_time_up_to_a_quarter_of_an_hour() {
+fn failed_pod_backoff_doubles_up_to_fifteen_minutes() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut waits = Vec::new();
     let mut now = 0;
@@ -212,14 +212,14 @@ fn a_finished_pod_that_only_a_finalizer_holds_blocks_nothing() {
     check(
         "set d\nrev d-1\nnode a\npod d-1 on=a failed deleting finalizer=x/y",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
     check(
         "set d\nrev d-1\nnode a\npod d-1 on=a succeeded deleting finalizer=x/y",
         expect![[r#"
-        a  create  no pod here
+        a  create  no pod on the node
         wake at 600
     "#]],
     );
@@ -230,7 +230,7 @@ fn pods_of_a_node_that_is_gone_are_left_to_the_garbage_collector_unless_they_nev
     check(
         "set d\nrev d-1\nnode a\npod d-a on=a ready\npod d-b on=b ready\npod d-c for=c\npod d-e for=e deleting",
         expect![[r#"
-            c  delete d-c  its node is gone
+            c  delete d-c  its node was deleted
         "#]],
     );
 }
@@ -240,14 +240,14 @@ fn a_pod_that_is_already_terminating_is_not_deleted_again() {
     check(
         "set d node-selector=zone:x\nrev d-1\nnode a\nnode b label=zone:x\npod d-a on=a deleting",
         expect![[r#"
-            b  create  no pod here
+            b  create  no pod on the node
             wake at 600
         "#]],
     );
 }
 
 #[test]
-fn a_pending_pod_holds_the_node_it_is_for() {
+fn a_pending_pod_counts_for_its_target_node() {
     check(
         "set d\nrev d-1\nnode a\npod d-1 for=a",
         expect![[r#"
@@ -268,7 +268,7 @@ fn a_pod_that_names_no_one_node_is_of_none() {
             "set d\nrev d-1\nnode a\npod d-1 for=a",
             |world| world.pods[0]["spec"]["affinity"] = affinity(names.clone()),
             expect![[r#"
-                a  create  no pod here
+                a  create  no pod on the node
                 wake at 600
             "#]],
         );
@@ -278,14 +278,14 @@ fn a_pod_that_names_no_one_node_is_of_none() {
         "set d\nrev d-1\nnode a\nnode b\npod d-1 on=b ready",
         |world| world.pods[0]["spec"]["affinity"] = affinity(json!(["a"])),
         expect![[r#"
-            a  create  no pod here
+            a  create  no pod on the node
             wake at 600
         "#]],
     );
 }
 
 #[test]
-fn a_plan_creates_and_deletes_a_burst_at_most() {
+fn a_plan_creates_and_deletes_at_most_one_burst() {
     let nodes = each(&names("n", 300), "node $");
     let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}")).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (250, 0));
@@ -310,7 +310,7 @@ fn a_set_that_is_being_deleted_writes_nothing() {
 }
 
 #[test]
-fn a_flapping_label_brings_one_pod_and_takes_one_each_time() {
+fn a_flapping_label_creates_and_deletes_one_pod_each_time() {
     check(
         "set d node-selector=on:yes\nrev d-1\nnode a label=on:yes\npod d-1 on=a deleting",
         expect![[r#"

@@ -18,7 +18,7 @@ fn nothing_there_yet() {
         desired=2 current=0 ready=0 updated=0 available=0 unavailable=2 misscheduled=0 observed=1
         Available=False since 0 TooFewAvailable: 0 of 2 nodes have an available pod; 2 nodes: no pod yet
         Progressing=True since 0 RollingOut: 0 of 2 nodes are up to date; 2 nodes: no pod yet
-        Degraded=False since 0 AsExpected: no pod fails or is misplaced
+        Degraded=False since 0 AsExpected: no failing or misscheduled pods
     "#]],
     );
 }
@@ -31,33 +31,33 @@ fn no_nodes() {
         desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 0 of 0 nodes have an available pod
         Progressing=False since 0 Complete: 0 of 0 nodes are up to date
-        Degraded=False since 0 AsExpected: no pod fails or is misplaced
+        Degraded=False since 0 AsExpected: no failing or misscheduled pods
     "#]],
     );
 }
 
 #[test]
-fn all_well() {
+fn a_complete_rollout() {
     check_status(
         &format!("set d\nrev d-1\n{}{}", each("a b", "node $"), each("a b", "pod p-$ on=$ ready")),
         expect![[r#"
             desired=2 current=2 ready=2 updated=2 available=2 unavailable=0 misscheduled=0 observed=1
             Available=True since 0 EnoughAvailable: 2 of 2 nodes have an available pod
             Progressing=False since 0 Complete: 2 of 2 nodes are up to date
-            Degraded=False since 0 AsExpected: no pod fails or is misplaced
+            Degraded=False since 0 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
 
 #[test]
-fn ready_follows_the_pods() {
+fn number_ready_follows_the_pods() {
     check_status(
         "now 100\nset d min-ready=10\nrev d-1\nnode a\nnode b\nnode c\nnode e\npod a on=a ready since=50\npod b on=b ready since=95\npod c on=c starting",
         expect![[r#"
             desired=4 current=3 ready=2 updated=3 available=1 unavailable=3 misscheduled=0 observed=1
-            Available=False since 100 TooFewAvailable: 1 of 4 nodes have an available pod; 1 node: no pod yet, 1 node: pod not ready, 1 node: pod ready, not yet for minReadySeconds
-            Progressing=True since 100 RollingOut: 3 of 4 nodes are up to date; 1 node: no pod yet, 1 node: pod not ready, 1 node: pod ready, not yet for minReadySeconds
-            Degraded=False since 100 AsExpected: no pod fails or is misplaced
+            Available=False since 100 TooFewAvailable: 1 of 4 nodes have an available pod; 1 node: no pod yet, 1 node: pod not ready, 1 node: pod ready for less than minReadySeconds
+            Progressing=True since 100 RollingOut: 3 of 4 nodes are up to date; 1 node: no pod yet, 1 node: pod not ready, 1 node: pod ready for less than minReadySeconds
+            Degraded=False since 100 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -70,7 +70,7 @@ fn a_no_schedule_taint_takes_a_node_from_desired_and_makes_its_pod_misscheduled(
             desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=1 observed=1
             Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
             Progressing=False since 0 Complete: 1 of 1 nodes are up to date
-            Degraded=True since 0 Misplaced: 1 node with a pod that is not meant to be there
+            Degraded=True since 0 PodsMisscheduled: 1 node with a misscheduled pod
         "#]],
     );
     // A node that does not match and has no pod counts nowhere.
@@ -80,7 +80,7 @@ fn a_no_schedule_taint_takes_a_node_from_desired_and_makes_its_pod_misscheduled(
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 0 Complete: 1 of 1 nodes are up to date
-        Degraded=False since 0 AsExpected: no pod fails or is misplaced
+        Degraded=False since 0 AsExpected: no failing or misscheduled pods
     "#]],
     );
 }
@@ -103,7 +103,7 @@ fn a_terminating_pod_is_neither_ready_nor_available() {
         desired=1 current=1 ready=0 updated=1 available=0 unavailable=1 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 0 of 1 nodes have an available pod; 1 node: pod still terminating
         Progressing=True since 0 RollingOut: 1 of 1 nodes are up to date; 1 node: pod still terminating
-        Degraded=False since 0 AsExpected: no pod fails or is misplaced
+        Degraded=False since 0 AsExpected: no failing or misscheduled pods
     "#]],
     );
 }
@@ -117,7 +117,7 @@ fn beside_a_terminating_old_pod_the_new_one_counts() {
             desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=2
             Available=True since 1000 EnoughAvailable: 1 of 1 nodes have an available pod
             Progressing=False since 1000 Complete: 1 of 1 nodes are up to date
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -130,8 +130,8 @@ fn of_an_old_and_a_new_pod_the_available_one_counts() {
         expect![[r#"
             desired=1 current=1 ready=1 updated=0 available=1 unavailable=0 misscheduled=0 observed=2
             Available=True since 1000 EnoughAvailable: 1 of 1 nodes have an available pod; 1 node: pod not ready
-            Progressing=True since 1000 RollingOut: 0 of 1 nodes are up to date; 1 node: pod not ready; the budget is spent: 1 of 1
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Progressing=True since 1000 RollingOut: 0 of 1 nodes are up to date; 1 node: pod not ready; no rollout budget left: 1 of 1 used
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
     check_status(
@@ -139,9 +139,9 @@ fn of_an_old_and_a_new_pod_the_available_one_counts() {
             + "node a\npod old on=a rev=1 unready\npod new on=a ready since=990"),
         expect![[r#"
             desired=1 current=1 ready=1 updated=1 available=0 unavailable=1 misscheduled=0 observed=2
-            Available=False since 1000 TooFewAvailable: 0 of 1 nodes have an available pod; 1 node: pod ready, not yet for minReadySeconds
-            Progressing=True since 1000 RollingOut: 1 of 1 nodes are up to date; 1 node: pod ready, not yet for minReadySeconds; the budget is spent: 1 of 1
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Available=False since 1000 TooFewAvailable: 0 of 1 nodes have an available pod; 1 node: pod ready for less than minReadySeconds
+            Progressing=True since 1000 RollingOut: 1 of 1 nodes are up to date; 1 node: pod ready for less than minReadySeconds; no rollout budget left: 1 of 1 used
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -154,13 +154,13 @@ fn a_pod_on_a_node_that_is_gone_counts_nowhere() {
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 0 Complete: 1 of 1 nodes are up to date
-        Degraded=False since 0 AsExpected: no pod fails or is misplaced
+        Degraded=False since 0 AsExpected: no failing or misscheduled pods
     "#]],
     );
 }
 
 #[test]
-fn a_status_that_is_right_is_not_written() {
+fn an_unchanged_status_is_not_written() {
     let world = "set d gen=3 observed=3 status=desired:1,current:1,ready:1,updated:1,available:1\nrev d-1\nnode a\npod a on=a ready";
     let mut parsed = parse(world);
     let mut without = Scene::from(&parsed, Settings { conditions: false, ..Settings::default() });
@@ -176,7 +176,7 @@ fn a_status_that_is_right_is_not_written() {
 }
 
 #[test]
-fn the_generation_that_was_observed_is_the_set_s_and_never_goes_back() {
+fn observed_generation_never_decreases() {
     let observed = |world: &str| Scene::of(world).reconcile().status.map(|it| it.observed_generation);
     assert_eq!(observed("set d gen=7 observed=3\nrev d-1\nnode a\npod a on=a ready"), Some(7));
     assert_eq!(observed("set d gen=7 observed=9\nrev d-1\nnode a\npod a on=a ready"), Some(9));
@@ -202,16 +202,16 @@ fn before_the_history_is_settled_nothing_is_observed() {
 // Conditions.
 
 #[test]
-fn a_rollout_on_its_way() {
+fn a_rollout_in_progress() {
     check_status(
         &(set("max-unavailable=1")
             + &each("a b c", "node $")
             + "pod old-b on=b rev=1 ready\npod old-c on=c rev=1 ready\npod new-a on=a starting"),
         expect![[r#"
             desired=3 current=3 ready=2 updated=1 available=2 unavailable=1 misscheduled=0 observed=2
-            Available=True since 1000 EnoughAvailable: 2 of 3 nodes have an available pod; 1 node: pod not ready, 2 nodes: pod out of date
-            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 1 node: pod not ready, 2 nodes: pod out of date; the budget is spent: 1 of 1
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Available=True since 1000 EnoughAvailable: 2 of 3 nodes have an available pod; 1 node: pod not ready, 2 nodes: pod is outdated
+            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 1 node: pod not ready, 2 nodes: pod is outdated; no rollout budget left: 1 of 1 used
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -226,7 +226,7 @@ fn too_few_are_available_when_more_than_the_budget_are_down() {
             desired=3 current=3 ready=0 updated=3 available=0 unavailable=3 misscheduled=0 observed=2
             Available=False since 1000 TooFewAvailable: 0 of 3 nodes have an available pod; 3 nodes: pod not ready
             Progressing=True since 1000 RollingOut: 3 of 3 nodes are up to date; 3 nodes: pod not ready
-            Degraded=True since 1000 PodsInTrouble: 3 nodes: ImagePullBackOff
+            Degraded=True since 1000 PodsFailing: 3 nodes: ImagePullBackOff
         "#]],
     );
     check_status(
@@ -235,7 +235,7 @@ fn too_few_are_available_when_more_than_the_budget_are_down() {
             desired=2 current=2 ready=1 updated=2 available=1 unavailable=1 misscheduled=0 observed=2
             Available=False since 1000 TooFewAvailable: 1 of 2 nodes have an available pod; 1 node: pod not ready
             Progressing=True since 1000 RollingOut: 2 of 2 nodes are up to date; 1 node: pod not ready
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -246,9 +246,9 @@ fn on_delete_waits_for_deletes() {
         &(set("on-delete") + "node a\nnode b\npod a on=a rev=1 ready\npod b on=b ready"),
         expect![[r#"
             desired=2 current=2 ready=2 updated=1 available=2 unavailable=0 misscheduled=0 observed=2
-            Available=True since 1000 EnoughAvailable: 2 of 2 nodes have an available pod; 1 node: waiting for a delete
-            Progressing=False since 1000 WaitingForDeletes: 1 of 2 nodes are up to date; 1 node: waiting for a delete
-            Degraded=False since 1000 AsExpected: no pod fails or is misplaced
+            Available=True since 1000 EnoughAvailable: 2 of 2 nodes have an available pod; 1 node: waiting for a user to delete the pod
+            Progressing=False since 1000 WaitingForDeletes: 1 of 2 nodes are up to date; 1 node: waiting for a user to delete the pod
+            Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
 }
@@ -275,11 +275,11 @@ fn a_rollout_without_progress_for_ten_minutes_is_stalled_and_then_goes_on() {
     scene.then(&world(800, "ready"));
     out += &progressing(&mut scene);
     expect![[r#"
-        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake Some(600)
-        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake Some(600)
-        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake None
-        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake None
-        Progressing=True since 800 RollingOut: 1 of 2 nodes are up to date; 1 node: pod out of date; wake Some(1400)
+        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake Some(600)
+        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake Some(600)
+        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake None
+        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake None
+        Progressing=True since 800 RollingOut: 1 of 2 nodes are up to date; 1 node: pod is outdated; wake Some(1400)
     "#]].assert_eq(&out);
 }
 
@@ -293,7 +293,7 @@ fn what_pods_suffer_from_is_counted_by_reason() {
             desired=5 current=5 ready=1 updated=5 available=1 unavailable=4 misscheduled=0 observed=2
             Available=False since 1000 TooFewAvailable: 1 of 5 nodes have an available pod; 4 nodes: pod not ready
             Progressing=True since 1000 RollingOut: 5 of 5 nodes are up to date; 4 nodes: pod not ready
-            Degraded=True since 1000 PodsInTrouble: 2 nodes: CrashLoopBackOff; 1 node: Evicted; 1 node: ImagePullBackOff
+            Degraded=True since 1000 PodsFailing: 2 nodes: CrashLoopBackOff; 1 node: Evicted; 1 node: ImagePullBackOff
         "#]],
     );
 }
@@ -306,7 +306,7 @@ fn misplaced_pods_are_said() {
         desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=1 observed=1
         Available=True since 0 EnoughAvailable: 0 of 0 nodes have an available pod
         Progressing=False since 0 Complete: 0 of 0 nodes are up to date
-        Degraded=True since 0 Misplaced: 1 node with a pod that is not meant to be there
+        Degraded=True since 0 PodsMisscheduled: 1 node with a misscheduled pod
     "#]],
     );
 }
@@ -322,7 +322,7 @@ fn a_condition_keeps_the_time_of_its_last_change() {
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 7 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 500 Complete: 1 of 1 nodes are up to date
-        Degraded=False since 500 AsExpected: no pod fails or is misplaced
+        Degraded=False since 500 AsExpected: no failing or misscheduled pods
     "#]]
     .assert_eq(&status_text(&scene.reconcile()));
 }

@@ -26,8 +26,8 @@ fn two_at_a_time_new_before_old() {
     check(
         &world(old("a b c d e")),
         expect![[r#"
-        b  create  out of date
-        d  create  out of date
+        b  create  outdated
+        d  create  outdated
         wake at 1600
     "#]],
     );
@@ -41,10 +41,10 @@ fn two_at_a_time_new_before_old() {
     check(
         &world(old("a b c d e") + &new("a c")),
         expect![[r#"
-        a  delete old-a  new-a has taken over
-        c  delete old-c  new-c has taken over
-        b  create  out of date
-        d  create  out of date
+        a  delete old-a  new pod new-a is available
+        c  delete old-c  new pod new-c is available
+        b  create  outdated
+        d  create  outdated
         wake at 1600
     "#]],
     );
@@ -58,16 +58,16 @@ fn two_at_a_time_new_before_old() {
     check(
         &world(old("b d e") + &new("a b c d")),
         expect![[r#"
-        b  delete old-b  new-b has taken over
-        d  delete old-d  new-d has taken over
-        e  create  out of date
+        b  delete old-b  new pod new-b is available
+        d  delete old-d  new pod new-d is available
+        e  create  outdated
         wake at 1600
     "#]],
     );
     check(
         &world(old("e") + &new("a b c d e")),
         expect![[r#"
-            e  delete old-e  new-e has taken over
+            e  delete old-e  new pod new-e is available
             wake at 1600
         "#]],
     );
@@ -85,11 +85,11 @@ fn beside_old_pods_that_are_not_ready_new_ones_come_at_once() {
     check(
         &five(1000, "max-surge=1", &pods),
         expect![[r#"
-        b  create  out of date and not ready
-        d  create  out of date and not ready
-        e  create  out of date and not ready
-        a  create  out of date and not ready
-        c  create  out of date and not ready
+        b  create  outdated and not ready
+        d  create  outdated and not ready
+        e  create  outdated and not ready
+        a  create  outdated and not ready
+        c  create  outdated and not ready
         wake at 1600
     "#]],
     );
@@ -97,11 +97,11 @@ fn beside_old_pods_that_are_not_ready_new_ones_come_at_once() {
     check(
         &five(1000, "max-surge=1", &(pods + &each("a b c d e", "pod new-$ for=$"))),
         expect![[r#"
-        b  delete old-b  not ready, and new-b is there
-        d  delete old-d  not ready, and new-d is there
-        e  delete old-e  not ready, and new-e is there
-        a  delete old-a  not ready, and new-a is there
-        c  delete old-c  not ready, and new-c is there
+        b  delete old-b  old pod not ready; replaced by new-b
+        d  delete old-d  old pod not ready; replaced by new-d
+        e  delete old-e  old pod not ready; replaced by new-e
+        a  delete old-a  old pod not ready; replaced by new-a
+        c  delete old-c  old pod not ready; replaced by new-c
         wake at 1600
     "#]],
     );
@@ -116,7 +116,7 @@ fn an_old_pod_that_turns_unready_gets_its_new_one_beyond_the_limit() {
     check(
         &five(1000, "max-surge=3", &pods),
         expect![[r#"
-        d  create  out of date and not ready
+        d  create  outdated and not ready
         wake at 1600
     "#]],
     );
@@ -138,8 +138,8 @@ fn the_senior_ready_old_pod_stays_beside_the_new_one_and_others_go() {
             set("max-surge=1")
         ),
         expect![[r#"
-            a  delete n2  one pod is enough, n1 stays
-            a  delete o2  one pod is enough, o1 stays
+            a  delete n2  surplus pod; n1 is kept
+            a  delete o2  surplus pod; o1 is kept
             wake at 1600
         "#]],
     );
@@ -150,7 +150,7 @@ fn an_unready_old_pod_beside_a_new_one_goes() {
     check(
         &format!("now 1000\n{}node a\npod old on=a rev=1 unready\npod new on=a starting", set("max-surge=1")),
         expect![[r#"
-            a  delete old  not ready, and new is there
+            a  delete old  old pod not ready; replaced by new
             wake at 1600
         "#]],
     );
@@ -174,7 +174,7 @@ fn an_old_pod_stays_until_the_new_one_is_available() {
     check(
         &world(1015),
         expect![[r#"
-            a  delete old  new has taken over
+            a  delete old  new pod new is available
             wake at 1615
         "#]],
     );
@@ -187,7 +187,7 @@ fn a_node_whose_only_pod_is_terminating_gets_a_new_one_even_at_the_limit() {
     check(
         &five(1000, "max-surge=1", &pods),
         expect![[r#"
-        a  create  the pod here is leaving
+        a  create  old pod is terminating
         wake at 1600
     "#]],
     );
@@ -212,7 +212,7 @@ fn no_third_new_pod_comes_while_two_are_leaving() {
     check(
         &format!("now 1000\n{}node a\n{}", set("max-surge=1"), pods.lines().next().expect("a line")),
         expect![[r#"
-            a  create  the pod here is leaving
+            a  create  old pod is terminating
             wake at 1600
         "#]],
     );
@@ -225,7 +225,7 @@ fn a_pod_bound_to_a_deleted_node_stops_nobody() {
     check(
         &world,
         expect![[r#"
-        b  create  out of date
+        b  create  outdated
         wake at 1600
     "#]],
     );
@@ -258,15 +258,15 @@ fn where_the_template_moved_on_old_pods_leave_as_others_are_available() {
         &world(&old("b c d e")),
         expect![[r#"
         a  delete old-a  the template no longer tolerates taint x:NoSchedule
-        b  create  out of date
+        b  create  outdated
         wake at 1600
     "#]],
     );
     check(
         &world(&(old("b c d") + &each("e", "pod old-$ on=$ rev=1 unready"))),
         expect![[r#"
-        e  create  out of date and not ready
-        b  create  out of date
+        e  create  outdated and not ready
+        b  create  outdated
         wake at 1600
     "#]],
     );
@@ -287,8 +287,8 @@ fn a_set_that_moves_from_zone_to_zone_is_up_in_one_before_it_leaves_the_other() 
     check(
         &world(""),
         expect![[r#"
-        z2  create  no pod here
-        z1  create  no pod here
+        z2  create  no pod on the node
+        z1  create  no pod on the node
         wake at 1600
     "#]],
     );
@@ -327,14 +327,14 @@ fn taints_of_node_trouble_let_an_old_pod_leave_only_as_others_are_available() {
     check(
         &world("pod old-b on=b rev=1 unready"),
         expect![[r#"
-        b  create  out of date and not ready
+        b  create  outdated and not ready
         wake at 1600
     "#]],
     );
     check(
         &world("pod new-b on=b ready"),
         expect![[r#"
-            a  delete old-a  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
+            a  delete old-a  outdated on a node with taint node.kubernetes.io/not-ready:NoSchedule
             wake at 1600
         "#]],
     );
@@ -358,11 +358,11 @@ fn one_and_two_and_five_pods_of_one_revision() {
             each("1 2 3 4 5", "pod five-$ on=c ready made=$")
         ),
         expect![[r#"
-            c  delete five-2  one pod is enough, five-1 stays
-            c  delete five-3  one pod is enough, five-1 stays
-            c  delete five-4  one pod is enough, five-1 stays
-            c  delete five-5  one pod is enough, five-1 stays
-            b  delete two-2  one pod is enough, two-1 stays
+            c  delete five-2  surplus pod; five-1 is kept
+            c  delete five-3  surplus pod; five-1 is kept
+            c  delete five-4  surplus pod; five-1 is kept
+            c  delete five-5  surplus pod; five-1 is kept
+            b  delete two-2  surplus pod; two-1 is kept
         "#]],
     );
 }

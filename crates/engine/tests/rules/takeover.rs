@@ -112,7 +112,7 @@ fn said(plans: &[(String, Plan)]) -> String {
 }
 
 #[test]
-fn where_upstream_is_at_rest_nothing_is_written_but_a_status_that_is_wrong() {
+fn a_takeover_of_a_converged_cluster_writes_only_wrong_statuses() {
     // No set is looked at by upstream when a node gets a taint that keeps new pods away; this one was not touched since.
     let plans = plans(Settings { conditions: false, ..Settings::default() });
     assert_eq!(plans.len(), 51);
@@ -137,7 +137,7 @@ fn conditions_are_all_that_is_added() {
 }
 
 #[test]
-fn a_revision_is_written_byte_for_byte_as_upstream_writes_it() {
+fn a_revision_equals_upstreams_byte_for_byte() {
     #[derive(Deserialize)]
     struct Revision<'a> {
         #[serde(borrow)]
@@ -207,7 +207,7 @@ fn a_revision_is_labelled_annotated_and_owned_as_upstream_does_it() {
 }
 
 #[test]
-fn a_pod_is_the_one_upstream_makes_but_for_what_the_server_adds() {
+fn a_pod_equals_upstreams_except_for_server_set_fields() {
     for it in recorded() {
         let set = value(&it.set);
         let template = &set["spec"]["template"];

@@ -124,7 +124,7 @@ fn pause_effect(snapshot: &RolloutSnapshot, phase: &RolloutPhase) -> String {
         RolloutPhase::Complete => "No pod is replaced after a change of the template.",
         _ => "No pod is replaced. Failures are still counted.",
     };
-    let newest = "a node that joins, or whose pod goes, gets the newest revision all the same.";
+    let newest = "a new node, or one whose pod is deleted, still gets the newest revision.";
     match snapshot.controller_mode() {
         ControllerMode::Own => held.to_owned(),
         ControllerMode::Assist => format!("{replaced} In assist mode {newest}"),

@@ -18,7 +18,7 @@ const LABEL_WIDTH: usize = 12;
 
 /// Part of the output: what is different in assist mode, in which kube-controller-manager creates the pods.
 const ASSIST_EFFECT: &str =
-    "a node that joins, or whose pod goes, gets the newest revision; there is no rollback";
+    "a new node, or one whose pod is deleted, gets the newest revision; there is no rollback";
 
 /// Why `status --watch` may stop watching: the rollout has ended, or it waits for an approval.
 #[derive(Debug)]
@@ -343,8 +343,7 @@ fn text_without_rollout(snapshot: &RolloutSnapshot) -> String {
     if is_held {
         add("next", held_text(snapshot));
     } else if snapshot.has_stale_rollout {
-        let stale =
-            "the garbage collector deletes the DaemonRollout of the DaemonSet that had this name before";
+        let stale = "the garbage collector deletes the DaemonRollout of an earlier DaemonSet with this name";
         add("next", stale.into());
     }
     text

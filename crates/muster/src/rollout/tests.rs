@@ -393,7 +393,7 @@ async fn in_assist_mode_a_pause_does_not_hold_a_node_whose_pod_goes() {
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
 
         logging/web: paused at revision 2 (b)
-        No pod is replaced after a change of the template. In assist mode a node that joins, or whose pod goes, gets the newest revision all the same.
+        No pod is replaced after a change of the template. In assist mode a new node, or one whose pod is deleted, still gets the newest revision.
         `muster rollout resume ds/web -n logging` ends the pause.
     "#]]).await;
 
@@ -410,7 +410,7 @@ async fn in_assist_mode_a_pause_does_not_hold_a_node_whose_pod_goes() {
         PATCH /apis/muster.dev/v1alpha1/namespaces/logging/daemonrollouts/web?fieldManager=muster-rollout {"metadata":{"resourceVersion":"7"},"spec":{"paused":true}}
 
         logging/web: paused at revision 2 (b)
-        No node gets a new revision. Failures are still counted. If the controller runs in assist mode, a node that joins, or whose pod goes, gets the newest revision all the same.
+        No node gets a new revision. Failures are still counted. If the controller runs in assist mode, a new node, or one whose pod is deleted, still gets the newest revision.
         `muster rollout resume ds/web -n logging` ends the pause.
     "#]]).await;
 }
@@ -544,7 +544,7 @@ async fn the_daemonrollout_of_a_deleted_daemonset_counts_as_not_there() {
 
         revision    2 (b)
         nodes       0 desired: 0 updated, 0 available, 0 unavailable
-        next        the garbage collector deletes the DaemonRollout of the DaemonSet that had this name before
+        next        the garbage collector deletes the DaemonRollout of an earlier DaemonSet with this name
     "#]]
     .assert_eq(&progress::status_text(&snapshot));
     let error = change::plan_forget(&snapshot).unwrap_err();

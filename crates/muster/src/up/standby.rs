@@ -50,7 +50,7 @@ impl StandbyFlags {
         wait_until_unlocked(data_dir).await?;
         let id = std::process::id();
         print_to_stderr(format_args!(
-            "muster: the process of `muster up` is gone: process {id} continues in its place; to stop it: kill {id}"
+            "muster: the process of `muster up` has died: process {id} continues in its place; to stop it: kill {id}"
         ));
         let listener = inherited_listener().context("take over the load balancer")?;
         Ok(Some(Takeover { listener, server_addresses: self.server_addresses.clone() }))

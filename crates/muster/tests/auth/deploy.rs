@@ -300,7 +300,7 @@ fn exercise(cluster: &Cluster) {
     cluster.until("a rollout that the budget holds", |it| {
         let rollout = it.json(&["get", "dro", "web"]);
         let message = rollout["status"]["message"].as_str()?;
-        message.contains("evictions refused: a PodDisruptionBudget holds").then_some(())
+        message.contains("evictions refused: a PodDisruptionBudget blocks").then_some(())
     });
     cluster.until("the rolling count", |it| {
         (policy(it, "rpol", "careful")?["sets"]["rolling"] == 1).then_some(())

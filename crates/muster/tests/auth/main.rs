@@ -276,7 +276,7 @@ stringData:
 
 #[test]
 #[ignore = "needs kubectl and openssl"]
-fn a_certificate_is_asked_for_approved_and_used() {
+fn a_certificate_is_requested_approved_and_used() {
     let bench = Bench::new("auth-csr");
     let dir = &bench.muster.dir;
     let object = signing_request(dir, "ann", "/O=dev/O=ops/CN=ann", "kube-apiserver-client");

@@ -41,7 +41,7 @@ const IN_NAMESPACES: &str = "MUSTER_TEST_IN_NAMESPACES";
 
 #[test]
 #[ignore = "needs etcd in network namespaces: root, etcd, ip, nft"]
-fn servers_on_etcd_keep_their_word_through_faults() {
+fn servers_on_etcd_stay_linearizable_under_faults() {
     if std::env::var_os(IN_NAMESPACES).is_some() {
         end_with_parent();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -52,7 +52,7 @@ fn servers_on_etcd_keep_their_word_through_faults() {
     let mut test = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "servers_on_etcd_keep_their_word_through_faults"])
+        .args(["--ignored", "--exact", "--nocapture", "servers_on_etcd_stay_linearizable_under_faults"])
         .env(IN_NAMESPACES, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -27,7 +27,7 @@ pub(super) fn write_token(dir: &Path) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_killed_server_on_etcd_keeps_its_word() {
+async fn a_killed_server_on_etcd_loses_no_acknowledged_write() {
     let etcd = Etcd::start();
     let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
     kill_again_and_again("crash-etcd", &etcd.flags(), rounds).await;

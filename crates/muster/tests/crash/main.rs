@@ -53,7 +53,7 @@ const LIFE_MS: (u64, u64) = (50, 400);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_keeps_its_word() {
+async fn a_killed_server_loses_no_acknowledged_write() {
     let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
     kill_again_and_again("crash", &[], rounds).await;
 }

@@ -44,47 +44,45 @@ async fn why_not_here() {
     cluster.create(SETS, web).await;
 
     expect![[r#"
-        [0] DaemonSet default/web: not recorded yet, generation 1
+        [0] DaemonSet default/web: revision not recorded yet, generation 1
         7 nodes: 4 should run it (4 missing), 3 should not (3 excluded)
 
           NODES  STATE        WHY
               2  missing      no pod yet
                               n1, n3
-              1  missing      host port 9100/TCP is taken
+              1  missing      host port 9100/TCP is in use
                               n6
-                              pod default/exporter has it
-              1  missing      too little cpu
+                              pod default/exporter uses it
+              1  missing      insufficient cpu
                               n7
-                              it asks for 2; of 1 on the node 0 are requested
-              1  excluded     node affinity asks for zone in (a, b)
+                              the pod requests 2; of 1 on the node, 0 are requested
+              1  excluded     node affinity requires zone in (a, b)
                               n4
                               the node has zone=c
               1  excluded     taint gpu=yes:NoSchedule is not tolerated
                               n2
-              1  excluded     the node selector asks for disk=ssd
+              1  excluded     the node selector requires disk=ssd
                               n5
                               the node has disk=hdd
 
-        rollout     the template is not recorded as a revision yet: no pod is made
-                    before it is
-        controller  not known from outside: the API server has no controller of its own
-                    to ask; where `muster controller` runs, --controller says where its
-                    metrics are
-        note        No controller has observed generation 1 yet (the last one was 0): is
+        rollout     the template is not recorded as a revision yet: no pod is created
+                    until it is
+        controller  state unavailable: the API server does not serve /debug/explain;
+                    name the metrics address of `muster controller` with --controller
+        note        No controller has observed generation 1 yet (last observed: 0): is
                     one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "ds/web"]));
     expect![[r#"
         [0] DaemonSet default/web on node n7: missing, and should run there
-          too little cpu
-          it asks for 2; of 1 on the node 0 are requested
+          insufficient cpu
+          the pod requests 2; of 1 on the node, 0 are requested
 
-        rollout     the template is not recorded as a revision yet: no pod is made
-                    before it is
-        controller  not known from outside: the API server has no controller of its own
-                    to ask; where `muster controller` runs, --controller says where its
-                    metrics are
-        note        No controller has observed generation 1 yet (the last one was 0): is
+        rollout     the template is not recorded as a revision yet: no pod is created
+                    until it is
+        controller  state unavailable: the API server does not serve /debug/explain;
+                    name the metrics address of `muster controller` with --controller
+        note        No controller has observed generation 1 yet (last observed: 0): is
                     one running?
     "#]]
     .assert_eq(&said(&cluster, &["explain", "daemonset", "web", "--node", "n7"]));
@@ -98,14 +96,14 @@ async fn why_not_here() {
         .map(|it| (it["node"].as_str().unwrap(), it["reason"].as_str().unwrap()))
         .collect();
     expect![[r#"
-        {"excluded":3,"gone":0,"kept":0,"leaving":0,"missing":4,"notReady":0,"outdated":0,"pending":0,"terminating":0,"total":7,"upToDate":0} {
-            "n1": "NoPodHere",
-            "n2": "TaintKeepsAway",
-            "n3": "NoPodHere",
-            "n4": "AffinityMatchesNotThisNode",
-            "n5": "SelectorAsksForLabel",
-            "n6": "NoPodHere",
-            "n7": "NoPodHere",
+        {"excluded":3,"gone":0,"kept":0,"missing":4,"notReady":0,"outdated":0,"pending":0,"removing":0,"terminating":0,"total":7,"upToDate":0} {
+            "n1": "NoPodOnNode",
+            "n2": "UntoleratedNoScheduleTaint",
+            "n3": "NoPodOnNode",
+            "n4": "NodeAffinityMismatch",
+            "n5": "NodeSelectorMismatch",
+            "n6": "NoPodOnNode",
+            "n7": "NoPodOnNode",
         }"#]].assert_eq(&format!("{} {reasons:#?}", json["counts"]));
     expect![[r#"
         [1] muster: at SERVER: DaemonSet default/nothing not found; the namespace has web
@@ -152,8 +150,8 @@ async fn why_not_here() {
     grant("sets", json!([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}])).await;
     refusals += &as_stranger(&["explain", "ds/web"]);
     expect![[r#"
-        muster: at SERVER: you may not get daemonsets in the namespace default: have a role grant you the verb get on daemonsets of the group apps
-        muster: at SERVER: you may not list nodes: have a role grant you the verb list on nodes
+        muster: at SERVER: you may not get daemonsets in the namespace default: a Role or ClusterRole must grant you the verb get on daemonsets of the group apps
+        muster: at SERVER: you may not list nodes: a Role or ClusterRole must grant you the verb list on nodes
     "#]].assert_eq(&refusals);
 }
 
@@ -216,7 +214,7 @@ async fn what_a_rollout_waits_for() {
         3 nodes: 3 should run it (2 outdated, 1 not ready), 0 should not
 
           NODES  STATE        WHY
-              2  outdated     out of date, waits for the budget (1 of 1 used)
+              2  outdated     outdated, waits for the rollout budget (1 of 1 used)
                               NODE, NODE
               1  not ready    ImagePullBackOff
                               NODE
@@ -224,7 +222,7 @@ async fn what_a_rollout_waits_for() {
                               pulling image "nowhere.example/c:2"
 
         rollout     1 of 3 nodes up to date, 2 available
-                    maxUnavailable 1: 1 down, none left
+                    maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: NODE
                     next: NODE, NODE
         controller  next reconcile at TIME, or when something changes
@@ -235,9 +233,8 @@ async fn what_a_rollout_waits_for() {
     let (rest, controllers) = outside.split_once("controller  ").unwrap();
     assert!(shown.starts_with(rest), "{outside}");
     expect![[r#"
-        not known from outside: the API server has no controller of its own
-                    to ask; where `muster controller` runs, --controller says where its
-                    metrics are
+        state unavailable: the API server does not serve /debug/explain;
+                    name the metrics address of `muster controller` with --controller
     "#]]
     .assert_eq(controllers);
 
@@ -258,17 +255,17 @@ async fn what_a_rollout_waits_for() {
     };
     expect![[r#"
         [0] DaemonSet default/web on node NODE: not ready, and should run there
-          pod failed, waiting to retry
+          failed-pod backoff
           the failed pod is replaced at TIME
           pod POD: Evicted
           pod POD
-          the rollout counts it as down until that is over
+          counts against the rollout budget
 
         rollout     1 of 3 nodes up to date, 2 available
-                    maxUnavailable 1: 1 down, none left
-                    waits for 1 node: pod failed, waiting to retry: NODE
+                    maxUnavailable 1: 1 unavailable, none left
+                    waits for 1 node: failed-pod backoff: NODE
                     next: NODE, NODE
-        controller  holds failed pods back on 1 node
+        controller  failed-pod backoff on 1 node
                     next reconcile at TIME, or when something changes
     "#]]
     .assert_eq(&anonymous(&held_back));
@@ -325,21 +322,21 @@ async fn what_a_file_would_do() {
         gains       n1, n2, n3
         without     1 node: taint gpu:NoSchedule is not tolerated: n4
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&plan("c:1").await);
     apply(&cluster, &file("c:1").1).await;
     all_up(&cluster, "c:1", 3).await;
     settled(&cluster).await;
     expect![[r#"
-        [0] DaemonSet default/web: nothing changes
+        [0] DaemonSet default/web: no change
         4 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 3 keep theirs, 1 without
 
         without     1 node: taint gpu:NoSchedule is not tolerated: n4
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&plan("c:1").await);
 
@@ -360,7 +357,7 @@ async fn what_a_file_would_do() {
     settled(&cluster).await;
     let undo = plan("c:1").await;
     assert!(
-        undo.starts_with("[0] DaemonSet default/web: revision 1 again, which becomes number 3\n"),
+        undo.starts_with("[0] DaemonSet default/web: rollback to revision 1, which becomes revision 3\n"),
         "{undo}"
     );
 
@@ -404,7 +401,7 @@ fn without_times(shown: &str) -> String {
 
 /// Whether the controller has done what it had to do, as far as it can.
 fn is_quiet(shown: &str) -> bool {
-    !["carries out a plan", "own write", "queued for the next reconcile", "failed in a row"]
+    !["executing a plan", "waiting for the watch", "queued for the next reconcile", "failed in a row"]
         .iter()
         .any(|it| shown.contains(it))
 }

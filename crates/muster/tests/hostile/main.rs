@@ -15,7 +15,7 @@ mod neighbor;
 const RESIDENT_MIB_MAX: u64 = 1_000;
 
 #[test]
-fn an_administrator_and_nodes_work_on_beside_hostile_clients() {
+fn an_administrator_and_nodes_keep_working_beside_hostile_clients() {
     let dir = bed::fresh_dir("hostile");
     let attacked = attack::run(&dir);
     for ((abuse, identity), outcome) in &attacked.outcomes {

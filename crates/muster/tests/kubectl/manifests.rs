@@ -149,7 +149,7 @@ fn every_example_rolls_out_and_leaves_nothing_behind() {
 /// Two of them are of `extensions/v1beta1`, and say nothing of a selector.
 #[test]
 #[ignore = "needs kubectl"]
-fn every_kubectl_takes_the_sets_of_old_texts_as_they_are() {
+fn every_kubectl_applies_daemonsets_of_old_documentation() {
     let muster = Muster::up("old-sets", 2);
     let shown = by_version(&muster, |kubectl| {
         let roll_out = |file| {
@@ -181,7 +181,7 @@ fn every_kubectl_takes_the_sets_of_old_texts_as_they_are() {
 /// It is the server that knows. Today's kubectl lets it say so; an old one reads its schema, and knows no warnings.
 #[test]
 #[ignore = "needs kubectl"]
-fn every_kubectl_is_told_which_field_is_misspelt() {
+fn every_kubectl_reports_unknown_fields() {
     let muster = Muster::up("misspelt", 1);
     let shown = by_version(&muster, |kubectl| {
         let apply = |how| {
@@ -215,7 +215,7 @@ fn every_kubectl_is_told_which_field_is_misspelt() {
 /// Pods of which a text shows only what it speaks of.
 #[test]
 #[ignore = "needs kubectl"]
-fn every_kubectl_is_told_that_a_pod_has_containers() {
+fn every_kubectl_reports_pods_without_containers() {
     let muster = Muster::up("fragments", 1);
     let shown = by_version(&muster, |kubectl| {
         // An old kubectl would not even ask.
@@ -233,7 +233,7 @@ fn every_kubectl_is_told_that_a_pod_has_containers() {
 /// The first of them asks for a label that no node has: `metadata.name` is a field, and old texts take it for a label.
 #[test]
 #[ignore = "needs kubectl"]
-fn pods_of_old_texts_go_where_they_ask_once_they_have_a_container() {
+fn pods_of_old_documentation_are_placed_once_they_have_a_container() {
     let muster = Muster::up("whole-pods", 2);
     let kubectl = newest(&muster);
     kubectl.run(&["cordon", "sim-1", "sim-2"]);

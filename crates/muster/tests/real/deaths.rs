@@ -118,7 +118,7 @@ pub(crate) fn kill(pid: u32) {
 
 #[test]
 #[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
-fn whatever_dies_comes_back() {
+fn killed_processes_and_containers_are_restarted() {
     let mut cluster = Cluster::up("deaths", 2);
     cluster.apply(&set("app", "1", &json!({})));
     let mut last = cluster.pods_when("the set runs", "app", 2, |_| true);

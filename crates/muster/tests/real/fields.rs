@@ -19,7 +19,7 @@ const NAMESPACE: &str = "fields";
 
 #[test]
 #[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
-fn fields_are_seen_from_inside() {
+fn pod_fields_take_effect_in_containers() {
     let cluster = Cluster::up("fields", 1);
     let machine = cluster.dir.join("machine");
     let socket = make_machine(&machine);

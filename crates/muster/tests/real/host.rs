@@ -35,7 +35,7 @@ const UNDER_PRESSURE: &[&str] = &[
 
 #[test]
 #[ignore = "needs real nodes: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox"]
-fn a_node_looks_after_itself() {
+fn a_node_evicts_pods_and_collects_garbage() {
     let mut cluster = Cluster::up_with("host", 1, FLAGS);
     what_it_says_of_itself(&cluster);
     a_pod_from_a_file(&cluster);

@@ -411,7 +411,7 @@ fn forwarded(cluster: &Cluster, server: &str, pod: &str) -> String {
 
 #[test]
 #[ignore = "needs real nodes and etcd in network namespaces: root, kubectl, containerd, runc, CNI plugins, ip, nft, iptables, busybox, etcd"]
-fn rollouts_go_on_when_servers_and_members_fail() {
+fn rollouts_continue_when_servers_and_members_fail() {
     let started = Instant::now();
     // Debian's etcd is older than the supported versions.
     let cluster = Cluster::up_with("servers", NODES, &["--servers", "3", "--etcd-any-version"]);

@@ -46,19 +46,19 @@ async fn a_canary_beside_kube_controller_manager_is_aborted_and_reverted() {
     cluster.wait_for_node_age().await;
     expect![[r#"
         $ muster plan -f web.yaml
-        DaemonSet default/web: a new revision, number 2
+        DaemonSet default/web: new revision 2
         3 nodes: 0 gain a pod, 0 lose it, 3 get a new one, 0 keep theirs, 0 without
 
         replaces    3 nodes in 3 batches, maxUnavailable 1
                     1. sim-1 (step canary)
                     2. sim-3 (step rest)
                     3. sim-2 (step rest)
-        note        The controller runs in assist mode: a node that joins, or whose pod
-                    goes, gets the new revision before its step, and a revision that
-                    fails is stopped, not rolled back.
+        note        The controller runs in assist mode: a new node, or one whose pod is
+                    deleted, gets the new revision before its step, and a failed
+                    revision is stopped, not rolled back.
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&cluster.plan("web:2").await);
 
@@ -80,7 +80,7 @@ async fn a_canary_beside_kube_controller_manager_is_aborted_and_reverted() {
 
         revision    2 (75d7c47879), attempt 1; stable is 1 (66cc47f568)
         policy      RolloutPolicy careful
-        mode        assist: a node that joins, or whose pod goes, gets the newest revision; there is no rollback
+        mode        assist: a new node, or one whose pod is deleted, gets the newest revision; there is no rollback
         nodes       3 eligible: 1 admitted, 2 updated, 2 available, 2 soaked, 2 held
                     1 held with a pod of a revision that is not good, counted in the step and in the failures
         failures    0 nodes, at most 0 allowed
@@ -107,13 +107,13 @@ async fn a_canary_beside_kube_controller_manager_is_aborted_and_reverted() {
         rollout     follows RolloutPolicy careful, in assist mode
                     Waiting, step "canary" (1 of 2): step "canary" waits for approval
                     1 of 3 nodes admitted; 2 nodes held: no pod there is deleted
-                    a node that joins, or whose pod goes, gets revision 2, admitted or
-                    not
+                    a new node, or one whose pod is deleted, gets revision 2 even if it
+                    is not admitted
                     1 node unassigned: not admitted, but with a revision that is not
                     good; counted in the step and in the failures
                     approve with: muster rollout promote ds/web
                     2 of 3 nodes up to date, 3 available
-                    maxUnavailable 1: 0 down, 1 left
+                    maxUnavailable 1: 0 unavailable, 1 left
     "#]]
     .assert_eq(&cluster.explain());
 
@@ -135,7 +135,7 @@ async fn a_canary_beside_kube_controller_manager_is_aborted_and_reverted() {
 
         revision    2 (75d7c47879), attempt 1; stable is 1 (66cc47f568)
         policy      RolloutPolicy careful
-        mode        assist: a node that joins, or whose pod goes, gets the newest revision; there is no rollback
+        mode        assist: a new node, or one whose pod is deleted, gets the newest revision; there is no rollback
         nodes       3 eligible: 1 admitted, 2 updated, 2 available, 2 soaked, 2 held
                     1 held with a pod of a revision that is not good, counted in the step and in the failures
         failures    0 nodes, at most 0 allowed

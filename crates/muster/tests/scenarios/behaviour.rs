@@ -368,7 +368,7 @@ async fn one_set_for_each_kind_of_hardware() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overlapping_selectors_take_nothing_from_each_other() {
+async fn sets_with_overlapping_selectors_share_no_pods() {
     let mut bed = bed(2).await;
     bed.create(set("a", "v1")).await;
     bed.settles().await;
@@ -448,7 +448,7 @@ async fn orphans_of_the_same_template_are_taken_over_and_left_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn on_delete_takes_orphans_over_even_where_they_differ() {
+async fn on_delete_adopts_differing_orphans() {
     let mut bed = bed(3).await;
     let pods = orphaned(&bed).await;
     bed.create(with(set("a", "v3"), "spec.updateStrategy", json!({"type": "OnDelete"}))).await;
@@ -472,7 +472,7 @@ async fn on_delete_takes_orphans_over_even_where_they_differ() {
 /// Within the budget: the judge holds every delete against W5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn orphans_that_differ_are_rolled() {
+async fn differing_orphans_are_replaced_by_the_rollout() {
     let bed = bed(3).await;
     orphaned(&bed).await;
     bed.create(set("a", "v3")).await;
@@ -494,7 +494,7 @@ async fn orphans_that_differ_are_rolled() {
 /// Both sets are of their first template, so the pods bear the number that those of the new set will bear.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn orphans_that_differ_are_rolled_whatever_their_generation() {
+async fn differing_orphans_are_replaced_regardless_of_their_generation() {
     let bed = bed(2).await;
     bed.create(set("a", "v1")).await;
     bed.settles().await;
@@ -517,7 +517,7 @@ async fn orphans_that_differ_are_rolled_whatever_their_generation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn what_is_deleted_goes_with_all_that_is_its_own() {
+async fn a_deleted_set_is_deleted_with_its_dependents() {
     for cascade in ["background", "foreground"] {
         let bed = bed(2).await;
         bed.create(set("a", "v1")).await;
@@ -540,7 +540,7 @@ async fn what_is_deleted_goes_with_all_that_is_its_own() {
 /// The set's template decides, and not what became of the pod that was there before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn a_node_that_comes_anew_begins_with_the_template() {
+async fn a_recreated_node_gets_a_pod_of_the_template() {
     let bed = bed(2).await;
     bed.create(set("a", "v1")).await;
     bed.settles().await;
@@ -579,7 +579,7 @@ async fn a_node_that_comes_anew_begins_with_the_template() {
 /// As an old text has it: the new set leaves them alone until they are deleted, or their node is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl"]
-async fn on_delete_replaces_orphans_that_differ_once_they_go() {
+async fn on_delete_replaces_differing_orphans_once_they_are_deleted() {
     let bed = bed(3).await;
     orphaned(&bed).await;
     bed.create(with(set("a", "v3"), "spec.updateStrategy", json!({"type": "OnDelete"}))).await;

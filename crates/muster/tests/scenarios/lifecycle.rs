@@ -81,7 +81,7 @@ async fn daemons(bed: &Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_lost_keeps_its_daemons_and_sends_off_the_rest() {
+async fn a_lost_node_keeps_its_daemon_pods_and_evicts_others() {
     let bed = cluster().await;
     daemons(&bed).await;
     let tolerations = json!([
@@ -162,7 +162,7 @@ async fn daemons_are_back(bed: &Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_there_is_no_network_yet_the_network_agent_gets_in_and_nobody_else() {
+async fn only_the_network_agent_runs_on_a_node_without_network() {
     let bed = cluster().await;
     sim_node(&bed, &["fail", "sim-1", "--how", "network-unavailable"]).await;
     let waits = expect![[r#"

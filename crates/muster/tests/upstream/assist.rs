@@ -40,7 +40,7 @@ async fn a_canary_beside_kube_controller_manager() {
         rollout Soaking, attempt 1, step canary, revision 2, stable 1: 0 of 1 nodes of step "canary" have soaked
         rollout nodes: eligible 505 admitted 1 updated 9 available 9 soaked 0 held 504 unassigned 8
         set: desired 505 current 505 ready 505 available 505 updated 9 misscheduled 0
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing True Soaking: 9 of 505 nodes are up to date; 0 of 1 nodes of step "canary" have soaked
         condition Reconciling True Soaking: 0 of 1 nodes of step "canary" have soaked
     "#]]).await;
@@ -81,7 +81,7 @@ async fn a_canary_beside_kube_controller_manager() {
         rollout Complete, attempt 1, step *, revision 4, stable 4: -
         rollout nodes: eligible 505 admitted 505 updated 505 available 505 soaked 505 held 0 unassigned 0
         set: desired 505 current 505 ready 505 available 505 updated 505 misscheduled 0
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing False Complete: 505 of 505 nodes are up to date
     "#]],
         )
@@ -117,7 +117,7 @@ async fn a_set_with_rolling_update_is_refused() {
         revision 1 is web:1: -, -
         no rollout
         set: desired 3 current 3 ready 3 available 3 updated 3 misscheduled 0
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing False NotOnDelete: 3 of 3 nodes are up to date; kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
         condition Stalled True NotOnDelete: kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
     "#]]).await;
@@ -131,7 +131,7 @@ async fn a_set_with_rolling_update_is_refused() {
         revision 2 is web:2: -, -
         no rollout
         set: desired 3 current 3 ready 3 available 3 updated 3 misscheduled 0
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing False NotOnDelete: 3 of 3 nodes are up to date; kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
         condition Stalled True NotOnDelete: kube-controller-manager replaces the pods: set spec.updateStrategy.type to OnDelete, or run the controller without --assist
     "#]]).await;

@@ -115,7 +115,7 @@ async fn nodes_that_join_during_a_canary_get_the_last_good_revision() {
         rollout nodes: eligible 500 admitted 1 updated 1 available 1 soaked 0 held 499 unassigned 0
         set: desired 500 current 500 ready 500 available 500 updated 1 misscheduled 0
         condition Available True EnoughAvailable: 500 of 500 nodes have an available pod; 499 nodes: held by the rollout
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing True Soaking: 1 of 500 nodes are up to date; 0 of 1 nodes of step "canary" have soaked
         condition Reconciling True Soaking: 0 of 1 nodes of step "canary" have soaked
     "#]]).await;
@@ -135,7 +135,7 @@ async fn nodes_that_join_during_a_canary_get_the_last_good_revision() {
         rollout nodes: eligible 500 admitted 500 updated 500 available 500 soaked 500 held 0 unassigned 0
         set: desired 500 current 500 ready 500 available 500 updated 500 misscheduled 0
         condition Available True EnoughAvailable: 500 of 500 nodes have an available pod
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing False Complete: 500 of 500 nodes are up to date
     "#]],
         )

@@ -116,7 +116,7 @@ async fn a_new_controller_resumes_in_every_phase() {
         rollout nodes: eligible 500 admitted 500 updated 500 available 500 soaked 500 held 0 unassigned 0
         set: desired 500 current 500 ready 500 available 500 updated 500 misscheduled 0
         condition Available True EnoughAvailable: 500 of 500 nodes have an available pod
-        condition Degraded False AsExpected: no pod fails or is misplaced
+        condition Degraded False AsExpected: no failing or misscheduled pods
         condition Progressing False Complete: 500 of 500 nodes are up to date
     "#]],
         )

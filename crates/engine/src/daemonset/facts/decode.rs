@@ -283,7 +283,7 @@ fn non_negative_or_default(
     faults: &mut Vec<InvalidField>,
 ) -> u64 {
     u64::try_from(value).unwrap_or_else(|_| {
-        faults.push(InvalidField { field, problem: format!("{value} is negative, {instead} is used") });
+        faults.push(InvalidField { field, problem: format!("{value} is negative; {instead} is used") });
         u64::try_from(instead).unwrap_or_default()
     })
 }
@@ -318,7 +318,7 @@ fn decode_update_strategy(
         Some(other) => {
             faults.push(InvalidField {
                 field: "spec.updateStrategy.type",
-                problem: format!("{other:?} is neither RollingUpdate nor OnDelete; nothing is replaced"),
+                problem: format!("{other:?} is neither RollingUpdate nor OnDelete; no pod is replaced"),
             });
             return UpdateStrategy::OnDelete;
         }
@@ -358,7 +358,7 @@ fn parse_int_or_percent_or_default(
     parse_int_or_percent(value).ok_or_else(|| InvalidField {
         field,
         problem: format!(
-            "{value} is neither a whole number nor a percentage such as \"10%\"; nothing is replaced"
+            "{value} is neither a whole number nor a percentage such as \"10%\"; no pod is replaced"
         ),
     })
 }

@@ -40,7 +40,7 @@ fn required(terms: Value) -> Value {
 }
 
 #[test]
-fn a_whole_pod() {
+fn a_complete_daemon_pod() {
     expect![[r#"
         {
           "apiVersion": "v1",
@@ -207,7 +207,7 @@ fn unknown_fields_survive_at_every_depth() {
 }
 
 #[test]
-fn the_user_s_template_is_left_as_it_was() {
+fn the_template_is_not_modified() {
     let before = template();
     let after = before.clone();
     let _ = pod(&after, Binding::Scheduler);
@@ -301,7 +301,7 @@ fn making_a_pod_of_a_pod_s_own_spec_changes_nothing() {
 
 /// Upstream: the eight cases of TestReplaceDaemonSetPodNodeNameNodeAffinity.
 #[test]
-fn the_node_replaces_what_was_required_of_nodes() {
+fn the_node_name_replaces_required_node_affinity() {
     let only_the_node = r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n1"]}]}]}}}"#;
     let field = |key: &str, operator: &str, values: &[&str]| json!({"matchFields": [{"key": key, "operator": operator, "values": values}]});
     let hostname =

@@ -36,11 +36,11 @@ impl fmt::Display for Objection {
 pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     let mut all = Vec::new();
     if let Some(named) = template.node_name.as_ref().filter(|it| **it != node.name) {
-        all.push(Objection { requirement: format!("the template names node {named}"), node_value: None });
+        all.push(Objection { requirement: format!("the template has nodeName {named}"), node_value: None });
     }
     for (key, value) in template.node_selector.iter() {
         if node.labels.get(key).is_none_or(|it| it.as_ref() != value) {
-            let requirement = format!("the node selector asks for {key}={value}");
+            let requirement = format!("the node selector requires {key}={value}");
             all.push(Objection { requirement, node_value: Some(label_text(node, key)) });
         }
     }
@@ -64,12 +64,12 @@ fn affinity_objections(template: &Template, node: &Node) -> Vec<Objection> {
     for (at, term) in (1..).zip(terms) {
         let which = if several { format!("node affinity, term {at},") } else { "node affinity".to_string() };
         let (requirement, node_value) = match term {
-            Term::Unreadable(problem) => (format!("{which} cannot be read: {problem}"), None),
+            Term::Unreadable(problem) => (format!("{which} is invalid: {problem}"), None),
             Term::AllOf(all) if all.is_empty() => (format!("{which} is empty, which matches no node"), None),
             Term::AllOf(all) => match all.iter().find(|it| !matches_requirement(it, node)) {
                 None => return Vec::new(),
                 Some(it) => (
-                    format!("{which} asks for {it}"),
+                    format!("{which} requires {it}"),
                     requirement_label_key(it).map(|key| label_text(node, key)),
                 ),
             },
@@ -104,7 +104,7 @@ impl fmt::Display for NodeRequirement {
         match self {
             Self::Label(it) => write!(f, "{it}"),
             Self::NameIs(name) => write!(f, "the name {name}"),
-            Self::NameIsNot(name) => write!(f, "another name than {name}"),
+            Self::NameIsNot(name) => write!(f, "a name other than {name}"),
         }
     }
 }

@@ -304,7 +304,7 @@ impl PhaseMachine<'_> {
     /// Adds the event `RolloutStarted`.
     fn add_start_event(&mut self) {
         let number = self.input.current.reference.number;
-        self.events.push(KubeEvent::normal("RolloutStarted", format!("Revision {number} is rolled out")));
+        self.events.push(KubeEvent::normal("RolloutStarted", format!("Rolling out revision {number}")));
     }
 
     /// Sets the verdict to write for the revision with this hash. A `verdict` of `None` removes the stored verdict.
@@ -451,7 +451,7 @@ impl PhaseMachine<'_> {
             return self.stop_without_rollback(&why);
         }
         if self.input.stable.is_none() {
-            return self.stop("NoGoodRevision", "no good revision is left to return to".into());
+            return self.stop("NoGoodRevision", "no good revision to roll back to".into());
         }
         if self.input.is_rolled_back {
             if self.status.phase != Some(Phase::RolledBack) {
@@ -496,12 +496,12 @@ impl PhaseMachine<'_> {
         match phase {
             Phase::RollingBack if self.input.is_assisting => self.stop_without_rollback(&why),
             Phase::RollingBack if self.input.stable.is_some() => {
-                let text = format!("All nodes return to the stable revision: {why}");
+                let text = format!("Rolling all nodes back to the stable revision: {why}");
                 self.events.push(KubeEvent::warning("RollingBack", text));
                 self.enter_phase(Phase::RollingBack, why);
             }
             Phase::RollingBack => {
-                self.stop("NoGoodRevision", format!("{why}; no good revision is left to return to"));
+                self.stop("NoGoodRevision", format!("{why}; no good revision to roll back to"));
             }
             _ => {
                 self.unadmit_nodes_without_current_pod();

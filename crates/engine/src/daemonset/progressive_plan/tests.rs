@@ -543,7 +543,7 @@ fn a_max_unavailable_of_zero_beside_on_delete_is_named_with_what_to_do() {
           NODES  STATE        WHY
               1  outdated     held by the rollout
                               n1
-              1  outdated     out of date, and maxUnavailable is 0
+              1  outdated     outdated, and maxUnavailable is 0
                               n2
 
         rollout     follows RolloutPolicy careful
@@ -553,24 +553,24 @@ fn a_max_unavailable_of_zero_beside_on_delete_is_named_with_what_to_do() {
                     remove it
                     1 of 2 nodes admitted; 1 node held at revision 1
                     0 of 2 nodes up to date, 2 available
-                    maxUnavailable 0: 0 down, none left
+                    maxUnavailable 0: 0 unavailable, none left
                     next: n2
-        controller  not known from outside: it was not asked
+        controller  state unavailable: it was not asked
     "#]]
     .assert_eq(&fleet.explain(None));
     snapshot
         .add_object(Kind::Sets, &serde_json::to_vec(fleet.cluster.get("DaemonSet", "agent")).unwrap())
         .unwrap();
     expect![[r#"
-        DaemonSet default/agent: a new revision, number 2
+        DaemonSet default/agent: new revision 2
         2 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 2 keep theirs, 0 without
 
         stops       with the old pod on 2 nodes: n1, n2
         note        spec.updateStrategy.rollingUpdate.maxUnavailable of the DaemonSet is
                     0, so no Ready pod is replaced: set it to 1 or more, or remove it
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&snapshot.preview_rollout(fleet.cluster.now).unwrap().to_string());
     assert_eq!(fleet.run(300), "", "a held rollout writes nothing");
@@ -635,10 +635,7 @@ fn the_daemonrollout_of_a_deleted_daemonset_of_the_same_name_is_not_used() {
     assert_eq!(fleet.rollout(), stale);
     assert_eq!(fleet.condition("Stalled"), "-");
     let explained = fleet.explain(None);
-    assert!(
-        explained.contains("waits until the garbage collector has deleted the DaemonRollout"),
-        "{explained}"
-    );
+    assert!(explained.contains("waits for the garbage collector to delete the DaemonRollout"), "{explained}");
     // Also a change of the stale object is not used.
     fleet.patch_rollout(&json!({"paused": false}));
     assert!(!fleet.run(60).contains("daemonrollouts"));
@@ -704,8 +701,8 @@ fn explain_tells_the_phase_the_revision_of_each_node_and_what_to_do() {
                     1 of 4 nodes admitted; 3 nodes held at revision 1
                     approve with: muster rollout promote ds/agent
                     1 of 4 nodes up to date, 4 available
-                    maxUnavailable 2: 0 down, 2 left
-        controller  not known from outside: it was not asked
+                    maxUnavailable 2: 0 unavailable, 2 left
+        controller  state unavailable: it was not asked
     "#]]
     .assert_eq(&fleet.explain(None));
     expect![[r#"
@@ -719,8 +716,8 @@ fn explain_tells_the_phase_the_revision_of_each_node_and_what_to_do() {
                     1 of 4 nodes admitted; 3 nodes held at revision 1
                     approve with: muster rollout promote ds/agent
                     1 of 4 nodes up to date, 4 available
-                    maxUnavailable 2: 0 down, 2 left
-        controller  not known from outside: it was not asked
+                    maxUnavailable 2: 0 unavailable, 2 left
+        controller  state unavailable: it was not asked
     "#]]
     .assert_eq(&fleet.explain(Some("n2")));
     fleet.apply_image("bad");
@@ -741,8 +738,8 @@ fn explain_tells_the_phase_the_revision_of_each_node_and_what_to_do() {
                     change the template, or try again with: muster rollout retry
                     ds/agent
                     0 of 4 nodes up to date, 4 available
-                    maxUnavailable 2: 0 down, 2 left
-        controller  not known from outside: it was not asked
+                    maxUnavailable 2: 0 unavailable, 2 left
+        controller  state unavailable: it was not asked
     "#]]
     .assert_eq(&fleet.explain(None));
 }
@@ -759,7 +756,7 @@ fn plan_shows_the_steps_their_nodes_and_the_least_duration() {
     snapshot.add_object(Kind::Sets, &serde_json::to_vec(&changed).unwrap()).unwrap();
     let preview = snapshot.preview_rollout(fleet.cluster.now).unwrap();
     expect![[r#"
-        DaemonSet default/agent: a new revision, number 2
+        DaemonSet default/agent: new revision 2
         5 nodes: 0 gain a pod, 0 lose it, 5 get a new one, 0 keep theirs, 0 without
 
         replaces    5 nodes in 3 batches, maxUnavailable 2, policy careful: 1m10s at
@@ -768,8 +765,8 @@ fn plan_shows_the_steps_their_nodes_and_the_least_duration() {
                     2. n4, n3 (step all)
                     3. n1, n5 (step all)
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&preview.to_string());
 }
@@ -838,7 +835,7 @@ fn a_disruption_budget_holds_its_nodes_and_no_others() {
     let log = fleet.run(120);
     // More nodes are protected than `maxUnavailable` allows to be down: the others are updated nevertheless.
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Rolling", "v1: 3, v2: 5"));
-    let message = "evictions refused: a PodDisruptionBudget holds 3 nodes";
+    let message = "evictions refused: a PodDisruptionBudget blocks 3 nodes";
     assert_eq!(
         fleet.rollout()["status"]["message"],
         format!("5 of 8 nodes of step \"all\" are updated; {message}")
@@ -896,7 +893,7 @@ fn while_every_eviction_is_refused_few_are_tried() {
     fleet.run(200);
     assert_eq!(fleet.images(), "v1: 60");
     let message = fleet.rollout()["status"]["message"].as_str().unwrap().to_owned();
-    assert!(message.ends_with("evictions refused: a PodDisruptionBudget holds 60 nodes"), "{message}");
+    assert!(message.ends_with("evictions refused: a PodDisruptionBudget blocks 60 nodes"), "{message}");
 }
 
 #[test]
@@ -928,7 +925,7 @@ fn a_rollback_evicts_ready_pods_and_reports_a_refusal_once() {
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("RollingBack", "v1: 3, v2: 1"));
     assert_eq!(
         fleet.rollout()["status"]["message"],
-        "aborted by an operator; evictions refused: a PodDisruptionBudget holds 1 node"
+        "aborted by an operator; evictions refused: a PodDisruptionBudget blocks 1 node"
     );
     fleet.cluster.check_eviction = |_| None;
     fleet.run(60);

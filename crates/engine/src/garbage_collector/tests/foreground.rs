@@ -12,8 +12,8 @@ fn foreground_deletion_removes_the_owner_last() {
          Pod web-2 of=DaemonSet/web!",
         expect![[r#"
             read DaemonSet a/web web
-            delete Pod a/web-1 Background: its owner is leaving, and waits for it
-            delete Pod a/web-2 Background: its owner is leaving, and waits for it
+            delete Pod a/web-1 Background: owner is deleted in the foreground
+            delete Pod a/web-2 Background: owner is deleted in the foreground
             remove finalizer foregroundDeletion of DaemonSet a/web
         "#]],
     );
@@ -27,8 +27,8 @@ fn foreground_deletion_waits_only_for_blocking_dependents() {
          Pod quick of=DaemonSet/web!",
         expect![[r#"
             read DaemonSet a/web web
-            delete Pod a/quick Background: its owner is leaving, and waits for it
-            delete Pod a/slow Background: its owner is leaving, and waits for it
+            delete Pod a/quick Background: owner is deleted in the foreground
+            delete Pod a/slow Background: owner is deleted in the foreground
             remove finalizer foregroundDeletion of DaemonSet a/web
             left: Pod a/slow of web deleting
         "#]],
@@ -42,7 +42,7 @@ fn foreground_deletion_waits_for_the_finalizers_of_a_dependent() {
          Pod held of=DaemonSet/web! finalizer=example.com/slow",
         expect![[r#"
             read DaemonSet a/web web
-            delete Pod a/held Background: its owner is leaving, and waits for it
+            delete Pod a/held Background: owner is deleted in the foreground
             left: Pod a/held of web deleting
             left: DaemonSet a/web deleting
         "#]],
@@ -57,9 +57,9 @@ fn foreground_deletion_descends_level_by_level() {
          ConfigMap of-web-1 of=Pod/web-1!",
         expect![[r#"
             read DaemonSet a/web web
-            delete Pod a/web-1 Foreground: its owner is leaving, and waits for it
+            delete Pod a/web-1 Foreground: owner is deleted in the foreground
             read Pod a/web-1 web-1
-            delete ConfigMap a/of-web-1 Background: its owner is leaving, and waits for it
+            delete ConfigMap a/of-web-1 Background: owner is deleted in the foreground
             remove finalizer foregroundDeletion of Pod a/web-1
             remove finalizer foregroundDeletion of DaemonSet a/web
         "#]],
@@ -76,7 +76,7 @@ fn foreground_deletion_of_a_cycle_ends() {
             unblock the owners of ConfigMap a/two
             remove finalizer foregroundDeletion of ConfigMap a/one
             read ConfigMap a/one one  -> not found
-            delete ConfigMap a/two Background: its owners are gone
+            delete ConfigMap a/two Background: its owners no longer exist
         "#]],
     );
 }
@@ -98,7 +98,7 @@ fn foreground_deletion_is_confirmed_by_a_read_before_dependents_are_deleted() {
     cluster.apply(shown);
     cluster.run();
     expect![[r#"
-        remove owners web of Pod a/web-1: its owner is leaving, and lets it go
+        remove owners web of Pod a/web-1: owner is deleted, orphaning dependents
         remove finalizer orphan of DaemonSet a/web
         left: Pod a/web-1
     "#]]

@@ -13,9 +13,9 @@ fn orphaning_removes_the_references_of_dependents() {
          Pod web-2 of=DaemonSet/web! of=DaemonSet/db
          Pod web-3 of=DaemonSet/web! deleting finalizer=example.com/slow",
         expect![[r#"
-            remove owners web of Pod a/web-1: its owner is leaving, and lets it go
-            remove owners web of Pod a/web-2: its owner is leaving, and lets it go
-            remove owners web of Pod a/web-3: its owner is leaving, and lets it go
+            remove owners web of Pod a/web-1: owner is deleted, orphaning dependents
+            remove owners web of Pod a/web-2: owner is deleted, orphaning dependents
+            remove owners web of Pod a/web-3: owner is deleted, orphaning dependents
             remove finalizer orphan of DaemonSet a/web
             left: DaemonSet a/db
             left: DaemonSet a/web deleting
@@ -39,7 +39,7 @@ fn orphaning_waits_for_dependents_that_the_watch_delivers_late() {
     cluster.apply(applied(delayed));
     cluster.run();
     expect![[r#"
-        remove owners web of Pod a/web-1: its owner is leaving, and lets it go
+        remove owners web of Pod a/web-1: owner is deleted, orphaning dependents
         remove finalizer orphan of DaemonSet a/web
         left: Pod a/web-1
     "#]]
@@ -55,11 +55,11 @@ fn finalizers_of_a_dependent_decide_about_its_own_dependents() {
          ConfigMap first of=Pod/waits!",
         expect![[r#"
             read DaemonSet a/gone gone  -> not found
-            delete Pod a/keeps Orphan: its owners are gone
-            remove owners keeps of ConfigMap a/kept: its owner is leaving, and lets it go
-            delete Pod a/waits Foreground: its owners are gone
+            delete Pod a/keeps Orphan: its owners no longer exist
+            remove owners keeps of ConfigMap a/kept: owner is deleted, orphaning dependents
+            delete Pod a/waits Foreground: its owners no longer exist
             read Pod a/waits waits
-            delete ConfigMap a/first Background: its owner is leaving, and waits for it
+            delete ConfigMap a/first Background: owner is deleted in the foreground
             remove finalizer foregroundDeletion of Pod a/waits
             remove finalizer orphan of Pod a/keeps
             left: ConfigMap a/kept
@@ -74,8 +74,8 @@ fn orphaning_removes_references_with_a_wrong_name_or_namespace_too() {
          Pod wrong of=DaemonSet/other@web
          Pod elsewhere ns=b of=DaemonSet/web",
         expect![[r#"
-            remove owners web of Pod b/elsewhere: its owner is leaving, and lets it go
-            remove owners web of Pod a/wrong: its owner is leaving, and lets it go
+            remove owners web of Pod b/elsewhere: owner is deleted, orphaning dependents
+            remove owners web of Pod a/wrong: owner is deleted, orphaning dependents
             remove finalizer orphan of DaemonSet a/web
             left: Pod b/elsewhere
             left: Pod a/wrong

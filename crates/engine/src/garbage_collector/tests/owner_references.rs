@@ -27,11 +27,11 @@ fn dependents_of_a_missing_owner_are_deleted_after_one_read() {
          ConfigMap of-a-pod of=Pod/web-3",
         expect![[r#"
             read DaemonSet a/web web  -> not found
-            delete Pod a/web-1 Background: its owners are gone
-            delete Pod a/web-2 Background: its owners are gone
-            delete Pod a/web-3 Background: its owners are gone
+            delete Pod a/web-1 Background: its owners no longer exist
+            delete Pod a/web-2 Background: its owners no longer exist
+            delete Pod a/web-3 Background: its owners no longer exist
             read Pod a/web-3 web-3  -> not found
-            delete ConfigMap a/of-a-pod Background: its owners are gone
+            delete ConfigMap a/of-a-pod Background: its owners no longer exist
         "#]],
     );
 }
@@ -44,7 +44,7 @@ fn an_object_with_the_name_and_another_uid_is_not_the_owner() {
          Pod new-1 of=DaemonSet/web@new!",
         expect![[r#"
             read DaemonSet a/web old
-            delete Pod a/old-1 Background: its owners are gone
+            delete Pod a/old-1 Background: its owners no longer exist
             left: DaemonSet a/web
             left: Pod a/new-1 of new
         "#]],
@@ -72,7 +72,7 @@ fn an_object_in_another_namespace_is_not_the_owner() {
          Pod web-1 of=DaemonSet/web!",
         expect![[r#"
             read DaemonSet a/web web  -> not found
-            delete Pod a/web-1 Background: its owners are gone
+            delete Pod a/web-1 Background: its owners no longer exist
             left: DaemonSet b/web
         "#]],
     );
@@ -86,9 +86,9 @@ fn an_object_with_another_kind_or_name_is_not_the_owner() {
          Pod by-name of=DaemonSet/other@web",
         expect![[r#"
             read ConfigMap a/web web  -> not found
-            delete Pod a/by-kind Background: its owners are gone
+            delete Pod a/by-kind Background: its owners no longer exist
             read DaemonSet a/other web  -> not found
-            delete Pod a/by-name Background: its owners are gone
+            delete Pod a/by-name Background: its owners no longer exist
             left: DaemonSet a/web
         "#]],
     );
@@ -104,8 +104,8 @@ fn a_cluster_scoped_owner_has_dependents_in_any_namespace() {
          Node orphan of=Node/n2",
         expect![[r#"
             read Node n2 n2  -> not found
-            delete Pod b/mirror-2 Background: its owners are gone
-            delete Node orphan Background: its owners are gone
+            delete Pod b/mirror-2 Background: its owners no longer exist
+            delete Node orphan Background: its owners no longer exist
             left: Node child of n1
             left: Pod a/mirror-1 of n1
             left: Node n1
@@ -141,7 +141,7 @@ fn references_to_absent_and_waiting_owners_are_removed_if_one_owner_is_solid() {
          Pod p of=DaemonSet/web of=DaemonSet/gone of=DaemonSet/waits!",
         expect![[r#"
             read DaemonSet a/gone gone  -> not found
-            remove owners gone waits of Pod a/p: its owners are gone
+            remove owners gone waits of Pod a/p: its owners no longer exist
             remove finalizer foregroundDeletion of DaemonSet a/waits
             left: Pod a/p of web
             left: DaemonSet a/web

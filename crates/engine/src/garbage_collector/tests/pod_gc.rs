@@ -24,12 +24,12 @@ fn pods_of_a_missing_node_are_deleted_after_the_quarantine_and_a_read() {
          Pod nowhere",
         expect![[r#"
             read Node n2  -> not found
-            mark Pod a/gone-1 as Failed: its node is gone
-            force-delete Pod a/gone-1: its node is gone
-            force-delete Pod a/gone-2: its node is gone
+            mark Pod a/gone-1 as Failed: its node was deleted
+            force-delete Pod a/gone-1: its node was deleted
+            force-delete Pod a/gone-2: its node was deleted
             read Node n3  -> not found
-            mark Pod a/gone-3 as Failed: its node is gone
-            force-delete Pod a/gone-3: its node is gone
+            mark Pod a/gone-3 as Failed: its node was deleted
+            force-delete Pod a/gone-3: its node was deleted
             at 40 s
             left: Pod a/here
             left: Node n1
@@ -123,9 +123,9 @@ fn surplus_terminated_pods_are_deleted_evicted_ones_first_then_the_oldest() {
     }
     cluster.run();
     expect![[r#"
-        force-delete Pod a/evicted: ended, and too many ended pods exist
-        force-delete Pod a/old: ended, and too many ended pods exist
-        force-delete Pod a/older: ended, and too many ended pods exist
+        force-delete Pod a/evicted: terminated, and too many terminated pods exist
+        force-delete Pod a/old: terminated, and too many terminated pods exist
+        force-delete Pod a/older: terminated, and too many terminated pods exist
         left: Node n1
         left: Pod a/new
         left: Pod a/newer
@@ -140,7 +140,7 @@ fn owners_decide_about_pods_of_a_node_in_quarantine() {
         "Pod gone on=n1 of=DaemonSet/web!",
         expect![[r#"
         read DaemonSet a/web web  -> not found
-        delete Pod a/gone Background: its owners are gone
+        delete Pod a/gone Background: its owners no longer exist
     "#]],
     );
 }

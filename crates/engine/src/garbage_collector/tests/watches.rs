@@ -10,10 +10,10 @@ fn a_failed_call_is_retried_with_backoff() {
     cluster.run();
     expect![[r#"
         read DaemonSet a/gone gone  -> not found
-        delete Pod a/p Background: its owners are gone  -> not now
-        delete Pod a/p Background: its owners are gone  -> not now
-        delete Pod a/p Background: its owners are gone  -> not now
-        delete Pod a/p Background: its owners are gone
+        delete Pod a/p Background: its owners no longer exist  -> not now
+        delete Pod a/p Background: its owners no longer exist  -> not now
+        delete Pod a/p Background: its owners no longer exist  -> not now
+        delete Pod a/p Background: its owners no longer exist
     "#]]
     .assert_eq(&cluster.report());
     assert_eq!(cluster.now, Time::from_secs(0) + Duration::from_millis(100 + 200 + 400));
@@ -55,9 +55,9 @@ fn a_delete_that_was_not_found_waits_for_the_watch() {
         "Pod p of=DaemonSet/gone stale",
         expect![[r#"
             read DaemonSet a/gone gone  -> not found
-            delete Pod a/p Background: its owners are gone  -> not found
+            delete Pod a/p Background: its owners no longer exist  -> not found
             read DaemonSet a/gone gone  -> not found
-            delete Pod a/p Background: its owners are gone  -> not found
+            delete Pod a/p Background: its owners no longer exist  -> not found
         "#]],
     );
 }
@@ -87,7 +87,7 @@ fn objects_missing_from_a_list_are_removed() {
     cluster.run();
     expect![[r#"
         read DaemonSet a/web web  -> not found
-        delete Pod a/web-1 Background: its owners are gone
+        delete Pod a/web-1 Background: its owners no longer exist
     "#]]
     .assert_eq(&cluster.report());
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_pod_on_a_node_gets_its_time_to_stop() {
+async fn a_bound_pod_gets_its_grace_period() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("loose", "")).await;
     server.json("POST", PODS, pod("bound", "")).await;

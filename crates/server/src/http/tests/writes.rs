@@ -55,7 +55,7 @@ async fn a_mirror_pod_references_no_secret() {
 }
 
 #[tokio::test]
-async fn refusals_are_upstreams() {
+async fn rejections_equal_upstreams() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("p", "")).await;
     let sets = "/apis/apps/v1/namespaces/default/daemonsets";

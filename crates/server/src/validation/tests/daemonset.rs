@@ -13,7 +13,7 @@ fn set(more: Value) -> Value {
 }
 
 #[test]
-fn a_selector_selects_the_template_and_not_everything() {
+fn a_selector_matches_the_template_and_is_not_empty() {
     check("DaemonSet", &set(json!({})), &expect![""]);
     check(
         "DaemonSet",
@@ -91,7 +91,7 @@ fn forbidden_fields_of_a_template() {
 }
 
 #[test]
-fn drain_or_surge_but_not_both_and_not_neither() {
+fn exactly_one_of_max_unavailable_and_max_surge_is_set() {
     let rolling = |unavailable: Value, surge: Value| {
         set(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}}))
     };

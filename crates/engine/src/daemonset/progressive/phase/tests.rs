@@ -317,7 +317,7 @@ fn a_canary_soaks_then_all_nodes_follow_and_the_revision_is_good() {
 
     "#]]);
     expect![[r#"
-        RolloutStarted: Revision 2 is rolled out
+        RolloutStarted: Rolling out revision 2
         StepStarted: Step "canary" has started
         StepPassed: Step "canary" has passed
         StepStarted: Step "rest" has started

@@ -390,18 +390,18 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
                     (CrashLoopBackOff: n2); assist mode cannot roll back: revert the
                     template
                     1 of 5 nodes admitted; 4 nodes held: no pod there is deleted
-                    a node that joins, or whose pod goes, gets revision 2, admitted or
-                    not
+                    a new node, or one whose pod is deleted, gets revision 2 even if it
+                    is not admitted
                     1 node unassigned: not admitted, but with a revision that is not
                     good; counted in the step and in the failures
                     failed: n2 (CrashLoopBackOff), n9 (CrashLoopBackOff); 0 tolerated
                     there is no rollback: revert the template, or try again with: muster
                     rollout retry ds/agent
                     2 of 5 nodes up to date, 3 available
-                    maxUnavailable 1: 2 down, none left
+                    maxUnavailable 1: 2 unavailable, none left
                     waits for 2 nodes: CrashLoopBackOff: n2, n9
-        controller  not known from outside: it was not asked
-        note        No controller has observed generation 2 yet (the last one was 0): is
+        controller  state unavailable: it was not asked
+        note        No controller has observed generation 2 yet (last observed: 0): is
                     one running?
     "#]]
     .assert_eq(&fleet.explain(None));
@@ -417,18 +417,18 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
                     (CrashLoopBackOff: n2); assist mode cannot roll back: revert the
                     template
                     1 of 5 nodes admitted; 4 nodes held: no pod there is deleted
-                    a node that joins, or whose pod goes, gets revision 2, admitted or
-                    not
+                    a new node, or one whose pod is deleted, gets revision 2 even if it
+                    is not admitted
                     1 node unassigned: not admitted, but with a revision that is not
                     good; counted in the step and in the failures
                     failed: n2 (CrashLoopBackOff), n9 (CrashLoopBackOff); 0 tolerated
                     there is no rollback: revert the template, or try again with: muster
                     rollout retry ds/agent
                     2 of 5 nodes up to date, 3 available
-                    maxUnavailable 1: 2 down, none left
+                    maxUnavailable 1: 2 unavailable, none left
                     waits for 2 nodes: CrashLoopBackOff: n2, n9
-        controller  not known from outside: it was not asked
-        note        No controller has observed generation 2 yet (the last one was 0): is
+        controller  state unavailable: it was not asked
+        note        No controller has observed generation 2 yet (last observed: 0): is
                     one running?
     "#]]
     .assert_eq(&fleet.explain(Some("n1")));
@@ -443,7 +443,7 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
 fn plan_shows_the_steps_of_assist_mode_with_the_pods_of_upstream() {
     let mut fleet = Fleet::assisted(4, "OnDelete", &canary());
     expect![[r#"
-        DaemonSet default/agent: a new revision, number 2
+        DaemonSet default/agent: new revision 2
         4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
 
         replaces    4 nodes in 4 batches, maxUnavailable 1, policy careful: 1m10s at
@@ -452,12 +452,12 @@ fn plan_shows_the_steps_of_assist_mode_with_the_pods_of_upstream() {
                     2. n4 (step all)
                     3. n3 (step all)
                     4. n1 (step all)
-        note        The controller runs in assist mode: a node that joins, or whose pod
-                    goes, gets the new revision before its step, and a revision that
-                    fails is stopped, not rolled back.
+        note        The controller runs in assist mode: a new node, or one whose pod is
+                    deleted, gets the new revision before its step, and a failed
+                    revision is stopped, not rolled back.
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&plan(&fleet, with_image("v2")));
     // The nodes follow in that order.
@@ -466,7 +466,7 @@ fn plan_shows_the_steps_of_assist_mode_with_the_pods_of_upstream() {
     assert_eq!((fleet.phase().as_str(), fleet.images().as_str()), ("Complete", "v2: 4"));
     // A reverted template has no steps, and the old revision becomes the newest.
     expect![[r#"
-        DaemonSet default/agent: revision 1 again, which becomes number 3
+        DaemonSet default/agent: rollback to revision 1, which becomes revision 3
         4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
 
         replaces    4 nodes in 4 batches, maxUnavailable 1
@@ -474,12 +474,12 @@ fn plan_shows_the_steps_of_assist_mode_with_the_pods_of_upstream() {
                     2. n1 (step *)
                     3. n3 (step *)
                     4. n4 (step *)
-        note        The controller runs in assist mode: a node that joins, or whose pod
-                    goes, gets the new revision before its step, and a revision that
-                    fails is stopped, not rolled back.
+        note        The controller runs in assist mode: a new node, or one whose pod is
+                    deleted, gets the new revision before its step, and a failed
+                    revision is stopped, not rolled back.
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&plan(&fleet, with_image("v1")));
 }
@@ -497,14 +497,14 @@ fn explain_and_plan_follow_the_update_strategy_of_a_refused_daemonset() {
         4 nodes: 4 should run it (4 outdated), 0 should not
 
           NODES  STATE        WHY
-              4  outdated     out of date, replaced next
+              4  outdated     outdated, replaced next
                               n1, n2, n3, n4
 
         rollout     0 of 4 nodes up to date, 4 available
-                    maxUnavailable 1: 0 down, 1 left
+                    maxUnavailable 1: 0 unavailable, 1 left
                     next: n4, n3, n2, n1
-        controller  not known from outside: it was not asked
-        note        No controller has observed generation 2 yet (the last one was 0): is
+        controller  state unavailable: it was not asked
+        note        No controller has observed generation 2 yet (last observed: 0): is
                     one running?
         note        RolloutPolicy careful is refused (NotOnDelete):
                     kube-controller-manager replaces the pods: set
@@ -513,7 +513,7 @@ fn explain_and_plan_follow_the_update_strategy_of_a_refused_daemonset() {
     "#]]
     .assert_eq(&fleet.explain(None));
     expect![[r#"
-        DaemonSet default/agent: a new revision, number 3
+        DaemonSet default/agent: new revision 3
         4 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
 
         replaces    4 nodes in 4 batches, maxUnavailable 1
@@ -526,8 +526,8 @@ fn explain_and_plan_follow_the_update_strategy_of_a_refused_daemonset() {
                     spec.updateStrategy.type to OnDelete, or run the controller without
                     --assist
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
+        Nothing was changed. Assumes that every new pod becomes available and nothing
+        else changes.
     "#]]
     .assert_eq(&plan(&fleet, with_image("v3")));
     // With the strategy that assist mode needs, the policy applies.
@@ -551,7 +551,7 @@ fn an_unknown_mode_is_told() {
     fleet.cluster.patch("DaemonSet", "agent", &json!({"metadata": {"managedFields": entries}}));
     for text in [fleet.explain(None), plan(&fleet, with_image("v3"))] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains("note It is not known whether the controller runs in assist mode"), "{text}");
+        assert!(text.contains("note Cannot tell whether the controller runs in assist mode"), "{text}");
     }
 }
 
