@@ -78,8 +78,8 @@ fn every_node_is_in_one_line() {
         expect![[r#"
             DaemonSet default/web: revision 2, generation 2
             9 nodes: 4 should run it (1 up to date, 2 outdated, 1 not ready), 5 should not
-            (1 kept, 1 leaving, 3 excluded)
-            and pods on 1 node that no longer exist
+            (1 kept, 1 removing, 3 excluded)
+            and pods on 1 deleted node
 
               NODES  STATE        WHY
                   1  up to date   its pod is available
@@ -89,11 +89,11 @@ fn every_node_is_in_one_line() {
                   1  not ready    ImagePullBackOff
                                   n3
                                   pod web-3: container web: ImagePullBackOff
-                  1  kept         kept: taint gpu=yes:NoSchedule lets it stay but none
-                                  follow
+                  1  kept         existing pod kept; taint gpu=yes:NoSchedule prevents a new
+                                  one
                                   n7
                                   taint gpu=yes:NoSchedule is not tolerated
-                  1  leaving      taint gone:NoExecute is not tolerated
+                  1  removing     taint gone:NoExecute is not tolerated
                                   n8
                   2  excluded     the node selector requires disk=ssd
                                   n5, n6
@@ -107,8 +107,7 @@ fn every_node_is_in_one_line() {
                         maxUnavailable 1: 1 unavailable, none left
                         waits for 1 node: ImagePullBackOff: n3
                         next: n2, n9
-            controller  state unavailable: this cluster's controller has no endpoint
-                        for it
+            controller  state unavailable: this cluster's controller has no endpoint for it
         "#]],
     );
 }
@@ -118,8 +117,8 @@ fn every_node_has_a_line() {
     expect![[r#"
         DaemonSet default/web: revision 2, generation 2
         9 nodes: 4 should run it (1 up to date, 2 outdated, 1 not ready), 5 should not
-        (1 kept, 1 leaving, 3 excluded)
-        and pods on 1 node that no longer exist
+        (1 kept, 1 removing, 3 excluded)
+        and pods on 1 deleted node
 
         NODE  STATE        POD    WHY
         n1    up to date   web-1  its pod is available
@@ -129,7 +128,7 @@ fn every_node_has_a_line() {
         n5    excluded     -      the node selector requires disk=ssd; the node has disk=hdd
         n6    excluded     -      the node selector requires disk=ssd; the node has no label disk; taint gpu=yes:NoSchedule is not tolerated
         n7    kept         web-7  existing pod kept; taint gpu=yes:NoSchedule prevents a new one; taint gpu=yes:NoSchedule is not tolerated
-        n8    leaving      web-8  taint gone:NoExecute is not tolerated
+        n8    removing     web-8  taint gone:NoExecute is not tolerated
         n9    outdated     web-9  outdated, waits for the rollout budget (1 of 1 used)
         gone  gone         web-x  node was deleted
 
@@ -137,8 +136,7 @@ fn every_node_has_a_line() {
                     maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
     "#]].assert_eq(&explanation(MIXED, unknown()).to_wide_text());
 }
 
@@ -156,8 +154,7 @@ fn one_node_is_told_everything() {
                     maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
 
         DaemonSet default/web on node n6: excluded, and should not run there
           the node selector requires disk=ssd
@@ -168,8 +165,7 @@ fn one_node_is_told_everything() {
                     maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
 
         DaemonSet default/web on node n7: kept, and should not run there
           existing pod kept; taint gpu=yes:NoSchedule prevents a new one
@@ -180,8 +176,7 @@ fn one_node_is_told_everything() {
                     maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
 
         no such node
     "#]]
@@ -213,11 +208,11 @@ fn for_programs() {
             "excluded": 1,
             "gone": 0,
             "kept": 0,
-            "leaving": 0,
             "missing": 0,
             "notReady": 1,
             "outdated": 0,
             "pending": 0,
+            "removing": 0,
             "terminating": 0,
             "total": 2,
             "upToDate": 0
@@ -267,9 +262,9 @@ fn for_programs() {
           "rollout": {
             "budget": 1,
             "complete": false,
+            "limit": "10%",
             "next": [],
             "progressive": null,
-            "limit": "10%",
             "strategy": "maxUnavailable",
             "used": 1,
             "waitsFor": [
@@ -320,7 +315,7 @@ fn what_the_controller_remembers() {
     assert_eq!(ControllerState::from_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
     assert_eq!(ControllerState::from_json(b"{}"), None);
     assert_eq!(ControllerState::from_json(b"404 page not found"), None);
-    expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"creates":{"refused":null},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
+    expect![[r#"{"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"creates":{"refused":null},"executing":true,"failures":3,"generation":1,"nextReconcileAt":"2026-01-01T00:17:34.000000Z","panicBackoffUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","rolloutDeletions":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2}"#]].assert_eq(&sent.to_string());
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         2 nodes: 2 should run it (1 up to date, 1 not ready), 0 should not
@@ -337,8 +332,8 @@ fn what_the_controller_remembers() {
                     maxUnavailable 1: 1 unavailable, none left
                     waits for 1 node: failed-pod backoff: n1
         controller  executing a plan
-                    waits until its watches show 2 own writes
-                    3 calls failed in a row, tried again at 00:16:42Z (in 2s)
+                    waiting for the watch to deliver 2 writes
+                    3 calls failed in a row; next attempt at 00:16:42Z (in 2s)
                     failed-pod backoff on 1 node
                     next reconcile at 00:17:34Z (in 54s), or when something changes
     "#]]
@@ -380,8 +375,7 @@ fn thousands_are_grouped() {
                         maxUnavailable 10% (200 nodes): 0 unavailable, 200 left
                         next: node-2924, node-2645, node-2065, node-2180, node-2155 and 662
                         more
-            controller  state unavailable: this cluster's controller has no endpoint
-                        for it
+            controller  state unavailable: this cluster's controller has no endpoint for it
         "#]],
     );
 }
@@ -391,7 +385,7 @@ fn a_set_that_no_controller_saw() {
     check(
         "now 10\nset web observed=0\nnode n1\nnode n2 taint=x:NoSchedule",
         expect![[r#"
-            DaemonSet default/web: not recorded yet, generation 1
+            DaemonSet default/web: revision not recorded yet, generation 1
             2 nodes: 1 should run it (1 missing), 1 should not (1 excluded)
 
               NODES  STATE        WHY
@@ -400,10 +394,9 @@ fn a_set_that_no_controller_saw() {
                   1  excluded     taint x:NoSchedule is not tolerated
                                   n2
 
-            rollout     the template is not recorded as a revision yet: no pod is
-                        created until it is
-            controller  state unavailable: this cluster's controller has no endpoint
-                        for it
+            rollout     the template is not recorded as a revision yet: no pod is created
+                        until it is
+            controller  state unavailable: this cluster's controller has no endpoint for it
             note        No controller has observed generation 1 yet (last observed: 0): is
                         one running?
         "#]],
@@ -442,8 +435,7 @@ fn strategies() {
 
         rollout     1 of 3 nodes up to date, 2 available
                     OnDelete: old pods are replaced when a user deletes them
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
 
         ---
         DaemonSet default/web: revision 2, generation 2
@@ -460,8 +452,7 @@ fn strategies() {
                     maxUnavailable 2: 1 unavailable, 1 left
                     waits for 1 node: pod ready for less than minReadySeconds: n3
                     next: n2, n1
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
 
         ---
         DaemonSet default/web: revision 2, generation 2
@@ -478,8 +469,7 @@ fn strategies() {
                     maxSurge 50% (2 nodes): 1 with a second pod, 1 left
                     waits for 1 node: pod ready for less than minReadySeconds: n3
                     next: n2, n1
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
     "#]]
     .assert_eq(&["on-delete", "max-unavailable=2", "max-surge=50%"].map(said).join("\n---\n"));
 }
@@ -557,7 +547,8 @@ fn ports_and_amounts() {
           NODES  STATE        WHY
               1  pending      insufficient cpu
                               n1
-                              the pod requests 1500m; of 2 on the node, 600m are requested
+                              the pod requests 1500m; of 2 on the node, 600m are
+                              requested
                               pod web-1: the scheduler: 0/4 nodes are available: 1
                               Insufficient cpu, 3 node(s) didn't satisfy plugin(s)
                               [NodeAffinity].
@@ -573,11 +564,10 @@ fn ports_and_amounts() {
         rollout     1 of 4 nodes up to date, 0 available
                     maxUnavailable 1: 4 unavailable, none left
                     waits for 1 node: host port 9100/TCP is in use: n2
+                    waits for 1 node: insufficient cpu: n1
                     waits for 1 node: no pod yet: n3
                     waits for 1 node: too many pods: n4
-                    waits for 1 node: insufficient cpu: n1
-        controller  state unavailable: this cluster's controller has no endpoint
-                    for it
+        controller  state unavailable: this cluster's controller has no endpoint for it
     "#]]
     .assert_eq(&said.to_string());
 }
@@ -668,7 +658,7 @@ fn why_pods_cannot_be_created() {
                     maxUnavailable 1: 2 unavailable, none left
                     waits for 2 nodes: pods cannot be created: error looking up service
                     account default/web: serviceaccount "web" not found: n1, n2
-        controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
+        controller  100 calls failed in a row; next attempt at 00:16:57Z (in 17s)
                     next reconcile at 00:16:57Z (in 17s), or when something changes
     "#]]
     .assert_eq(&explanation(world, ControllerAnswer::Responded(controller)).to_string());

@@ -68,8 +68,8 @@ fn a_new_set() {
             waits       for 1 node: its node is not ready: n3
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n2
 
-            Nothing was changed. Assumes that every new pod becomes available and
-            nothing else changes.
+            Nothing was changed. Assumes that every new pod becomes available and nothing
+            else changes.
         "#]],
     );
 }
@@ -137,8 +137,8 @@ fn a_new_revision_goes_in_batches() {
                         4. n1
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-            Nothing was changed. Assumes that every new pod becomes available and
-            nothing else changes.
+            Nothing was changed. Assumes that every new pod becomes available and nothing
+            else changes.
         "#]],
     );
     check(
@@ -236,8 +236,8 @@ fn a_set_that_moves() {
                         1. n3, n1
                         2. n2, n4
 
-            Nothing was changed. Assumes that every new pod becomes available and
-            nothing else changes.
+            Nothing was changed. Assumes that every new pod becomes available and nothing
+            else changes.
         "#]],
     );
     check(
@@ -252,8 +252,8 @@ fn a_set_that_moves() {
                         2. n2, n4
             without     2 nodes: the node selector requires disk=ssd: n5, n6
 
-            Nothing was changed. Assumes that every new pod becomes available and
-            nothing else changes.
+            Nothing was changed. Assumes that every new pod becomes available and nothing
+            else changes.
         "#]],
     );
     check(
@@ -443,8 +443,8 @@ fn for_programs() {
                 "step": null
               }
             ],
-            "policy": null,
             "limit": "2",
+            "policy": null,
             "stops": null,
             "strategy": "maxUnavailable",
             "waitForDelete": []

@@ -209,8 +209,8 @@ fn a_rollout_in_progress() {
             + "pod old-b on=b rev=1 ready\npod old-c on=c rev=1 ready\npod new-a on=a starting"),
         expect![[r#"
             desired=3 current=3 ready=2 updated=1 available=2 unavailable=1 misscheduled=0 observed=2
-            Available=True since 1000 EnoughAvailable: 2 of 3 nodes have an available pod; 1 node: pod not ready, 2 nodes: pod is outdated
-            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 1 node: pod not ready, 2 nodes: pod is outdated; no rollout budget left: 1 of 1 used
+            Available=True since 1000 EnoughAvailable: 2 of 3 nodes have an available pod; 2 nodes: pod is outdated, 1 node: pod not ready
+            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 2 nodes: pod is outdated, 1 node: pod not ready; no rollout budget left: 1 of 1 used
             Degraded=False since 1000 AsExpected: no failing or misscheduled pods
         "#]],
     );
@@ -275,10 +275,10 @@ fn a_rollout_without_progress_for_ten_minutes_is_stalled_and_then_goes_on() {
     scene.then(&world(800, "ready"));
     out += &progressing(&mut scene);
     expect![[r#"
-        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake Some(600)
-        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake Some(600)
-        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake None
-        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod is outdated; no rollout budget left: 1 of 1 used; wake None
+        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod is outdated, 1 node: pod not ready; no rollout budget left: 1 of 1 used; wake Some(600)
+        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod is outdated, 1 node: pod not ready; no rollout budget left: 1 of 1 used; wake Some(600)
+        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod is outdated, 1 node: pod not ready; no rollout budget left: 1 of 1 used; wake None
+        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod is outdated, 1 node: pod not ready; no rollout budget left: 1 of 1 used; wake None
         Progressing=True since 800 RollingOut: 1 of 2 nodes are up to date; 1 node: pod is outdated; wake Some(1400)
     "#]].assert_eq(&out);
 }

@@ -163,7 +163,7 @@ impl ConvergenceCheck<'_> {
                 // L4: dead nodes must not block the rollout on the other nodes.
                 fail(
                     if self.dead_nodes.is_empty() { "L3" } else { "L4" },
-                    format!("{} on {name} is out of date", pod.key),
+                    format!("{} on {name} is outdated", pod.key),
                 )
             }
             [_] => None,

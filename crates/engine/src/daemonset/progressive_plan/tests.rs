@@ -709,7 +709,7 @@ fn explain_tells_the_phase_the_revision_of_each_node_and_what_to_do() {
         DaemonSet default/agent on node n2: up to date, and should run there
           its pod is available
           pod agent-28 of revision d86875ddf
-          the rollout assigns revision d86875ddf to it
+          the rollout assigns revision d86875ddf to the node
 
         rollout     follows RolloutPolicy careful
                     Waiting, step "canary" (1 of 2): step "canary" waits for approval

@@ -409,8 +409,7 @@ fn explain_tells_that_upstream_creates_the_pods_and_that_there_is_no_rollback() 
         DaemonSet default/agent on node n1: outdated, and should run there
           held by the rollout
           pod agent-1 of revision 7cf4d84d5b
-          the rollout has not admitted it; when its pod goes, it gets revision
-          5657b457c6
+          not admitted by the rollout; gets revision 5657b457c6 when its pod is deleted
 
         rollout     follows RolloutPolicy careful, in assist mode
                     Stopped, step "canary" (1 of 2): revision 2 failed on 1 of 1 nodes
