@@ -123,6 +123,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
+/// Formats a duration as [`parse_duration`] parses it, with the largest unit that needs no fraction. Microseconds and
+/// nanoseconds are dropped.
+pub fn format_duration(duration: Duration) -> String {
+    let units = [(24 * 60 * 60 * 1000, "d"), (60 * 60 * 1000, "h"), (60 * 1000, "m"), (1000, "s"), (1, "ms")];
+    let millis = duration.as_millis();
+    let unit = units.iter().find(|(unit_ms, _)| 0 < millis && millis.is_multiple_of(*unit_ms));
+    unit.map_or_else(|| String::from("0s"), |(unit_ms, unit)| alloc::format!("{}{unit}", millis / unit_ms))
+}
+
 /// Why a text is not a duration in Go's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GoDurationError<'a> {
@@ -254,6 +263,10 @@ mod tests {
         for (text, millis) in [("0", 0), ("0s", 0), ("500ms", 500), ("15m", 900_000), ("7d", 604_800_000)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
+        for text in ["0s", "500ms", "90s", "15m", "36h", "7d", "1001ms"] {
+            assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+        }
+        assert_eq!(format_duration(parse_duration("86400s").unwrap()), "1d");
         for text in ["", "5", "1w", "-1s", "1h30m"] {
             assert_eq!(parse_duration(text), Err(DurationError::InvalidUnit), "{text}");
         }

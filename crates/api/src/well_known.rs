@@ -91,6 +91,9 @@ pub const LABEL_SERVER_IDENTITY: &str = "apiserver.kubernetes.io/identity";
 pub const ANNOTATION_SERVER_ENDPOINT: &str = "muster.dev/server-endpoint";
 /// Annotation of the Lease of an API server: the highest feature level that the server supports.
 pub const ANNOTATION_SERVER_FEATURE_LEVEL: &str = "muster.dev/server-feature-level";
+/// Annotation of the Lease of an API server: a digest of the IDs of the keys with which the server signs and verifies
+/// service account tokens.
+pub const ANNOTATION_SERVER_SIGNING_KEYS: &str = "muster.dev/server-signing-keys";
 /// Annotation of the Lease of an API server: the version of the server.
 pub const ANNOTATION_SERVER_VERSION: &str = "muster.dev/server-version";
 /// The verdict on a revision that passed all steps on all eligible nodes.

@@ -206,6 +206,11 @@ impl Keyspace {
         KeyRange::with_prefix(&format!("{}o/", self.prefix))
     }
 
+    /// Returns the range of the keys of the objects whose store keys begin with `prefix`.
+    pub(crate) fn objects_with_prefix(&self, prefix: &str) -> KeyRange {
+        KeyRange::with_prefix(&format!("{}o/{prefix}", self.prefix))
+    }
+
     /// Returns the range of the keys of all [lanes](crate::lane) of all servers. The highest etcd revision of these keys
     /// is at least the revision of the last write of an object, because every transaction that writes an object also
     /// writes the key of a lane.

@@ -78,6 +78,6 @@ pub use crate::cluster_state::{
 pub use crate::etcd_version::EtcdVersion;
 pub use crate::feature_level::{FEATURE_LEVEL, raise_feature_level};
 pub use crate::keyspace::{InvalidPrefix, Keyspace};
-pub use crate::load::LoadError;
+pub use crate::load::{LoadError, read_objects_with_prefix};
 pub use crate::restore::{RestoreError, RestoreInput, restore};
 pub use crate::snapshot::EtcdSnapshot;

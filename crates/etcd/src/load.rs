@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use muster_store::{HistoryWindow, PublishedStore, Store, StoredObject};
 
-use crate::api::{EtcdApi, EtcdError};
+use crate::api::{EtcdApi, EtcdError, retry};
 use crate::cluster_state::{self, ClusterState, FollowedCluster, ReplacedError, UnusableError};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{KeyRange, Keyspace};
 use crate::object_value::{ObjectCodec, ValueError};
 use crate::paged_range::PagedRange;
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
@@ -183,6 +183,21 @@ pub(crate) async fn read_objects<E: From<LoadError>>(
         }
     }
     Ok(())
+}
+
+/// Reads the objects whose store keys begin with `prefix`, for a command that runs beside the servers. The objects must
+/// fit into one response, and must not be encrypted. If no member responds or can serve requests, repeats the call for up
+/// to 30 seconds.
+pub async fn read_objects_with_prefix(
+    api: &impl EtcdApi,
+    keys: &Keyspace,
+    prefix: &str,
+) -> Result<Vec<StoredObject>, LoadError> {
+    let KeyRange { start, end } = keys.objects_with_prefix(prefix);
+    let request = RangeRequest { key: start, range_end: end, ..RangeRequest::default() };
+    let found = retry(|| api.range(request.clone())).await.map_err(etcd_error)?;
+    let codec = ObjectCodec::default();
+    found.kvs.iter().map(|it| Ok(decode_stored_object(keys, &codec, it)?.1)).collect()
 }
 
 /// Parses the value of the first key in a response as a number. Returns `None` if the response has no key. Fails if the

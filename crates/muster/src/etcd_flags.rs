@@ -1,13 +1,12 @@
 //! Flags for a store on etcd, which several servers share.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::builder::RangedI64ValueParser;
 use muster_files::write_private_file;
-use muster_server::{
-    AdvertisedUrl, ClusterSettings, DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles, FEATURE_LEVEL,
-};
+use muster_server::{DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdTlsFiles, FEATURE_LEVEL};
 
 /// Flags for a store on etcd: the flags that begin with `--etcd`, and the file with the server token.
 #[derive(Debug, clap::Args)]
@@ -48,14 +47,9 @@ fn feature_level_parser() -> RangedI64ValueParser<u32> {
 const FLAGS_FILE: &str = "etcd-flags";
 
 impl EtcdFlags {
-    /// Writes a file in the data directory with the flags that the other servers of the cluster need. `muster token
-    /// create --server` reads this file. `advertised` is the URL of the cluster for clients.
-    pub(crate) fn save(
-        &self,
-        data_dir: &Path,
-        advertised: Option<&AdvertisedUrl>,
-        settings: ClusterSettings,
-    ) -> anyhow::Result<()> {
+    /// Writes a file in the data directory with the flags that the other servers of the cluster need: those for etcd,
+    /// and `cluster_flags`. `muster token create --server` reads this file.
+    pub(crate) fn save(&self, data_dir: &Path, cluster_flags: &[OsString]) -> anyhow::Result<()> {
         let mut flags = vec![format!("--etcd={}", self.etcd.join(","))];
         let files = [("ca", &self.etcd_ca), ("cert", &self.etcd_cert), ("key", &self.etcd_key)];
         for (name, file) in files {
@@ -69,8 +63,7 @@ impl EtcdFlags {
         if self.etcd_any_version {
             flags.push("--etcd-any-version".to_owned());
         }
-        flags.extend(advertised.map(|it| format!("--advertise={it}")));
-        flags.extend(settings.non_default_flags());
+        flags.extend(cluster_flags.iter().map(|it| it.to_string_lossy().into_owned()));
         let path = data_dir.join(FLAGS_FILE);
         let written = write_private_file(&path, (flags.join("\n") + "\n").as_bytes());
         written.with_context(|| format!("write {}", path.display()))

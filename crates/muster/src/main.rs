@@ -10,6 +10,8 @@ mod backup;
 mod cert;
 /// Flags for the checks of progressive rollouts: Prometheus queries and webhooks.
 mod check_flags;
+/// The flags on the command line of this process.
+mod command_line;
 /// `muster controller`: runs the DaemonSet controller.
 mod controller;
 /// The lock, owner and mode of the data directory.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as _, Command};
+use clap::ArgMatches;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
@@ -17,10 +16,11 @@ use muster_api::well_known::NAMESPACE_SYSTEM;
 use muster_control::{ElectionCallbacks, LeaderElectionConfig, LeaseConfig, run_while_leading};
 use muster_files::{overwrite_private_file, write_private_file};
 use muster_server::{
-    AdvertisedUrl, ApiServer, BuiltinUser, ClusterSettings, DEFAULT_CLUSTER_CIDR, EtcdOptions, LeaderFence,
-    LoopbackClient, StoreOptions,
+    AdvertisedUrl, ApiServer, BuiltinUser, ClusterPolicy, ClusterSettings, DEFAULT_CLUSTER_CIDR, EtcdOptions,
+    LeaderFence, LoopbackClient, SettingsError, StoreOptions,
 };
 
+use crate::command_line::{find_given_flags, quote_for_shell};
 use crate::data_dir::lock;
 use crate::encrypt;
 use crate::limit_flags::LimitFlags;
@@ -95,11 +95,6 @@ impl ServingFlags {
         &self.data_dir
     }
 
-    /// Returns the value of `--advertise`.
-    pub(crate) fn advertised_url(&self) -> Option<&AdvertisedUrl> {
-        self.advertise.as_ref()
-    }
-
     /// Returns the value of `--listen`.
     pub(crate) fn listen_address(&self) -> SocketAddr {
         self.listen
@@ -129,24 +124,7 @@ impl ServingFlags {
         /// IDs of flags that are not passed on.
         const NOT_FORWARDED: [&str; 6] =
             ["data_dir", "listen", "kubeconfig", "audit_log", "new_cluster", "encryption_key_file"];
-        let mut flags = Vec::new();
-        for arg in Self::augment_args(Command::new("server")).get_arguments() {
-            let id = arg.get_id().as_str();
-            let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
-            let Some(name) = arg.get_long().filter(|_| is_given && !NOT_FORWARDED.contains(&id)) else {
-                continue;
-            };
-            if !arg.get_action().takes_values() {
-                flags.push(format!("--{name}").into());
-                continue;
-            }
-            for value in matches.get_raw(id).into_iter().flatten() {
-                let mut flag = OsString::from(format!("--{name}="));
-                flag.push(value);
-                flags.push(flag);
-            }
-        }
-        flags
+        find_given_flags::<Self>(matches, |it| !NOT_FORWARDED.contains(&it))
     }
 
     /// Whether `--new-cluster` is given.
@@ -218,17 +196,22 @@ impl ServingFlags {
     }
 
     /// Returns the settings that all servers of the cluster must have in common. The first `reserved_pod_cidrs` ranges of
-    /// `--cluster-cidr` are not assigned to nodes. With `machine`, returns the settings of the local cluster instead.
+    /// `--cluster-cidr` are not assigned to nodes. With `machine`, the pod CIDRs are those of the local cluster instead.
     pub(crate) fn cluster_settings(
         &self,
         machine: Option<&LocalCluster>,
         reserved_pod_cidrs: u32,
-    ) -> anyhow::Result<ClusterSettings> {
-        let settings = match machine {
-            Some(machine) => ClusterSettings::new(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
-            None => ClusterSettings::new(&self.cluster_cidr, reserved_pod_cidrs),
+    ) -> Result<ClusterSettings, SettingsError> {
+        let policy = ClusterPolicy {
+            pod_security: self.pod_security.pod_security_settings(),
+            allow_external_ips: self.allow_external_ips.clone(),
+            certificate_lifetime_max: self.cluster_signing_duration,
+            token_lifetime_max: self.service_account_max_token_expiration,
         };
-        settings.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))
+        match machine {
+            Some(machine) => ClusterSettings::new(&machine.pod_cidr(), u32::from(NODES_MAX) + 1, policy),
+            None => ClusterSettings::new(&self.cluster_cidr, reserved_pod_cidrs, policy),
+        }
     }
 
     /// Opens the store, binds the listen address, and configures the server from the flags.
@@ -262,15 +245,7 @@ impl ServingFlags {
         if let Some(url) = &self.advertise {
             server.set_advertised_url(url.clone());
         }
-        server.set_certificate_lifetime_max(self.cluster_signing_duration);
-        if let Some(life) = self.service_account_max_token_expiration {
-            server.set_token_lifetime_max(life);
-        }
-        let exempted = server.set_pod_security(self.pod_security.pod_security_settings());
-        exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
         server.set_limits(self.limits.limits_config());
-        let allowed = server.allow_external_ips(&self.allow_external_ips);
-        allowed.map_err(|why| anyhow!("choose another --allow-external-ips: {why}"))?;
         Ok(server)
     }
 
@@ -370,7 +345,7 @@ impl ServingFlags {
                 anyhow::Error::from(error).context(what)
             }
         })?;
-        Ok(format!("export KUBECONFIG={}", quote_for_shell(&path)))
+        Ok(format!("export KUBECONFIG={}", quote_for_shell(&path.display().to_string())))
     }
 }
 
@@ -418,11 +393,4 @@ fn to_kube_client(client: LoopbackClient, name: &str) -> kube::Client {
 pub(crate) fn user_agent(component: &str) -> HeaderValue {
     let agent = format!("muster-{component}/{}", env!("CARGO_PKG_VERSION"));
     HeaderValue::from_str(&agent).expect("a name and a version are plain text")
-}
-
-/// Formats a path as a shell word, quoted if necessary.
-fn quote_for_shell(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-+:@%,".contains(it);
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

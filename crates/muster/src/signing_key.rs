@@ -1,13 +1,18 @@
 //! `muster signing-key`: lists, rotates and removes the keys that sign service account tokens.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
-use muster_server::{CLUSTER_KEYS_CHECK_INTERVAL, SigningKeyAdmin, SigningKeyState};
+use muster_server::{LaggingServer, SigningKeyAdmin, SigningKeyState};
 
 use crate::data_dir::{DataDirLock, lock};
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
+
+/// Time for which the commands wait until all servers use changed keys. A server reads them within five seconds, and
+/// publishes that in its Lease within another five. A server that was killed counts as dead after 15 seconds.
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SigningKeyArgs {
@@ -34,7 +39,8 @@ struct ClusterFlags {
 
 /// List the keys with which service account tokens are signed
 ///
-/// One key signs new tokens. Tokens that were signed with the other keys are accepted.
+/// One key signs new tokens. Tokens that were signed with the other keys are accepted. With --etcd, also names the
+/// servers that do not use these keys yet, on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster signing-key list --data-dir /var/lib/muster
@@ -48,8 +54,9 @@ struct ListArgs {
 /// Sign new service account tokens with a new key
 ///
 /// Tokens that were signed with the old key stay valid until they expire, or until `muster signing-key remove`. With
-/// --etcd, the servers go on running: all of them accept the new key before it signs. Without --etcd, the server must be
-/// stopped. If the command is interrupted, run it again.
+/// --etcd, the servers go on running: the command waits until all of them accept the new key before it signs, and then
+/// until all of them sign with it. If a server does not in time, the command names it and fails. Without --etcd, the
+/// server must be stopped. If the command is interrupted, run it again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster signing-key rotate --data-dir /var/lib/muster     the server in this directory is stopped
@@ -63,7 +70,8 @@ struct RotateArgs {
 /// Remove a key, so that the tokens that were signed with it become invalid
 ///
 /// Pods get new tokens for their volumes within an hour of a rotation. Tokens in Secrets, and those of `kubectl create
-/// token`, must be created again.
+/// token`, must be created again. With --etcd, the servers go on running: the command waits until none of them accepts the
+/// key. If one still does, the command names it and fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   muster signing-key remove 3uX2…Kc --data-dir /var/lib/muster")]
@@ -74,6 +82,11 @@ struct RemoveArgs {
     #[command(flatten)]
     cluster: ClusterFlags,
 }
+
+/// What to do about a server that does not use the keys of the cluster.
+const LAGGING_SERVER_ADVICE: &str = "If the log of such a server says `the server token is wrong`, put the token of the cluster into \
+                                     `server-token` in its data directory. If the server runs an older version, update it. \
+                                     Otherwise restart or stop it";
 
 /// Executes `muster signing-key`.
 pub(crate) async fn run(args: &SigningKeyArgs) -> anyhow::Result<()> {
@@ -108,7 +121,8 @@ impl ClusterFlags {
 /// Executes `muster signing-key list`.
 async fn list(args: &ListArgs) -> anyhow::Result<()> {
     let etcd = args.cluster.etcd.options();
-    let keys = SigningKeyAdmin::open(&args.cluster.data_dir, etcd.as_ref())?.list().await?;
+    let admin = SigningKeyAdmin::open(&args.cluster.data_dir, etcd.as_ref())?;
+    let keys = admin.list().await?;
     let mut rows = vec![["KEY", "STATE"].map(str::to_owned)];
     rows.extend(keys.into_iter().map(|it| {
         let state = match it.state {
@@ -119,25 +133,44 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
         [it.id, state.to_owned()]
     }));
     print_to_stdout(aligned_table(&rows));
+    let lagging = admin.wait_for_servers(Duration::ZERO, &mut |_| ()).await?;
+    if !lagging.is_empty() {
+        print_to_stderr(format_args!(
+            "muster: {} not use these keys yet: {}",
+            servers_do(&lagging),
+            names_of(&lagging)
+        ));
+    }
     Ok(())
 }
 
 /// Executes `muster signing-key rotate`.
+///
+/// Rule: a key signs only when all live servers accept it. The staged key stays in etcd if the command fails or is killed,
+/// and the next call continues with it.
 async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
-    let (keys, lock) = args.cluster.open_for_change()?;
+    let (keys, _lock) = args.cluster.open_for_change()?;
     let old: Vec<_> =
         keys.list().await?.into_iter().filter(|it| it.state != SigningKeyState::Staged).collect();
     let new = keys.stage_key().await?;
-    if lock.is_none() {
-        // A server looks for changed keys at this interval.
-        let wait = CLUSTER_KEYS_CHECK_INTERVAL * 3;
-        print_to_stderr(format_args!(
-            "muster: waiting {} s until all servers accept key {new}",
-            wait.as_secs()
-        ));
-        tokio::time::sleep(wait).await;
+    let lagging = wait_for_servers(&keys, &format!("accept key {new}")).await?;
+    if !lagging.is_empty() {
+        bail!(
+            "key {new} does not sign yet, because {} not accept it: {}. {LAGGING_SERVER_ADVICE}. Then run this command again",
+            servers_do(&lagging),
+            names_of(&lagging)
+        );
     }
     keys.activate_key(&new).await?;
+    let lagging = wait_for_servers(&keys, &format!("sign with key {new}")).await?;
+    if !lagging.is_empty() {
+        bail!(
+            "key {new} signs new tokens, but {} not use it: {}. {LAGGING_SERVER_ADVICE}. Remove no old key until `muster signing-key \
+             list` names no server",
+            servers_do(&lagging),
+            names_of(&lagging)
+        );
+    }
     print_to_stdout(format_args!("key {new} signs new tokens"));
     for it in old {
         print_to_stdout(format_args!(
@@ -152,6 +185,33 @@ async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
 async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let (keys, _lock) = args.cluster.open_for_change()?;
     keys.remove_key(&args.key).await?;
+    let lagging = wait_for_servers(&keys, &format!("reject key {}", args.key)).await?;
+    if !lagging.is_empty() {
+        bail!(
+            "key {} is removed, but {} not reject the tokens that it has signed: {}. {LAGGING_SERVER_ADVICE}. `muster signing-key list` \
+             names the servers that do not use the keys of the cluster",
+            args.key,
+            servers_do(&lagging),
+            names_of(&lagging)
+        );
+    }
     print_to_stdout(format_args!("removed key {}: the tokens that it has signed are invalid", args.key));
     Ok(())
+}
+
+/// Waits until all live servers use the keys of the cluster, and shows which do not. `what` is what servers then do, such
+/// as `accept key 3uX2`. Returns the servers that do not use the keys after [`SERVERS_TIMEOUT`].
+async fn wait_for_servers(keys: &SigningKeyAdmin, what: &str) -> anyhow::Result<Vec<LaggingServer>> {
+    let mut on_change = |lagging: &[LaggingServer]| {
+        print_to_stderr(format_args!("muster: waiting until all servers {what}: {}", names_of(lagging)));
+    };
+    Ok(keys.wait_for_servers(SERVERS_TIMEOUT, &mut on_change).await?)
+}
+
+fn servers_do(servers: &[LaggingServer]) -> &'static str {
+    if servers.len() == 1 { "one server does" } else { "some servers do" }
+}
+
+fn names_of(servers: &[LaggingServer]) -> String {
+    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::admin::{AdminConnection, AdminFlags};
+use crate::command_line::quote_for_shell;
 use crate::duration_flag;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
@@ -201,7 +202,7 @@ fn print_server_token(data_dir: &Path) -> anyhow::Result<()> {
         "On the new machine, {files}put the token into a file that only root can read, and start the server with it:\n  \
          (umask 077; cat > server-token)    paste the token, then press Ctrl-D\n  \
          muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443 --token-file server-token \\\n      {}",
-        flags.join(" \\\n      ")
+        flags.iter().map(|it| quote_for_shell(it)).collect::<Vec<_>>().join(" \\\n      ")
     ));
     Ok(())
 }

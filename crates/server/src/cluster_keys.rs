@@ -22,9 +22,11 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::pbkdf2;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::pki::{Pki, PkiError};
+use crate::registry::Registry;
 use crate::signing_keys::{SIGNING_KEY_FILE, SigningKeys};
 use crate::storage::data_dir;
 use crate::storage::etcd::{EtcdOptions, EtcdStoreError};
@@ -458,19 +460,24 @@ impl ClusterKeysFollower {
         })
     }
 
-    /// Reads the keys every [`CLUSTER_KEYS_CHECK_INTERVAL`], and passes changed signing keys to `on_changed`, until
-    /// `stop` is cancelled. Raises the feature level of the cluster to `feature_level`, the lowest level of all
-    /// servers, unless that is `None` (unknown).
+    /// Reads the keys at once, because they may have changed while the server loaded the objects, and then every
+    /// [`CLUSTER_KEYS_CHECK_INTERVAL`], until `stop` is cancelled. Installs changed signing keys in `registry`. Raises
+    /// the feature level of the cluster to `feature_level`, the lowest level of all servers, unless that is `None`
+    /// (unknown).
     pub(crate) async fn run(
         mut self,
-        on_changed: impl Fn(Arc<SigningKeys>),
+        registry: Arc<Registry>,
         feature_level: watch::Receiver<Option<u32>>,
         stop: CancellationToken,
     ) {
-        while stop.run_until_cancelled(tokio::time::sleep(CLUSTER_KEYS_CHECK_INTERVAL)).await.is_some() {
-            match self.sync_signing_keys().await {
+        let mut rounds = tokio::time::interval(CLUSTER_KEYS_CHECK_INTERVAL);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+            let synced = self.sync_signing_keys().await;
+            registry.metrics.set_cluster_keys_unreadable(self.undecrypted.is_some());
+            match synced {
                 Ok(None) => {}
-                Ok(Some(changed)) => on_changed(changed),
+                Ok(Some(changed)) => registry.access.tokens.replace_keys(changed),
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the keys of the cluster; the server goes on with those it has");
                 }

@@ -158,7 +158,7 @@ pub use crate::cluster_keys::{
     CLUSTER_KEYS_CHECK_INTERVAL, ClusterKeysError, ENCRYPTION_KEY_FILE, SERVER_TOKEN_FILE,
     create_server_token_if_missing, rotate_server_token,
 };
-pub use crate::cluster_settings::{ClusterSettings, DEFAULT_CLUSTER_CIDR};
+pub use crate::cluster_settings::{ClusterPolicy, ClusterSettings, DEFAULT_CLUSTER_CIDR, SettingsError};
 pub use crate::cluster_transfer::{
     EtcdTransferOptions, TransferError, TransferSummary, backup_etcd, install_backup_keys, migrate_to_etcd,
     migrate_to_sqlite, restore_etcd,
@@ -166,7 +166,7 @@ pub use crate::cluster_transfer::{
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
 pub use crate::pki::{BuiltinUser, PkiError, certificate_serial, issue_kubeconfig};
-pub use crate::signing_key_admin::{SigningKeyAdmin, SigningKeyAdminError};
+pub use crate::signing_key_admin::{LaggingServer, SigningKeyAdmin, SigningKeyAdminError};
 pub use crate::signing_keys::{SigningKeyError, SigningKeyInfo, SigningKeyState};
 pub use crate::singleton_tasks::SingletonTask;
 pub use crate::storage::data_dir::{
@@ -341,7 +341,7 @@ impl ApiServer {
             listeners.push(listen_on(to_nodes).await?.0);
         }
         let store = StoreSource::prepare(data_dir, options).await?;
-        let etcd_and_settings = options.etcd.as_ref().zip(settings);
+        let etcd_and_settings = options.etcd.as_ref().zip(settings.as_ref());
         if let Some((etcd, settings)) = etcd_and_settings {
             settings.store_or_replace_if_alone(etcd).await?;
         }
@@ -361,8 +361,8 @@ impl ApiServer {
             // A server that started since the settings were compared may have changed them.
             settings.compare(etcd).await?;
         }
-        if let Some(ClusterSettings { cluster_range, reserved_pod_cidrs }) = settings {
-            registry.admission.pod_cidrs.set_range(cluster_range, reserved_pod_cidrs);
+        if let Some(settings) = &settings {
+            settings.apply(&registry);
         }
         registry.storage.warn_about_oversized_objects();
         let now = Timestamp::now();
@@ -389,7 +389,9 @@ impl ApiServer {
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
         api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
-        let lifetime_max = certificate_signing::DEFAULT_LIFETIME_MAX;
+        let lifetime_max = settings
+            .as_ref()
+            .map_or(certificate_signing::DEFAULT_LIFETIME_MAX, ClusterSettings::certificate_lifetime_max);
         Ok(Self {
             listeners,
             identity: own,
@@ -446,37 +448,10 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Sets the CIDRs that `spec.externalIPs` of Services may use. By default no external IP is allowed. Returns an
-    /// error message if a CIDR is invalid.
-    pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
-        self.api.registry.admission.external_ips.set_ranges(ranges)
-    }
-
-    /// Sets the exemptions from Pod Security, and the levels of namespaces without Pod Security labels. Returns an
-    /// error message if a setting is invalid.
-    pub fn set_pod_security(&self, settings: PodSecurityConfiguration) -> Result<(), String> {
-        self.api.registry.admission.pod_security.set_configuration(settings)
-    }
-
     /// Sets the limits and timeouts of connections and requests. Loopback clients that were created before this call
     /// keep the previous limits.
     pub fn set_limits(&mut self, config: LimitsConfig) {
         self.api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(config)));
-    }
-
-    /// Sets the maximum lifetime of the certificates that the server signs for CertificateSigningRequests. A request
-    /// that does not specify a lifetime gets this maximum. A maximum above the lifetime of a CA certificate is reduced
-    /// to that lifetime.
-    pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
-        let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
-        // No certificate outlives the CA.
-        self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
-    }
-
-    /// Sets the maximum lifetime of service account tokens for TokenRequests. A request for a longer lifetime gets a
-    /// token with this maximum. Only the first call has an effect.
-    pub fn set_token_lifetime_max(&self, lifetime: Duration) {
-        self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
     /// Sets the URL that clients use, such as the URL of a load balancer. Kubeconfigs contain it, and the serving
@@ -555,9 +530,7 @@ impl ApiServer {
             background.spawn_task("server-lease", renewing);
         }
         if let Some((keys, feature_level)) = self.cluster_keys.zip(levels) {
-            let registry = registry.clone();
-            let install = move |it| registry.access.tokens.replace_keys(it);
-            let following = keys.run(install, feature_level, stop.clone());
+            let following = keys.run(registry.clone(), feature_level, stop.clone());
             background.spawn_task("cluster-keys", following);
         }
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());

@@ -80,6 +80,8 @@ pub(crate) struct ServerMetrics {
     store_bytes_max: Gauge,
     /// `muster_store_full`: 1 if the last write failed because the disk or etcd was full, else 0.
     store_full: Gauge,
+    /// `muster_cluster_keys_unreadable`: 1 if this server cannot decrypt the keys of the cluster in etcd, else 0.
+    cluster_keys_unreadable: Gauge,
     /// `muster_store_namespace_bytes`: size of the stored objects of each of the largest namespaces.
     namespace_bytes: Family<NamespaceLabels, Gauge>,
     /// `muster_store_reloads_total`: reloads of all objects from etcd. Without etcd it has no series.
@@ -238,6 +240,7 @@ impl Default for ServerMetrics {
             store_bytes: Gauge::default(),
             store_bytes_max: Gauge::default(),
             store_full: Gauge::default(),
+            cluster_keys_unreadable: Gauge::default(),
             namespace_bytes: Family::default(),
             reloads: Family::default(),
             consistency_checks: Family::default(),
@@ -335,6 +338,11 @@ impl Default for ServerMetrics {
             "muster_store_full",
             "1 if the last write that needs space failed because the disk or the database of etcd is full, else 0",
             metrics.store_full.clone(),
+        );
+        registry.register(
+            "muster_cluster_keys_unreadable",
+            "1 if this server cannot decrypt the keys of the cluster in etcd with its server token, else 0",
+            metrics.cluster_keys_unreadable.clone(),
         );
         registry.register(
             "muster_store_namespace_bytes",
@@ -495,6 +503,11 @@ impl ServerMetrics {
     }
 
     /// Sets whether the disk or the storage is full.
+    /// Sets whether this server cannot decrypt the keys of the cluster in etcd.
+    pub(crate) fn set_cluster_keys_unreadable(&self, is_unreadable: bool) {
+        self.cluster_keys_unreadable.set(i64::from(is_unreadable));
+    }
+
     pub(crate) fn set_store_full(&self, is_full: bool) {
         self.store_full.set(i64::from(is_full));
     }

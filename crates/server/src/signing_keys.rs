@@ -101,6 +101,11 @@ impl SigningKeys {
         self.keys.iter().find(|it| it.id == id)
     }
 
+    /// Returns the digest of these keys, see [`digest_of_key_ids`].
+    pub(crate) fn digest(&self) -> String {
+        digest_of_key_ids(self.keys.iter().map(|it| &*it.id))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &SigningKey> {
         self.keys.iter()
     }
@@ -125,6 +130,12 @@ impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SigningKey").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// Returns a digest of the IDs of signing keys. The order matters, because the first key signs new tokens. So two servers
+/// with the same digest sign with the same key, and accept the same tokens.
+fn digest_of_key_ids<'a>(ids: impl Iterator<Item = &'a str>) -> String {
+    BASE64URL.encode(digest(&SHA256, ids.collect::<Vec<_>>().join("\n").as_bytes()))
 }
 
 /// Returns the content of a key file with one new key.
@@ -210,6 +221,11 @@ impl KeyFile {
         self.entries.iter().position(|it| it.id == id).ok_or_else(|| SigningKeyError::Unknown(id.to_owned()))
     }
 
+    /// Returns the digest of the keys, which is that of the [`SigningKeys`] of a server with this file.
+    pub(crate) fn digest(&self) -> String {
+        digest_of_key_ids(self.entries.iter().map(|it| &*it.id))
+    }
+
     /// Returns the ID and state of each key, in the order of the file.
     pub(crate) fn list(&self) -> Vec<SigningKeyInfo> {
         let state = |at: usize, it: &KeyFileEntry| match at {
@@ -234,6 +250,24 @@ mod tests {
             file.activate(&id).unwrap();
         }
         assert!(matches!(file.stage(), Err(SigningKeyError::TooMany)));
+    }
+
+    #[test]
+    fn the_digest_changes_with_every_step_of_a_rotation() {
+        let mut file = KeyFile::parse(&new_key_file().unwrap()).unwrap();
+        let first = file.list()[0].id.clone();
+        let digest = |file: &KeyFile| {
+            assert_eq!(SigningKeys::parse(&file.to_text()).unwrap().digest(), file.digest());
+            file.digest()
+        };
+        let mut digests = vec![digest(&file)];
+        let second = file.stage().unwrap();
+        digests.push(digest(&file));
+        file.activate(&second).unwrap();
+        digests.push(digest(&file));
+        file.remove(&first).unwrap();
+        digests.push(digest(&file));
+        assert_eq!(digests.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{digests:?}");
     }
 
     #[test]

@@ -17,13 +17,9 @@ use crate::unstructured::list_at;
 pub(crate) struct AllowedExternalIps(RwLock<Vec<IpCidr>>);
 
 impl AllowedExternalIps {
-    /// Replaces the allowed ranges. Fails with a message that names the first invalid range.
-    pub(crate) fn set_ranges(&self, ranges: &[String]) -> Result<(), String> {
-        let ranges = ranges.iter().map(|it| {
-            IpCidr::parse(it).map_err(|_| format!("{it:?} is not an address range such as 192.0.2.0/24"))
-        });
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges.collect::<Result<_, _>>()?;
-        Ok(())
+    /// Replaces the allowed ranges.
+    pub(crate) fn set_ranges(&self, ranges: Vec<IpCidr>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges;
     }
 
     /// Whether the text is an IP address in one of the allowed ranges.
@@ -31,6 +27,14 @@ impl AllowedExternalIps {
         let Ok(address) = address.parse::<IpAddr>() else { return false };
         self.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|it| it.contains(address))
     }
+}
+
+/// Parses the value of `--allow-external-ips`. Fails with a message that names the first invalid range.
+pub(crate) fn parse_external_ip_ranges(ranges: &[String]) -> Result<Vec<IpCidr>, String> {
+    let ranges = ranges.iter().map(|it| {
+        IpCidr::parse(it).map_err(|_| format!("{it:?} is not an address range such as 192.0.2.0/24"))
+    });
+    ranges.collect()
 }
 
 /// Checks the external IPs that a write adds to a Service.
@@ -66,7 +70,8 @@ mod tests {
     fn ranges_contain_addresses_of_their_family() {
         let allowed = AllowedExternalIps::default();
         assert!(!allowed.contains("192.0.2.7"), "none is allowed by default");
-        allowed.set_ranges(&["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
+        let ranges = ["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()];
+        allowed.set_ranges(parse_external_ip_ranges(&ranges).unwrap());
         let asked = ["192.0.2.7", "192.0.2.16", "2001:db8::1", "2001:db9::1", "::ffff:192.0.2.7", "x"];
         assert_eq!(asked.map(|it| allowed.contains(it)), [true, false, true, false, false, false]);
     }
@@ -76,7 +81,7 @@ mod tests {
         let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.0/+24", "x/8", "::1/129"];
         for range in wrong {
             let message = format!("{range:?} is not an address range such as 192.0.2.0/24");
-            assert_eq!(AllowedExternalIps::default().set_ranges(&[range.to_owned()]), Err(message));
+            assert_eq!(parse_external_ip_ranges(&[range.to_owned()]), Err(message));
         }
     }
 }

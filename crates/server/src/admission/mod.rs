@@ -59,6 +59,7 @@ use crate::storage::ObjectStorage;
 use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
+pub(crate) use external_ips::parse_external_ip_ranges;
 pub(crate) use pod_cidr::{PodCidrAllocator, parse_cluster_range};
 pub use pod_security::{LevelVersion, PodSecurityConfiguration, PodSecurityLevel, PolicyVersion};
 pub(crate) use resource_quota::{QuotaAccessor, QuotaCharge, has_quotas, recalculate_quotas};

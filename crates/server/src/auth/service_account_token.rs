@@ -113,7 +113,8 @@ impl TokenSigner {
         verified.clear();
     }
 
-    fn keys(&self) -> Arc<SigningKeys> {
+    /// Returns the keys with which tokens are signed and verified at present.
+    pub(crate) fn keys(&self) -> Arc<SigningKeys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_api::well_known::{
-    ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_FEATURE_LEVEL, ANNOTATION_SERVER_VERSION,
-    LABEL_SERVER_IDENTITY, NAMESPACE_SYSTEM,
+    ANNOTATION_SERVER_ENDPOINT, ANNOTATION_SERVER_FEATURE_LEVEL, ANNOTATION_SERVER_SIGNING_KEYS,
+    ANNOTATION_SERVER_VERSION, LABEL_SERVER_IDENTITY, NAMESPACE_SYSTEM,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ const LEASE_NAMESPACE: &str = NAMESPACE_SYSTEM;
 const LEASE_NAME_PREFIX: &str = "apiserver-";
 
 /// Interval at which a server renews its own Lease and reads the Leases of the other servers.
-const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 /// Time without a renewal of its Lease after which a server counts as dead.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Time without a renewal after which the Lease of a server is deleted.
@@ -153,13 +153,16 @@ fn lease_target(name: &str) -> RequestTarget {
     }
 }
 
-/// Sets the renewal time of the Lease of the server `own`. Creates the Lease if it does not exist.
+/// Sets the renewal time of the Lease of the server `own`, and the digest of its signing keys. Creates the Lease if it
+/// does not exist.
 async fn renew_lease(registry: &Registry, own: &ServerRegistration, now: Timestamp) -> Result<(), ApiError> {
     let target = lease_target(&lease_name(&own.id));
     let renewed_at = format!("{now:.6}");
+    let signing_keys = registry.access.tokens.keys().digest();
     let update = |stored: &Value| {
         let mut new = stored.clone();
         new["spec"]["renewTime"] = json!(renewed_at);
+        new["metadata"]["annotations"][ANNOTATION_SERVER_SIGNING_KEYS] = json!(signing_keys);
         Ok(new)
     };
     match registry.update(&RequestContext::for_server("update", now), &target, update).await {
@@ -169,6 +172,7 @@ async fn renew_lease(registry: &Registry, own: &ServerRegistration, now: Timesta
     let mut annotations = json!({
         (ANNOTATION_SERVER_VERSION): env!("CARGO_PKG_VERSION"),
         (ANNOTATION_SERVER_FEATURE_LEVEL): own.feature_level.to_string(),
+        (ANNOTATION_SERVER_SIGNING_KEYS): signing_keys,
     });
     if let Some(endpoint) = own.endpoint {
         annotations[ANNOTATION_SERVER_ENDPOINT] = json!(endpoint.to_string());
@@ -203,13 +207,38 @@ async fn delete_lease(registry: &Registry, name: &str, version: Option<String>) 
     }
 }
 
+/// Returns the prefix of the store keys of the Leases of all API servers.
+pub(crate) fn lease_store_key_prefix() -> String {
+    let kind = Kind::builtin("coordination.k8s.io", "v1", "leases");
+    kind.store_key(Some(LEASE_NAMESPACE), LEASE_NAME_PREFIX)
+}
+
 /// The stored Lease of an API server, parsed.
-struct ServerLease {
-    name: String,
+pub(crate) struct ServerLease {
+    pub(crate) name: String,
     resource_version: String,
-    endpoint: Option<SocketAddr>,
+    pub(crate) endpoint: Option<SocketAddr>,
     /// The highest feature level that the server supports.
     feature_level: u32,
+    /// The digest of the signing keys that the server uses. `None` for a version of Muster that does not publish it.
+    pub(crate) signing_keys: Option<String>,
+}
+
+impl ServerLease {
+    /// Parses the JSON of a stored Lease of an API server.
+    pub(crate) fn from_stored(lease: &Value) -> Self {
+        let annotation = |name: &str| lease["metadata"]["annotations"][name].as_str();
+        Self {
+            name: str_at(lease, "metadata.name").to_owned(),
+            resource_version: str_at(lease, "metadata.resourceVersion").to_owned(),
+            endpoint: annotation(ANNOTATION_SERVER_ENDPOINT).and_then(|it| it.parse().ok()),
+            // A server without the annotation has level 1.
+            feature_level: annotation(ANNOTATION_SERVER_FEATURE_LEVEL)
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(1),
+            signing_keys: annotation(ANNOTATION_SERVER_SIGNING_KEYS).map(str::to_owned),
+        }
+    }
 }
 
 /// Returns the stored Leases of all API servers.
@@ -218,20 +247,7 @@ fn list_leases(registry: &Registry) -> Vec<ServerLease> {
     let (leases, _) = registry.storage.list(kind, Some(LEASE_NAMESPACE), &ObjectSelector::default());
     let leases = leases.iter().map(|it| unstructured::parse_stored(it));
     let of_servers = leases.filter(|it| str_at(it, "metadata.name").starts_with(LEASE_NAME_PREFIX));
-    of_servers
-        .map(|it| ServerLease {
-            name: str_at(&it, "metadata.name").to_owned(),
-            resource_version: str_at(&it, "metadata.resourceVersion").to_owned(),
-            endpoint: it["metadata"]["annotations"][ANNOTATION_SERVER_ENDPOINT]
-                .as_str()
-                .and_then(|it| it.parse().ok()),
-            // A server without the annotation has level 1.
-            feature_level: it["metadata"]["annotations"][ANNOTATION_SERVER_FEATURE_LEVEL]
-                .as_str()
-                .and_then(|it| it.parse().ok())
-                .unwrap_or(1),
-        })
-        .collect()
+    of_servers.map(|it| ServerLease::from_stored(&it)).collect()
 }
 
 /// The Leases of all servers by name, each with the time at which this server first saw its latest renewal.
@@ -239,7 +255,7 @@ fn list_leases(registry: &Registry) -> Vec<ServerLease> {
 /// Rule: a server counts as dead when its Lease has not been renewed for 15 seconds. Each server measures this time
 /// with its own clock. The clocks of two servers are never compared.
 #[derive(Debug, Default)]
-struct ObservedServers(BTreeMap<String, ObservedServer>);
+pub(crate) struct ObservedServers(BTreeMap<String, ObservedServer>);
 
 /// The last observed state of the Lease of a server, and whether the server counts as live.
 #[derive(Debug)]
@@ -255,10 +271,10 @@ struct ObservedServer {
 impl ObservedServers {
     /// Records the stored Leases. Returns the name and resourceVersion of each Lease that has not been renewed for
     /// `LEASE_RETENTION`, so that the caller deletes it.
-    fn observe(&mut self, leases: Vec<ServerLease>, now: Instant) -> Vec<(String, String)> {
+    pub(crate) fn observe(&mut self, leases: Vec<ServerLease>, now: Instant) -> Vec<(String, String)> {
         let names: BTreeSet<String> = leases.iter().map(|it| it.name.clone()).collect();
         self.0.retain(|name, _| names.contains(name));
-        for ServerLease { name, resource_version, endpoint, feature_level } in leases {
+        for ServerLease { name, resource_version, endpoint, feature_level, signing_keys: _ } in leases {
             let is_same = |it: &ObservedServer| it.resource_version == resource_version;
             let renewed_at = self.0.get(&name).filter(|it| is_same(it)).map_or(now, |it| it.renewed_at);
             let is_live = now - renewed_at < LEASE_DURATION;
@@ -269,9 +285,9 @@ impl ObservedServers {
         expired.map(|(name, it)| (name.clone(), it.resource_version.clone())).collect()
     }
 
-    /// Counts all Leases as renewed at `now`. Called when this server cannot write to the store, because the other
-    /// servers may then be unable to renew their Leases too.
-    fn mark_all_renewed(&mut self, now: Instant) {
+    /// Counts all Leases as renewed at `now`. Called when this process cannot use the store, because the servers may then
+    /// be unable to renew their Leases.
+    pub(crate) fn mark_all_renewed(&mut self, now: Instant) {
         self.0.values_mut().for_each(|it| it.renewed_at = now);
     }
 
@@ -281,7 +297,7 @@ impl ObservedServers {
     }
 
     /// Returns the names of the Leases of the live servers.
-    fn live_lease_names(&self) -> BTreeSet<String> {
+    pub(crate) fn live_lease_names(&self) -> BTreeSet<String> {
         self.0.iter().filter(|(_, it)| it.is_live).map(|(name, _)| name.clone()).collect()
     }
 
@@ -294,6 +310,7 @@ impl ObservedServers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signing_keys::SigningKeys;
 
     fn lease(name: &str, version: &str) -> ServerLease {
         let endpoint = format!("10.0.0.{}:6443", name.len()).parse().ok();
@@ -302,6 +319,7 @@ mod tests {
             resource_version: version.to_owned(),
             endpoint,
             feature_level: 1,
+            signing_keys: None,
         }
     }
 
@@ -360,11 +378,21 @@ mod tests {
         let both: BTreeSet<SocketAddr> =
             ["10.0.0.1:6443", "10.0.0.2:6444"].map(|it| it.parse().unwrap()).into();
         let both = Some(both);
+        let published_digests = || -> BTreeSet<_> {
+            list_leases(&registry).into_iter().map(|it| it.signing_keys.unwrap()).collect()
+        };
         let (mut first, first_preference, _shutting_down, _stop, _task) = start("a", "10.0.0.1:6443");
         let (mut second, second_preference, second_shutting_down, stop_second, second_task) =
             start("b", "10.0.0.2:6444");
         first.wait_for(|it| *it == both).await.unwrap();
         second.wait_for(|it| *it == both).await.unwrap();
+        // Their Leases have the digest of the keys that they use.
+        assert_eq!(published_digests(), [registry.access.tokens.keys().digest()].into());
+        let replaced = Arc::new(SigningKeys::generate().unwrap());
+        registry.access.tokens.replace_keys(replaced.clone());
+        assert_ne!(published_digests(), [replaced.digest()].into());
+        tokio::time::sleep(RENEW_INTERVAL).await;
+        assert_eq!(published_digests(), [replaced.digest()].into());
         // Exactly one of them is preferred for each Lease, and each of them for some.
         let leases: Vec<String> = (0..20).map(|it| format!("muster-{it}")).collect();
         let of_first = leases.iter().filter(|it| first_preference.is_preferred(it)).count();

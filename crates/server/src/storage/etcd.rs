@@ -61,8 +61,8 @@ pub enum EtcdStoreError {
     #[error(transparent)]
     Unusable(#[from] UnusableError),
     #[error(
-        "the servers of this cluster run with {stored}, and this one was started with {own}: start it with {stored}. To change the \
-         setting, stop all servers, and start them with the new value"
+        "the servers of this cluster run {stored}, and this one was started {own}: start it {stored}. To change the setting, stop all \
+         servers, and start them with the new value"
     )]
     OtherSettings { own: String, stored: String },
 }

@@ -83,12 +83,25 @@ impl PodSecurityCell {
     /// Sets the configuration. Returns an error message if an exempt name is invalid or if a configuration is set
     /// already.
     pub(crate) fn set_configuration(&self, settings: PodSecurityConfiguration) -> Result<(), String> {
+        settings.check()?;
+        self.0.set(settings).map_err(|_| "Pod Security is configured already".to_owned())
+    }
+
+    /// Returns the configuration that was set, or `DEFAULT_CONFIGURATION` if none was set.
+    fn get(&self) -> &PodSecurityConfiguration {
+        self.0.get().unwrap_or(&DEFAULT_CONFIGURATION)
+    }
+}
+
+impl PodSecurityConfiguration {
+    /// Returns an error message if an exempt name is invalid.
+    pub(crate) fn check(&self) -> Result<(), String> {
         for (what, exempt, rule) in [
-            ("namespace", &settings.exempt_namespaces, Some(names::dns_label_name_errors as names::NameRule)),
-            ("user", &settings.exempt_users, None),
+            ("namespace", &self.exempt_namespaces, Some(names::dns_label_name_errors as names::NameRule)),
+            ("user", &self.exempt_users, None),
             (
                 "runtime class",
-                &settings.exempt_runtime_classes,
+                &self.exempt_runtime_classes,
                 Some(names::dns_subdomain_name_errors as names::NameRule),
             ),
         ] {
@@ -102,16 +115,9 @@ impl PodSecurityCell {
                 }
             }
         }
-        self.0.set(settings).map_err(|_| "Pod Security is configured already".to_owned())
+        Ok(())
     }
 
-    /// Returns the configuration that was set, or `DEFAULT_CONFIGURATION` if none was set.
-    fn get(&self) -> &PodSecurityConfiguration {
-        self.0.get().unwrap_or(&DEFAULT_CONFIGURATION)
-    }
-}
-
-impl PodSecurityConfiguration {
     /// Returns the policy of a namespace without Pod Security labels.
     fn default_policy(&self) -> NamespacePolicy {
         NamespacePolicy { enforce: self.enforce, audit: self.audit, warn: self.warn }

@@ -1,6 +1,7 @@
 //! Behaviour that differs between kinds, as a client sees it: conversion, quotas, evictions, Services.
 
 use super::*;
+use crate::admission::parse_external_ip_ranges;
 
 const OLD: &str = "/apis/extensions/v1beta1/namespaces/default/daemonsets";
 const NEW: &str = "/apis/apps/v1/namespaces/default/daemonsets";
@@ -352,7 +353,7 @@ async fn external_addresses_of_services_are_refused_unless_they_are_allowed() {
     let allow = |ranges: &[&str]| {
         let ranges: Vec<String> = ranges.iter().map(|it| (*it).to_owned()).collect();
         for it in server.registries() {
-            it.admission.external_ips.set_ranges(&ranges).unwrap();
+            it.admission.external_ips.set_ranges(parse_external_ip_ranges(&ranges).unwrap());
         }
     };
     let mut said = String::new();
