@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -134,6 +136,33 @@ pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
     Ok(DirPrivacy::Repaired { mode })
 }
 
+/// Gives the files of root in a directory to the owner of the directory. Does nothing if the process is not of root, or if
+/// root owns the directory. Subdirectories are left as they are.
+///
+/// Rule: the owner of the directory controls the names in it. So only a file without another hard link is given to the
+/// owner, and symbolic links are not followed: the owner could have linked to a file of root elsewhere.
+pub fn give_files_to_dir_owner(dir: &Path) -> io::Result<()> {
+    let owner = fs::metadata(dir)?;
+    if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
+        return Ok(());
+    }
+    let flags =
+        i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).expect("flags of open(2) are an int");
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_file_of_root = |it: &fs::Metadata| it.is_file() && it.uid() == 0 && it.nlink() == 1;
+        if !is_file_of_root(&fs::symlink_metadata(&path)?) {
+            continue;
+        }
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        // The owner may have replaced the file.
+        if is_file_of_root(&file.metadata()?) {
+            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes the temporary files that killed processes left in a directory. No other process may write private files in
 /// the directory during the call, because its temporary files would be removed.
 pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
@@ -176,7 +205,7 @@ pub fn sync_parent_dir(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{chown, symlink};
 
     use tempfile::tempdir;
 
@@ -246,6 +275,31 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         assert_eq!(make_private_dir(dir.path()).unwrap(), DirPrivacy::Repaired { mode: 0o777 });
         assert_eq!((make_private_dir(dir.path()).unwrap(), mode(dir.path())), (DirPrivacy::Private, 0o700));
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn files_of_root_are_given_to_the_owner_of_their_directory() {
+        const OWNER: u32 = 4711;
+        let dir = tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let owner = |name: &str| fs::symlink_metadata(path(name)).unwrap().uid();
+        for name in ["written", "of-another-user", "linked", "target"] {
+            write_private_file(&path(name), b"").unwrap();
+        }
+        give_files_to_dir_owner(dir.path()).unwrap();
+        assert_eq!(owner("written"), 0, "root owns the directory");
+        let outside = tempdir().unwrap();
+        fs::hard_link(path("linked"), outside.path().join("linked")).unwrap();
+        fs::rename(path("target"), outside.path().join("target")).unwrap();
+        symlink(outside.path().join("target"), path("symbolic")).unwrap();
+        fs::create_dir(path("dir")).unwrap();
+        chown(path("of-another-user"), Some(OWNER + 1), None).unwrap();
+        chown(dir.path(), Some(OWNER), Some(OWNER)).unwrap();
+        give_files_to_dir_owner(dir.path()).unwrap();
+        let owners = ["written", "of-another-user", "linked", "symbolic", "dir"].map(owner);
+        assert_eq!(owners, [OWNER, OWNER + 1, 0, 0, 0]);
+        assert_eq!(fs::metadata(outside.path().join("target")).unwrap().uid(), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use muster_server::{EncryptionKeys, EtcdOptions, EtcdTransferOptions};
 
-use crate::data_dir::lock;
+use crate::data_dir::lock_for_administration;
 use crate::encrypt;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{print_to_stderr, print_to_stdout};
@@ -104,7 +104,7 @@ pub(crate) async fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
-    let _lock = lock(&args.data_dir)?;
+    let _lock = lock_for_administration(&args.data_dir)?;
     if muster_server::has_store(&args.data_dir) && !args.replace {
         bail!(
             "{} already holds a state: add --replace to replace it; it is kept as muster.db.replaced",

@@ -40,6 +40,18 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct DataDirLock {
     file: File,
     path: PathBuf,
+    /// The data directory, if it belongs to another user than root, who runs the process. The files of root in it are
+    /// given to that user on drop.
+    foreign_dir: Option<PathBuf>,
+}
+
+impl Drop for DataDirLock {
+    fn drop(&mut self) {
+        let Some(dir) = &self.foreign_dir else { return };
+        if let Err(error) = muster_files::give_files_to_dir_owner(dir) {
+            tracing::warn!(%error, "cannot give the files of root in {} to the owner of the directory", dir.display());
+        }
+    }
 }
 
 impl DataDirLock {
@@ -73,6 +85,20 @@ impl DataDirLock {
 /// directory must be empty or an earlier data directory, so that files of other programs are not mixed in. Only the
 /// user who runs the process may access the directory.
 pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
+    lock_dir(dir, false)
+}
+
+/// Locks the data directory as [`lock`], for a command that an administrator runs while the server is stopped.
+///
+/// Rule: root may run such a command in the data directory of another user, for example the user of a systemd unit, who
+/// cannot read the certificates for etcd. The files that root has written there are then given to that user when the lock
+/// is dropped. If the command is killed before that, it must be run again.
+pub(crate) fn lock_for_administration(dir: &Path) -> anyhow::Result<DataDirLock> {
+    lock_dir(dir, true)
+}
+
+/// Locks the data directory. With `accepts_root`, root may use the directory of another user.
+fn lock_dir(dir: &Path, accepts_root: bool) -> anyhow::Result<DataDirLock> {
     muster_files::create_private_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
     let entries = fs::read_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
     let names: Vec<_> =
@@ -80,6 +106,7 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
     if !names.is_empty() && !names.iter().any(|it| DATA_DIR_FILES.iter().any(|ours| it == ours)) {
         bail!("{} has files in it that are not muster's: choose another --data-dir", dir.display());
     }
+    let mut foreign_dir = None;
     match muster_files::make_private_dir(dir).map_err(|error| data_dir_error(dir, &error))? {
         DirPrivacy::Private => {}
         DirPrivacy::Repaired { mode } if mode & 0o022 != 0 => tracing::warn!(
@@ -89,6 +116,9 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
         // Other users could not write, and the files are readable by their owner only.
         DirPrivacy::Repaired { mode } => {
             tracing::info!(dir = %dir.display(), "the mode of the data directory is 0700 now, it was {mode:04o}");
+        }
+        DirPrivacy::Foreign { .. } if accepts_root && rustix::process::geteuid().is_root() => {
+            foreign_dir = Some(dir.to_owned());
         }
         DirPrivacy::Foreign { owner } => bail!(
             "{} belongs to another user (UID {owner}), who could replace its keys: change its owner, or choose another --data-dir",
@@ -111,7 +141,7 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     written.map_err(|error| data_dir_error(dir, &error))?;
     muster_files::remove_temporary_files(dir).map_err(|error| data_dir_error(dir, &error))?;
-    Ok(DataDirLock { file, path: dir.join("lock") })
+    Ok(DataDirLock { file, path: dir.join("lock"), foreign_dir })
 }
 
 /// Waits until no process holds the lock of the data directory. If the lock file is replaced meanwhile, the process that

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use muster_server::{ENCRYPTION_KEY_FILE, EncryptionKeys};
 
-use crate::data_dir::lock;
+use crate::data_dir::lock_for_administration;
 use crate::logging::print_to_stdout;
 
 /// Encrypt the Secrets in a data directory at rest, or rotate the encryption key
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     if !dir.join("muster.db").exists() {
         bail!("{} has no state to encrypt: choose another --data-dir", dir.display());
     }
-    let _lock = lock(dir)?;
+    let _lock = lock_for_administration(dir)?;
     let default = dir.join(ENCRYPTION_KEY_FILE);
     let file = args.encryption_key_file.as_ref().unwrap_or(&default);
     let found = if file.exists() { Some(EncryptionKeys::read(file)?) } else { None };

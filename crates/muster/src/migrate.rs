@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use crate::backup::transfer;
-use crate::data_dir::lock;
+use crate::data_dir::lock_for_administration;
 use crate::encrypt;
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::print_to_stdout;
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &MigrateArgs) -> anyhow::Result<()> {
     if !args.to_sqlite && !muster_server::has_store(dir) && !dir.join("muster.db.moved").exists() {
         bail!("{} has no state to move: choose another --data-dir", dir.display());
     }
-    let _lock = lock(dir)?;
+    let _lock = lock_for_administration(dir)?;
     if args.to_sqlite {
         let done = transfer(&etcd, dir, None, async |it| muster_server::migrate_to_sqlite(it).await).await?;
         print_to_stdout(format_args!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use muster_server::{LaggingServer, SigningKeyAdmin, SigningKeyState};
 
-use crate::data_dir::{DataDirLock, lock};
+use crate::data_dir::{DataDirLock, lock_for_administration};
 use crate::etcd_flags::EtcdFlags;
 use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
 
@@ -114,7 +114,7 @@ impl ClusterFlags {
                 self.data_dir.display()
             );
         }
-        lock(&self.data_dir)
+        lock_for_administration(&self.data_dir)
     }
 }
 

@@ -663,7 +663,8 @@ fn generate_token() -> Result<String, ClusterKeysError> {
 /// too short.
 fn read_token(path: &Path) -> Result<String, ClusterKeysError> {
     let mode = std::fs::metadata(path).map_err(file_error(path))?.mode();
-    if mode & 0o077 != 0 {
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
+    if !is_private(path, mode, credentials.as_deref().map(Path::new)) {
         return Err(ClusterKeysError::TokenNotPrivate { path: path.to_owned() });
     }
     let token = std::fs::read_to_string(path).map_err(file_error(path))?.trim().to_owned();
@@ -671,6 +672,14 @@ fn read_token(path: &Path) -> Result<String, ClusterKeysError> {
         return Err(ClusterKeysError::ShortToken { path: path.to_owned() });
     }
     Ok(token)
+}
+
+/// Whether only the owner of the file `path` has access to it. `credentials` is the directory in which systemd passes
+/// files to the service. Only the service can read it: systemd may grant that with an ACL, and the mode of a file with an
+/// ACL has the permissions of the ACL in the bits of the group.
+fn is_private(path: &Path, mode: u32, credentials: Option<&Path>) -> bool {
+    let is_credential = credentials.is_some() && path.parent() == credentials;
+    mode & 0o077 == 0 || (is_credential && mode & 0o037 == 0)
 }
 
 /// Writes a server token to a file in a data directory, which replaces the file atomically. The file belongs to the
@@ -756,6 +765,11 @@ mod tests {
         assert!(matches!(read_token(&path), Err(ClusterKeysError::TokenNotPrivate { .. })));
         write_private_file(&path, b"short").unwrap();
         assert!(matches!(read_token(&path), Err(ClusterKeysError::ShortToken { .. })));
+        let credentials = Some(Path::new("/run/credentials/muster-server.service"));
+        let path = Path::new("/run/credentials/muster-server.service/server-token");
+        assert!(is_private(path, 0o100_440, credentials));
+        assert!(!is_private(path, 0o100_444, credentials) && !is_private(path, 0o100_440, None));
+        assert!(!is_private(Path::new("/etc/muster/server-token"), 0o100_440, credentials));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Backup, restore and migration of clusters on a real etcd, the program `etcd` on PATH.
 
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::api::{Patch, PatchParams};
@@ -456,6 +457,37 @@ fn the_commands_for_etcd_say_what_is_missing() {
     let said = refused(&["backup", text(&dir.join("new.db"))], &etcd.flags_with_token(&wrong));
     assert!(said.starts_with("muster: the server token is wrong: "), "{said}");
     assert!(!dir.join("new.db").exists() && !dir.join("new.db.partial").exists());
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Root runs the commands in the data directory of the user of a systemd unit, who cannot read the files of root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root and etcd"]
+async fn root_leaves_the_files_of_a_data_directory_to_its_owner() {
+    const OWNER: u32 = 4711;
+    let etcd = Etcd::start();
+    let dir = fresh_dir("foreign-data-dir");
+    let (data, file) = (dir.join("data"), dir.join("backup.db"));
+    Server::start(&data).stop();
+    let files = || fs::read_dir(&data).unwrap().map(|it| it.unwrap().path());
+    files().chain([data.clone()]).for_each(|it| chown(it, Some(OWNER), Some(OWNER)).unwrap());
+    let refused = Server::spawn(&data, &[]).err().unwrap();
+    assert!(refused.contains("belongs to another user (UID 4711)"), "{refused}");
+    let run = |args: &[&str], flags: &[&str]| {
+        let said = muster(&dir, &[args, &["--data-dir", text(&data)]].concat(), flags);
+        assert!(said.0, "{args:?}: {said:?}");
+        let foreign: Vec<_> = files().filter(|it| fs::metadata(it).unwrap().uid() != OWNER).collect();
+        assert!(foreign.is_empty(), "{args:?}: {foreign:?}");
+    };
+    run(&["backup", text(&file)], &[]);
+    run(&["restore", "--replace", text(&file)], &[]);
+    run(&["encrypt"], &[]);
+    run(&["signing-key", "rotate"], &[]);
+    run(&["migrate"], &etcd.flags());
+    assert!(data.join("server-token").exists());
+    run(&["migrate", "--to-sqlite"], &etcd.flags());
+    assert!(data.join("muster.db").exists());
+    run(&["restore", text(&file)], &[&etcd.flags()[..], &["--etcd-prefix", "/other"]].concat());
     fs::remove_dir_all(&dir).unwrap();
 }
 
