@@ -391,7 +391,7 @@ mod tests {
         let replaced = Arc::new(SigningKeys::generate().unwrap());
         registry.access.tokens.replace_keys(replaced.clone());
         assert_ne!(published_digests(), [replaced.digest()].into());
-        tokio::time::sleep(RENEW_INTERVAL).await;
+        tokio::time::sleep(RENEW_INTERVAL + Duration::from_secs(1)).await;
         assert_eq!(published_digests(), [replaced.digest()].into());
         // Exactly one of them is preferred for each Lease, and each of them for some.
         let leases: Vec<String> = (0..20).map(|it| format!("muster-{it}")).collect();
