@@ -1,6 +1,7 @@
 //! The gRPC client of an etcd cluster.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -78,6 +79,8 @@ struct Member {
 pub enum ClientError {
     #[error("{url} is not the URL of an etcd member, such as https://10.0.0.1:2379: {why}")]
     Url { url: String, why: &'static str },
+    #[error("{url} is not on this machine, so it must use https")]
+    Unencrypted { url: String },
     #[error("{what} {}", path.display())]
     Certificate {
         what: &'static str,
@@ -116,6 +119,8 @@ impl ClientTls {
 
 impl EtcdClient {
     /// Creates a client of the members with these URLs, without connecting. A URL with `https` needs `tls`.
+    ///
+    /// Rule: a connection without TLS is allowed only to etcd on this machine, because etcd has every Secret and key.
     pub fn new(urls: &[String], tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let members: Vec<Member> = urls.iter().map(|it| Member::new(it, tls)).collect::<Result<_, _>>()?;
         Ok(Self(MemberPool::new(members)))
@@ -204,13 +209,14 @@ impl Member {
     fn new(url: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let invalid = |why| ClientError::Url { url: url.to_owned(), why };
         let uri: Uri = url.parse().map_err(|_| invalid("it cannot be parsed"))?;
+        let host = uri.host().ok_or_else(|| invalid("it has no host"))?.to_owned();
         let tls = match (uri.scheme_str(), tls) {
             (Some("https"), Some(tls)) => Some(tls.clone()),
             (Some("https"), None) => return Err(invalid("https needs certificates")),
-            (Some("http"), _) => None,
+            (Some("http"), _) if is_this_machine(&host) => None,
+            (Some("http"), _) => return Err(ClientError::Unencrypted { url: url.to_owned() }),
             _ => return Err(invalid("it begins with neither https:// nor http://")),
         };
-        let host = uri.host().ok_or_else(|| invalid("it has no host"))?.to_owned();
         let port = uri.port_u16().unwrap_or(2379);
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
             .map_err(|_| invalid("its host is not a DNS name or an IP address"))?;
@@ -251,6 +257,12 @@ impl Member {
             async move { connect(address, tls, name).await.map(TokioIo::new) }
         }))
     }
+}
+
+/// Whether the host of a URL is `localhost` or a loopback address. An IPv6 address is in brackets.
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|it| it.is_loopback())
 }
 
 /// A connection to a member.
@@ -368,6 +380,48 @@ mod tests {
             if let Some(answer) = answer {
                 stream.write_all(&answer).await.unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_reached_without_tls() {
+        let is_accepted = |url: &str| match Member::new(url, None) {
+            Ok(_) => true,
+            Err(ClientError::Unencrypted { .. }) => false,
+            Err(error) => panic!("{error}"),
+        };
+        for local in [
+            "http://127.0.0.1:2379",
+            "http://localhost:2379",
+            "http://[::1]:2379",
+            "http://127.1.2.3",
+            "http://[::1]",
+            "http://localhost",
+            "HTTP://127.0.0.1:2379",
+            "http://LOCALHOST:2379/",
+        ] {
+            assert!(is_accepted(local), "{local}");
+        }
+        for remote in [
+            "http://10.0.0.1:2379",
+            "http://etcd.example.com:2379",
+            "http://[fd00::1]:2379",
+            "http://[fd00::1]",
+            "HTTP://10.0.0.1:2379",
+            "Http://10.0.0.1",
+            "http://localhost.example.com:2379",
+            "http://127.0.0.1:2379@10.0.0.1:2379",
+            "http://10.0.0.1:2379/127.0.0.1",
+        ] {
+            assert!(!is_accepted(remote), "{remote}");
+        }
+        let without_certificates = ["https://10.0.0.1:2379", "HTTPS://127.0.0.1:2379"];
+        for url in without_certificates {
+            let error = Member::new(url, None).err().unwrap().to_string();
+            assert!(error.ends_with("https needs certificates"), "{error}");
+        }
+        for invalid in ["http://", "http:///", "10.0.0.1:2379", "ftp://127.0.0.1", "etcd"] {
+            assert!(matches!(Member::new(invalid, None), Err(ClientError::Url { .. })), "{invalid}");
         }
     }
 

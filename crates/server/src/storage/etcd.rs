@@ -1,6 +1,5 @@
 //! The store on etcd, which several servers share: its options and its connection.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,11 +47,9 @@ pub struct EtcdTlsFiles {
 /// Why the store on etcd cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdStoreError {
-    #[error("choose another --etcd: {0}")]
+    #[error("choose another --etcd")]
     Client(#[from] ClientError),
-    #[error("choose another --etcd: {url} is not on this machine, so it must use https")]
-    Unencrypted { url: String },
-    #[error("choose another --etcd-prefix: {0}")]
+    #[error("choose another --etcd-prefix")]
     Prefix(#[from] InvalidPrefix),
     #[error("open the store on etcd")]
     Etcd(#[from] EtcdError),
@@ -69,14 +66,8 @@ pub enum EtcdStoreError {
 
 impl EtcdOptions {
     /// Returns a client of the etcd cluster, without connecting. Fails if the prefix is not allowed.
-    ///
-    /// Rule: a connection without TLS is allowed only to etcd on this machine, because etcd has every Secret and key.
     pub(crate) fn client(&self) -> Result<EtcdClient, EtcdStoreError> {
         Keyspace::check_prefix(&self.prefix)?;
-        let unencrypted = self.endpoints.iter().find(|it| !is_encrypted_or_local(it));
-        if let Some(url) = unencrypted {
-            return Err(EtcdStoreError::Unencrypted { url: url.clone() });
-        }
         let tls = self.tls.as_ref().map(|it| ClientTls::from_files(&it.ca, &it.cert, &it.key)).transpose()?;
         let client = EtcdClient::new(&self.endpoints, tls.as_ref())?;
         Ok(if self.accepts_any_version { client.accept_any_version() } else { client })
@@ -97,35 +88,15 @@ impl EtcdOptions {
     }
 }
 
-/// Whether a connection to this URL is encrypted or stays on this machine. Returns `false` only for a URL with `http`
-/// and a host other than `localhost` or a loopback address. The client rejects invalid URLs later.
-fn is_encrypted_or_local(url: &str) -> bool {
-    let Some(rest) = url.strip_prefix("http://") else { return true };
-    let authority = rest.split('/').next().unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let host = host.trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use muster_etcd::FEATURE_LEVEL;
 
     use super::*;
 
-    #[test]
-    fn only_this_machine_is_reached_without_tls() {
-        for local in
-            ["http://127.0.0.1:2379", "http://localhost:2379", "http://[::1]:2379", "http://127.1.2.3"]
-        {
-            assert!(is_encrypted_or_local(local), "{local}");
-        }
-        for remote in
-            ["http://10.0.0.1:2379", "http://etcd.example.com:2379", "http://[fd00::1]:2379", "http://"]
-        {
-            assert!(!is_encrypted_or_local(remote), "{remote}");
-        }
-        assert!(is_encrypted_or_local("https://10.0.0.1:2379"));
+    /// The error and its cause, as the command prints them.
+    fn with_cause(error: &EtcdStoreError) -> String {
+        format!("{error}: {}", std::error::Error::source(error).unwrap())
     }
 
     #[test]
@@ -138,7 +109,7 @@ mod tests {
             token_file: None,
             feature_level: FEATURE_LEVEL,
         };
-        let error = options.client().unwrap_err().to_string();
+        let error = with_cause(&options.client().unwrap_err());
         expect_test::expect![[
             r#"choose another --etcd-prefix: /muster/o has the segment "o", which is reserved for keys of Muster"#
         ]]
@@ -155,7 +126,7 @@ mod tests {
             token_file: None,
             feature_level: FEATURE_LEVEL,
         };
-        let error = |url: &str| options(url).client().unwrap_err().to_string();
+        let error = |url: &str| with_cause(&options(url).client().unwrap_err());
         expect_test::expect![[r"
             choose another --etcd: http://10.0.0.1:2379 is not on this machine, so it must use https
             choose another --etcd: https://10.0.0.1:2379 is not the URL of an etcd member, such as https://10.0.0.1:2379: https needs certificates
