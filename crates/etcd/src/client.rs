@@ -1,13 +1,18 @@
 //! The gRPC client of an etcd cluster.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -72,6 +77,8 @@ struct Member {
     /// The connection for watches. It is separate from the connection for calls, so that events that are not read yet
     /// do not block calls.
     watch_channel: OnceLock<Channel>,
+    /// See [`EtcdMember::lost_connections`].
+    lost_connections: Arc<AtomicU64>,
 }
 
 /// Why a client cannot be created from its options.
@@ -162,6 +169,10 @@ impl EtcdMember for Member {
         &self.url
     }
 
+    fn lost_connections(&self) -> u64 {
+        self.lost_connections.load(Ordering::Acquire)
+    }
+
     async fn status(&self) -> Result<StatusResponse, EtcdError> {
         with_timeout(MaintenanceClient::new(self.call_channel()).status(StatusRequest {})).await
     }
@@ -236,6 +247,7 @@ impl Member {
             tls,
             call_channel: OnceLock::new(),
             watch_channel: OnceLock::new(),
+            lost_connections: Arc::default(),
         })
     }
 
@@ -252,9 +264,14 @@ impl Member {
     /// Returns a channel that connects when its first call is made, and connects again after the connection has failed.
     fn channel(&self) -> Channel {
         let (tls, name, address) = (self.tls.clone(), self.name.clone(), self.address.clone());
+        let lost_connections = self.lost_connections.clone();
         self.endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let (tls, name, address) = (tls.clone(), name.clone(), address.clone());
-            async move { connect(address, tls, name).await.map(TokioIo::new) }
+            let lost_connections = lost_connections.clone();
+            async move {
+                let stream = connect(address, tls, name).await?;
+                Ok::<_, io::Error>(TokioIo::new(Connection { stream, lost_connections }))
+            }
         }))
     }
 }
@@ -265,19 +282,68 @@ fn is_this_machine(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|it| it.is_loopback())
 }
 
-/// A connection to a member.
-type Connection = Box<dyn ReadWrite>;
+/// A connection to a member. It counts as lost when it is dropped: tonic drops it at once when the member closes it.
+struct Connection {
+    stream: Box<dyn ReadWrite>,
+    lost_connections: Arc<AtomicU64>,
+}
 
 /// A stream of bytes in both directions, with or without TLS.
-trait ReadWrite: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> ReadWrite for T {}
+trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.lost_connections.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
 
 /// Connects to a member.
 async fn connect(
     (host, port): (String, u16),
     tls: Option<ClientTls>,
     name: ServerName<'static>,
-) -> std::io::Result<Connection> {
+) -> io::Result<Box<dyn ReadWrite>> {
     let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
     stream.set_nodelay(true)?;
     Ok(match tls {
@@ -297,7 +363,8 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Mutex;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
@@ -332,7 +399,7 @@ mod tests {
     }
 
     /// Serves a connection, and answers all calls with an error.
-    async fn serve_frames(mut stream: DuplexStream, connection: Arc<Mutex<MemberConnection>>) {
+    async fn serve_frames(mut stream: impl ReadWrite, connection: Arc<Mutex<MemberConnection>>) {
         const PREFACE_BYTES: usize = 24;
         const HEADERS: u8 = 1;
         const RST_STREAM: u8 = 3;
@@ -458,5 +525,30 @@ mod tests {
         };
         let (ended, since) = tokio::join!(call(), hanging);
         assert!(ended.is_err() && since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    }
+    /// A member is restarted while no call is open. The next call opens another connection without an error.
+    #[tokio::test]
+    async fn a_lost_connection_is_counted_before_the_next_call() {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let member = Member::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        for restarts in 0..3 {
+            let listener = listener.clone();
+            let process = tokio::spawn(async move {
+                let connection = MemberConnection { answers_calls: true, ..MemberConnection::default() };
+                let (stream, _) = listener.accept().await.unwrap();
+                serve_frames(stream, Arc::new(Mutex::new(connection))).await;
+            });
+            for _ in 0..3 {
+                assert!(member.status().await.is_err());
+                assert_eq!(member.lost_connections(), restarts);
+            }
+            process.abort();
+            let lost = async {
+                while member.lost_connections() == restarts {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), lost).await.expect("the connection is dropped");
+        }
     }
 }

@@ -19,13 +19,17 @@ use crate::proto::{
 /// example because a learner may have been promoted.
 const UNUSABLE_TIME: Duration = Duration::from_secs(30);
 
-/// Timeout of the request for the version of a member before its first call. It is so short that another member can
+/// Timeout of the request for the version of a member before a call. It is so short that another member can
 /// still execute the call in time.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One member of an etcd cluster. Every call is sent only to this member, and only once.
 pub(crate) trait EtcdMember: Send + Sync + 'static {
     fn url(&self) -> &str;
+
+    /// Returns how many connections to the member were lost so far. The member may have been restarted, with another
+    /// version, since the count was lower.
+    fn lost_connections(&self) -> u64;
 
     fn status(&self) -> impl Future<Output = Result<StatusResponse, EtcdError>> + Send;
 
@@ -51,8 +55,8 @@ pub(crate) trait EtcdMember: Send + Sync + 'static {
 /// Rule: all responses are from one etcd cluster. A response from another cluster, for example from a member that was
 /// set up again as a new cluster, is not used.
 ///
-/// Rule: only members of supported versions are used. A member that does not respond when the server starts is checked
-/// before its first call.
+/// Rule: only members of supported versions are used. The version of a member is read before its first call, and before
+/// the next call after a connection to the member was lost.
 pub(crate) struct MemberPool<M> {
     state: Arc<PoolState<M>>,
     accepts_any_version: bool,
@@ -75,9 +79,13 @@ struct PoolMember<M> {
     unusable_until: Mutex<Option<Instant>>,
     /// Whether the last response of the member came from another etcd cluster.
     is_foreign: AtomicBool,
-    /// Whether the version of the member was read, and the pool accepts this version.
-    has_accepted_version: AtomicBool,
+    /// The number of lost connections to the member before its version was read, if the pool accepts this version. The
+    /// acceptance is valid while no more connections are lost. [`NOT_ACCEPTED`] if the pool has accepted no version.
+    accepted_at: AtomicU64,
 }
+
+/// Value of [`PoolMember::accepted_at`] of a member without an accepted version.
+const NOT_ACCEPTED: u64 = u64::MAX;
 
 impl<M: EtcdMember> MemberPool<M> {
     pub(crate) fn new(members: impl IntoIterator<Item = M>) -> Self {
@@ -85,7 +93,7 @@ impl<M: EtcdMember> MemberPool<M> {
             member: Arc::new(it),
             unusable_until: Mutex::new(None),
             is_foreign: AtomicBool::new(false),
-            has_accepted_version: AtomicBool::new(false),
+            accepted_at: AtomicU64::new(NOT_ACCEPTED),
         };
         let state = PoolState {
             members: members.into_iter().map(new).collect(),
@@ -153,11 +161,13 @@ impl<M: EtcdMember> MemberPool<M> {
         let _ = index.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Reads the version of the member with the index `at`, unless it has an accepted version. Fails with
-    /// [`EtcdError::NotServed`] if the version is not supported or cannot be read.
+    /// Reads the version of the member with the index `at`, unless the pool has accepted the version and no connection
+    /// to the member was lost since. Fails with [`EtcdError::NotServed`] if the version is not supported or cannot be
+    /// read.
     async fn ensure_accepted_version(&self, at: usize) -> Result<(), EtcdError> {
-        let PoolMember { member, has_accepted_version, .. } = &self.state.members[at];
-        if has_accepted_version.load(Ordering::Acquire) {
+        let PoolMember { member, accepted_at, .. } = &self.state.members[at];
+        let lost_connections = member.lost_connections();
+        if accepted_at.load(Ordering::Acquire) == lost_connections {
             return Ok(());
         }
         let url = member.url();
@@ -168,15 +178,16 @@ impl<M: EtcdMember> MemberPool<M> {
             Ok(status) => status.map_err(|it| unread(&it))?,
             Err(elapsed) => return Err(unread(&elapsed)),
         };
-        self.check_version(at, &status.version).map_err(|error| {
+        self.check_version(at, &status.version, lost_connections).map_err(|error| {
             tracing::error!(url, %error, "not using this member of etcd");
             EtcdError::NotServed { why: error.to_string() }
         })
     }
 
     /// Fails if the pool does not accept `version`, which is the version of the member with the index `at`.
-    fn check_version(&self, at: usize, version: &str) -> Result<(), EtcdError> {
-        let PoolMember { member, has_accepted_version, .. } = &self.state.members[at];
+    /// `lost_connections` is the number of lost connections to the member before the version was read.
+    fn check_version(&self, at: usize, version: &str, lost_connections: u64) -> Result<(), EtcdError> {
+        let PoolMember { member, accepted_at, .. } = &self.state.members[at];
         let is_supported = EtcdVersion::parse(version).is_some_and(EtcdVersion::is_supported);
         if !is_supported && !self.accepts_any_version {
             let url = member.url();
@@ -187,7 +198,7 @@ impl<M: EtcdMember> MemberPool<M> {
                 ),
             });
         }
-        has_accepted_version.store(true, Ordering::Release);
+        accepted_at.store(lost_connections, Ordering::Release);
         Ok(())
     }
 
@@ -228,6 +239,7 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
     /// different etcd clusters. `accepts_any_version` allows unsupported versions. Takes learners out of use.
     async fn check(&self) -> Result<(), EtcdError> {
         let members = &self.state.members;
+        let lost_connections: Vec<u64> = members.iter().map(|it| it.member.lost_connections()).collect();
         let statuses = futures::future::join_all(members.iter().map(|it| it.member.status())).await;
         let urls = || members.iter().map(|it| it.member.url());
         if let Some(Err(error)) = statuses.first()
@@ -247,7 +259,7 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
                 }
             };
             let version = &status.version;
-            self.check_version(at, version)?;
+            self.check_version(at, version, lost_connections[at])?;
             let cluster_id = status.header.map_or(0, |it| it.cluster_id);
             let (first_url, first_id) = *first.get_or_insert((url, cluster_id));
             if first_id != cluster_id {

@@ -20,6 +20,9 @@ struct FakeMemberState {
     version: &'static str,
     /// Number of calls.
     calls: usize,
+    /// Number of requests for the version.
+    version_requests: usize,
+    lost_connections: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,8 +36,22 @@ enum Condition {
 
 impl FakeMember {
     fn new(url: &'static str, etcd: &FakeEtcd, condition: Condition) -> Self {
-        let state = FakeMemberState { etcd: etcd.clone(), condition, version: "3.6.9", calls: 0 };
+        let state = FakeMemberState {
+            etcd: etcd.clone(),
+            condition,
+            version: "3.6.9",
+            calls: 0,
+            version_requests: 0,
+            lost_connections: 0,
+        };
         Self { url, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Restarts the member with this version between two calls.
+    fn restart(&self, version: &'static str) {
+        let mut state = self.state.lock().unwrap();
+        state.version = version;
+        state.lost_connections += 1;
     }
 
     fn set(&self, condition: Condition) {
@@ -75,9 +92,14 @@ impl EtcdMember for FakeMember {
         self.url
     }
 
+    fn lost_connections(&self) -> u64 {
+        self.state.lock().unwrap().lost_connections
+    }
+
     async fn status(&self) -> Result<StatusResponse, EtcdError> {
         let (etcd, condition, version) = {
-            let state = self.state.lock().unwrap();
+            let mut state = self.state.lock().unwrap();
+            state.version_requests += 1;
             (state.etcd.clone(), state.condition, state.version)
         };
         if condition == Condition::Dead {
@@ -243,6 +265,41 @@ async fn a_member_that_comes_back_with_an_unsupported_version_is_not_used() {
         members[0].set(Condition::Serving);
         tokio::time::sleep(Duration::from_secs(40)).await;
         server.commit(put("nodes//c", Precondition::Any, "x")).await.unwrap();
+        assert_eq!(*server.failure.lock().unwrap(), None);
+    }
+}
+
+/// A member that was in use is restarted with a version that loses events. No call to it fails because of the restart.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_restarted_with_an_unsupported_version_is_no_longer_used() {
+    for accepts_any_version in [false, true] {
+        let etcd = FakeEtcd::new(1, FaultRates::default());
+        let members = ["http://a", "http://b"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+        let pool = MemberPool::new(members.clone());
+        let pool = if accepts_any_version { pool.accept_any_version() } else { pool };
+        pool.check().await.unwrap();
+        let server = Server::start(&pool, "s").await;
+        let commit = async |value: &str| server.commit(put("nodes//n", Precondition::Any, value)).await;
+        for value in ["1", "2", "3"] {
+            commit(value).await.unwrap();
+        }
+        let counts =
+            |of: fn(&FakeMemberState) -> usize| members.each_ref().map(|it| of(&it.state.lock().unwrap()));
+        assert_eq!(counts(|it| it.version_requests), [1, 1], "the version is read once");
+        let before = counts(|it| it.calls);
+        members[0].restart("3.5.9");
+        commit("4").await.unwrap();
+        assert!(server.read_barrier().await);
+        let after = counts(|it| it.calls);
+        assert_eq!(before[0] < after[0], accepts_any_version);
+        // The other member is also restarted, and then both with a supported version.
+        members[1].restart("3.4.23");
+        let committed = commit("5").await;
+        assert_eq!(committed.is_ok(), accepts_any_version, "{committed:?}");
+        assert_eq!(counts(|it| it.calls) == after, !accepts_any_version);
+        members.iter().for_each(|it| it.restart("3.6.9"));
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        commit("6").await.unwrap();
         assert_eq!(*server.failure.lock().unwrap(), None);
     }
 }
