@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota, Service, ServiceAccount};
+use muster_etcd::EtcdVersion;
 
 use super::*;
 use crate::cluster::etcd::Etcd;
@@ -231,11 +232,19 @@ fn a_server_on_etcd_says_what_is_wrong() {
         let said = Server::spawn(&dir.join(name), flags).err().expect("the server refuses to start");
         said.replace(&dir.display().to_string(), "DIR").replace(&etcd.url, "URL")
     };
-    let old = refused("old", &["--etcd", &etcd.url]);
-    assert!(
-        old.starts_with("muster: open the store on etcd: URL runs etcd ") == old.contains("upgrade it"),
-        "{old}"
-    );
+    let version = etcd_version();
+    if version.is_supported() {
+        // With a prefix of its own, because the servers below begin with an empty etcd.
+        Server::start_with(&dir.join("supported"), &["--etcd", &etcd.url, "--etcd-prefix", "/supported"])
+            .stop();
+    } else {
+        let old = refused("old", &["--etcd", &etcd.url]);
+        let expected = format!(
+            "muster: open the store on etcd: URL runs etcd {version}, which can lose watch events: upgrade it to 3.5.28, 3.6.9 or \
+             later, or accept it for tests with --etcd-any-version\n"
+        );
+        assert_eq!(old, expected);
+    }
     let nobody = refused("nobody", &["--etcd", "http://127.0.0.1:1", "--etcd-any-version"]);
     assert!(
         nobody.starts_with("muster: open the store on etcd: etcd did not respond: no member responds, so check that etcd runs; "),
@@ -276,6 +285,14 @@ fn a_server_on_etcd_says_what_is_wrong() {
     Server::start_with(&dir.join("first"), &flags).stop();
     assert_eq!(fs::read(dir.join("first/ca.crt")).unwrap(), authority);
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Returns the version of the program `etcd` on PATH.
+fn etcd_version() -> EtcdVersion {
+    let output = Command::new("etcd").arg("--version").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let version = said.lines().find_map(|it| it.strip_prefix("etcd Version: "));
+    version.and_then(EtcdVersion::parse).unwrap_or_else(|| panic!("{said}"))
 }
 
 /// Servers with different ranges of pod IPs would assign them differently. The range of a cluster is changed by a server
