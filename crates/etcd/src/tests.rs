@@ -627,6 +627,61 @@ async fn conflicts_name_the_state_that_refused_the_commit() {
     assert_eq!(missing, CommitError::Conflict(CommitConflict::Missing));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_commit_is_refused_after_another_server_has_changed_its_namespace() {
+    let etcd = FakeEtcd::new(1, FaultRates::default());
+    check_within(&etcd, &etcd).await;
+}
+
+/// A server that has not seen yet that another server has terminated or deleted a namespace creates objects in it.
+async fn check_within<A: EtcdApi + Clone>(etcd: &FakeEtcd, api: &A) {
+    const NAMESPACE: &str = "namespaces//n";
+    let (behind, other) = (Server::start(api, "behind").await, Server::start(api, "other").await);
+    let within = |key: &str, at: Revision| Commit {
+        within: Some((NAMESPACE.to_owned(), at)),
+        ..put(key, Precondition::Absent, "x")
+    };
+    let active = other.commit(put(NAMESPACE, Precondition::Absent, "active")).await.unwrap().revision;
+    behind.commit(within("pods/n/before", active)).await.unwrap();
+    let changes = [
+        ("terminated", put(NAMESPACE, Precondition::Any, "terminating")),
+        ("deleted", delete(NAMESPACE, Precondition::Any)),
+    ];
+    for (change, commit) in changes {
+        assert!(behind.read_barrier().await);
+        etcd.stop_watch(0);
+        let known = behind.get(NAMESPACE).unwrap().modified;
+        let changed = other.commit(commit).await.unwrap().revision;
+        let created = async |key: &str| behind.commit(within(&format!("{key}-{change}"), known)).await;
+        let outside = behind.commit(put(&format!("nodes//{change}"), Precondition::Absent, "x"));
+        let resume = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(behind.get(NAMESPACE).unwrap().modified, known);
+            etcd.resume_watches();
+        };
+        // They share a transaction.
+        let (pod, outside, map, ()) =
+            tokio::join!(created("pods/n/late"), outside, created("configmaps/n/late"), resume);
+        for refused in [pod, map] {
+            let is_refused = match change {
+                "deleted" => matches!(refused, Err(CommitError::Conflict(CommitConflict::Missing))),
+                _ => matches!(refused, Err(CommitError::Conflict(CommitConflict::Modified { .. }))),
+            };
+            assert!(
+                is_refused,
+                "another server has changed its namespace: {:?}",
+                refused.map(|it| line(&it))
+            );
+        }
+        outside.unwrap();
+        // The caller reads the namespace that refused its commit.
+        assert!(changed <= behind.published.read().revision());
+    }
+    assert!(other.read_barrier().await);
+    let found: Vec<_> = other.published.read().list("").map(|it| it.key.to_string()).collect();
+    assert_eq!(found, ["nodes//deleted", "nodes//terminated", "pods/n/before"]);
+}
+
 /// A server whose events are ahead of a restored etcd ends: its memory is not the state of etcd.
 #[tokio::test(start_paused = true)]
 async fn a_server_ends_if_etcd_was_restored_from_a_snapshot() {

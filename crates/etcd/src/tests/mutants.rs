@@ -29,6 +29,8 @@ enum Missing {
     Fence,
     /// A transaction does not compare the pools from which it allocates.
     Pool,
+    /// A transaction does not compare the namespaces of the objects that it creates.
+    Within,
     /// A transaction that etcd answers with "no space" counts as not applied: the server does not see in its lane that
     /// it was.
     SpaceCheck,
@@ -47,18 +49,21 @@ enum Check {
     Fence,
     /// `two_servers_do_not_allocate_from_the_same_state`
     Pools,
+    /// `a_commit_is_refused_after_another_server_has_changed_its_namespace`
+    Within,
     /// `every_answer_is_true_when_etcd_has_no_space`
     AnswersWithoutSpace,
 }
 
 /// The mutants with the tests that notice them, and what these tests report.
-const MUTANTS: [(Missing, Check, &str); 7] = [
+const MUTANTS: [(Missing, Check, &str); 8] = [
     (Missing::Barrier, Check::Answers, "a stale read after the barrier"),
     (Missing::Lane, Check::LateRequest, "a refused commit was made later"),
     (Missing::LeaderCheck, Check::LeaderLoss, "the watch is silent"),
     (Missing::Position, Check::Answers, "no event was lost"),
     (Missing::Fence, Check::Fence, "it has not held the Lease"),
     (Missing::Pool, Check::Pools, "another server has allocated from this state"),
+    (Missing::Within, Check::Within, "another server has changed its namespace"),
     (Missing::SpaceCheck, Check::AnswersWithoutSpace, "was refused and is written"),
 ];
 
@@ -79,6 +84,7 @@ impl MutantEtcd {
             Some(Missing::Lane) => b"/m/l/",
             Some(Missing::Fence) => b"/m/t/",
             Some(Missing::Pool) => b"/m/a/",
+            Some(Missing::Within) => b"/m/o/namespaces/",
             _ => return false,
         };
         key.starts_with(prefix)
@@ -156,6 +162,10 @@ fn run(check: Check, missing: Option<Missing>) -> Option<String> {
             }
             Check::Fence => check_fence(&mutant(1, FaultRates::default())).await,
             Check::Pools => check_pools(&mutant(1, FaultRates::default())).await,
+            Check::Within => {
+                let mutant = mutant(1, FaultRates::default());
+                check_within(&mutant.etcd, &mutant).await;
+            }
         }
     };
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(checked)));
@@ -180,6 +190,7 @@ fn every_mutant_is_noticed() {
         Check::LeaderLoss,
         Check::Fence,
         Check::Pools,
+        Check::Within,
         Check::AnswersWithoutSpace,
     ] {
         assert_eq!(run(check, None), None, "{check:?} fails without a bug");
